@@ -1,4 +1,4 @@
-"""Candidates per second of `llamath design`: the whole process, and the search alone in one."""
+"""Candidates per second of `llamath design`: as a whole process, and the search alone."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ ROUNDS = 7
 
 
 def rates() -> dict[str, dict[str, float]]:
-    """CPU seconds of the library, and what was decided in them; a row is one interval, a candidate one point of the grid."""
-    made = {}
+    """Measure candidates and rows searched per CPU second; a candidate is a point of the grid, a row an interval of candidates."""
+    rates_ = {}
     for name, target in TARGETS.items():
         spent = []
         for _ in range(ROUNDS):
             start = time.process_time()
-            found = design(DesignRequest(target=target))
+            result = design(DesignRequest(target=target))
             spent.append(time.process_time() - start)
         cpu = statistics.median(spent)
-        made[name] = {
+        rates_[name] = {
             "cpu_s": round(cpu, 3),
-            "candidates": found.searched,
-            "rows": found.rows,
-            "within": found.within,
-            "candidates_per_s": round(found.searched / cpu),
-            "rows_per_s": round(found.rows / cpu),
+            "candidates": result.searched,
+            "rows": result.rows,
+            "within": result.within,
+            "candidates_per_s": round(result.searched / cpu),
+            "rows_per_s": round(result.rows / cpu),
         }
         print(
-            f"  {name:6} {found.searched:>13,} candidates in {found.rows:>9,} rows: {cpu:6.3f} s CPU, "
-            f"{found.searched / cpu:>13,.0f} candidates and {found.rows / cpu:>9,.0f} rows a second"
+            f"  {name:6} {result.searched:>13,} candidates in {result.rows:>9,} rows: {cpu:6.3f} s CPU, "
+            f"{result.searched / cpu:>13,.0f} candidates and {result.rows / cpu:>9,.0f} rows a second"
         )
-    return made
+    return rates_
 
 
 def main() -> None:
     commands = {"python -c pass": [PYTHON, "-c", "pass"]} | {f"llamath design {x}": [LLAMATH, "design", x, "--json"] for x in TARGETS}
     results = [report("whole processes", side_by_side(commands, ROUNDS), "python -c pass", ROUNDS)]
-    print("\nthe search in one process, series and habits learnt each time")
+    print("\nthe search alone in one process, catalog statistics recomputed each time")
     keep("design", [*results, {"title": "candidates per second", "rounds": ROUNDS, "targets": rates()}])
 
 

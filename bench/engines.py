@@ -51,21 +51,21 @@ def llamath(task: Task, fused: bool) -> Engine:
     from llamath.run.cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 
     torch.set_num_threads(task.threads)
-    found = open_model(task.folder, None if task.dtype == "int8" else task.dtype)
+    loaded = open_model(task.folder, None if task.dtype == "int8" else task.dtype)
     if task.dtype == "int8":
-        optimize_for_cpu(found.module, "int8", found.files.release_pages)
+        optimize_for_cpu(loaded.module, "int8", loaded.files.release_pages)
 
     def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
         if fused:
-            maybe_pack(found.module, new, rows, found.files.release_pages)  # as `Llama` does
-        pieces = Generation(found.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
+            maybe_pack(loaded.module, new, rows, loaded.files.release_pages)  # as `Llama` does
+        pieces = Generation(loaded.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
         return [now() for piece in pieces if piece.row == rows - 1]
 
     def logits(rows: Rows) -> list[list[float]]:
-        ids, cache = torch.tensor(rows), found.module.new_cache(len(rows[0]))
+        ids, cache = torch.tensor(rows), loaded.module.new_cache(len(rows[0]))
         with torch.inference_mode():
-            found.module(ids[:, :-DECODED], cache)
-            several = [found.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - DECODED, ids.shape[1])]
+            loaded.module(ids[:, :-DECODED], cache)
+            several = [loaded.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - DECODED, ids.shape[1])]
         x: list[list[float]] = several[-1][:, -1].tolist()
         return x
 
@@ -120,10 +120,10 @@ def reader_engine(reader: Reader) -> Engine:
     def logits(rows: Rows) -> list[list[float]]:
         reader.reset()
         start = len(rows[0]) - DECODED
-        found = reader.logits_after([x[:start] for x in rows], 0)
+        result = reader.logits_after([x[:start] for x in rows], 0)
         for i in range(start, len(rows[0])):
-            found = reader.logits_after([[x[i]] for x in rows], i)
-        return [x.tolist() for x in found]
+            result = reader.logits_after([[x[i]] for x in rows], i)
+        return [x.tolist() for x in result]
 
     return Engine(generate, logits)
 
@@ -149,12 +149,12 @@ def stream(task: Task) -> dict[str, float]:
     torch.set_num_threads(task.threads)
     x = torch.ones(task.tokens // 4)
     x.sum()
-    found = []
+    costs = []
     for _ in range(9):
         wall, cpu = now()
         x.sum()
-        found.append(tuple(b - a for a, b in zip((wall, cpu), now(), strict=True)))
-    return dict(zip(("wall", "cpu"), map(statistics.median, zip(*found, strict=True)), strict=True))
+        costs.append(tuple(b - a for a, b in zip((wall, cpu), now(), strict=True)))
+    return dict(zip(("wall", "cpu"), map(statistics.median, zip(*costs, strict=True)), strict=True))
 
 
 ENGINES: dict[str, Callable[[Task], Engine]] = {
@@ -168,26 +168,26 @@ ENGINES: dict[str, Callable[[Task], Engine]] = {
 
 def measure(task: Task) -> dict[str, float]:
     engine = ENGINES[task.engine](task)
-    found: dict[str, float] = {"ready": time.monotonic() - task.began, "ready_cpu": time.process_time()}
+    costs: dict[str, float] = {"ready": time.monotonic() - task.began, "ready_cpu": time.process_time()}
     wall, cpu = now()
     first, *_, last = engine.generate(1, 512, task.tokens)
-    found |= {"first": first[0] - wall, "first_cpu": first[1] - cpu}
-    found |= {"answer": found["ready"] + last[0] - wall, "answer_cpu": found["ready_cpu"] + last[1] - cpu}
+    costs |= {"first": first[0] - wall, "first_cpu": first[1] - cpu}
+    costs |= {"answer": costs["ready"] + last[0] - wall, "answer_cpu": costs["ready_cpu"] + last[1] - cpu}
     again = []
     for _ in range(2):
         wall, cpu = now()
         first = engine.generate(1, 512, 1)[0]
         again.append((first[0] - wall, first[1] - cpu))
-    found["prefill"], found["prefill_cpu"] = map(min, zip(*again, strict=True))
-    found["memory_first"] = peak()
+    costs["prefill"], costs["prefill_cpu"] = map(min, zip(*again, strict=True))
+    costs["memory_first"] = peak()
     for rows in (1, 8):
         moments = engine.generate(rows, 16, task.tokens + 3)[2:]
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(moments)]
-        found[f"decode_{rows}"], found[f"decode_{rows}_cpu"] = map(statistics.median, zip(*steps, strict=True))
-        found[f"decode_{rows}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
-    found["memory"] = peak()
-    found["apart"] = distance(task, engine)
-    return found
+        costs[f"decode_{rows}"], costs[f"decode_{rows}_cpu"] = map(statistics.median, zip(*steps, strict=True))
+        costs[f"decode_{rows}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
+    costs["memory"] = peak()
+    costs["apart"] = distance(task, engine)
+    return costs
 
 
 def main() -> None:

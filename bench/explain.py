@@ -21,11 +21,11 @@ NUMBERS = {
 SEED, MANY = 11, 400
 
 
-def accidents(like: str | None) -> dict[str, object]:
-    """Of random numbers, how many find an exact explanation; of a model's own range where one is named."""
+def false_explanations(like: str | None) -> dict[str, object]:
+    """Count the random numbers that get an exact explanation: numbers of all sizes, or with `like` near that model's total."""
     import llamath
     from llamath.analysis.explain import explain_number
-    from llamath.analysis.explain.decode import known_vocab_sizes, merge_equal_bases
+    from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
     from llamath.catalog import presets
 
     catalog = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
@@ -35,8 +35,8 @@ def accidents(like: str | None) -> dict[str, object]:
     hits = 0
     for _ in range(MANY):
         number = int(total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12))
-        found = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalog), known)
-        hits += any(x.exact for x in found.candidates)
+        result = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalog), known)
+        hits += any(x.exact for x in result.candidates)
     what = like or f"all {len(catalog)} presets"
     print(f"  {what:40} {hits} of {MANY} random numbers explained")
     return {"title": f"random numbers, {what}", "seed": SEED, "numbers": MANY, "explained": hits}
@@ -48,7 +48,7 @@ def main() -> None:
     commands["with --like"] = [LLAMATH, "explain", NUMBERS["packed to 4 bits, with LoRA"], "--like", "llama-2-7b"]
     results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)]
     print()
-    results += [accidents(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
+    results += [false_explanations(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
     keep("explain", results)
 
 

@@ -1,4 +1,4 @@
-"""Whole processes side by side: each command in turn, several rounds, medians of CPU time and peak memory, and their ratios."""
+"""Benchmarks of whole processes: each command in turn for several rounds, medians of CPU time and peak memory, and their ratios."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.P
 _, status, usage = os.wait4(pid, 0)
 print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
 """
-"""Started in between, because a process's peak counts what its parent held when it was forked: this parent is as small as Python is."""
+"""An intermediate process with little memory: a process's peak memory includes that of its parent at the time of the fork."""
 
 
 def once(command: Command, verdicts: Sequence[str] = ("0",)) -> Cost:
@@ -64,9 +64,9 @@ def side_by_side(commands: dict[str, Command], rounds: int, verdicts: Sequence[s
 
 
 def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dict[str, object]:
-    """Print the ratios against one of the commands, and return what is to be kept."""
+    """Print the ratios to one of the commands; return the result to store."""
     base = costs[against]
-    print(f"\n{title} (medians of {rounds}, against {against!r}: {base.cpu * 1000:.1f} ms CPU, {base.memory / 1024:.1f} MiB)")
+    print(f"\n{title} (medians of {rounds}, relative to {against!r}: {base.cpu * 1000:.1f} ms CPU, {base.memory / 1024:.1f} MiB)")
     rows = {}
     for name, cost in costs.items():
         rows[name] = {
@@ -80,7 +80,7 @@ def report(title: str, costs: dict[str, Cost], against: str, rounds: int) -> dic
 
 
 def keep(name: str, results: list[dict[str, object]]) -> None:
-    """Write the results with the machine they come from."""
+    """Write the results and the machine they were measured on."""
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"

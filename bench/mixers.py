@@ -71,19 +71,19 @@ def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
 
 
 @torch.no_grad()
-def recurrences(title: str, made: dict[str, Form], rounds: int) -> dict[str, object]:
+def recurrences(title: str, forms: dict[str, Form], rounds: int) -> dict[str, object]:
     """Return medians over rounds, each of which runs every form in turn, and how far their outputs differ."""
     costs: dict[str, list[float]] = {}
-    found = {name: form() for name, form in made.items()}
+    outputs = {name: form() for name, form in forms.items()}
     for _ in range(rounds):
-        for name, form in made.items():
+        for name, form in forms.items():
             began = time.process_time()
             form()
             costs.setdefault(name, []).append(time.process_time() - began)
-    first = next(iter(found.values()))
+    first = next(iter(outputs.values()))
     rows = {
         name: {"cpu_s": statistics.median(costs[name]), "apart": float((y - first).abs().max() / first.abs().max())}
-        for name, y in found.items()
+        for name, y in outputs.items()
     }
     return report(title, rows, rounds)
 
@@ -114,17 +114,17 @@ def window(title: str, form: str) -> None:
 
 
 def windows(title: str, rounds: int) -> dict[str, object]:
-    found: dict[str, list[dict[str, float]]] = {}
+    costs: dict[str, list[dict[str, float]]] = {}
     last: dict[str, Tensor] = {}
-    asked = (BLOCKS, FULL) if WINDOWS[title][0] ** 2 <= MAX_MASK else (BLOCKS,)
+    forms = (BLOCKS, FULL) if WINDOWS[title][0] ** 2 <= MAX_MASK else (BLOCKS,)
     for _ in range(rounds):
-        for form in asked:
+        for form in forms:
             done = subprocess.run([sys.executable, __file__, "--window", title, form], capture_output=True, text=True, check=True)
-            got = json.loads(done.stdout)
-            last[form] = torch.tensor(got.pop("last"))
-            found.setdefault(form, []).append(got)
-    rows = {form: {key: statistics.median(x[key] for x in all_) for key in all_[0]} for form, all_ in found.items()}
-    for form in asked:
+            cost = json.loads(done.stdout)
+            last[form] = torch.tensor(cost.pop("last"))
+            costs.setdefault(form, []).append(cost)
+    rows = {form: {key: statistics.median(x[key] for x in all_) for key in all_[0]} for form, all_ in costs.items()}
+    for form in forms:
         rows[form]["apart"] = float((last[form] - last[BLOCKS]).abs().max() / last[BLOCKS].abs().max())
     return report(title, rows, rounds)
 
@@ -152,15 +152,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="run benchmarks whose title contains this")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     work: dict[str, Callable[[str], dict[str, object]]] = {
-        f"gated delta rule of Qwen3-Next 80B, {asked.tokens:,} tokens": lambda title: recurrences(title, delta(asked.tokens), asked.rounds),
-        f"Mamba-2 of Nemotron-H 8B, {asked.tokens:,} tokens": lambda title: recurrences(title, mamba(asked.tokens), asked.rounds),
-        **dict.fromkeys(WINDOWS, lambda title: windows(title, asked.rounds)),
+        f"gated delta rule of Qwen3-Next 80B, {args.tokens:,} tokens": lambda title: recurrences(title, delta(args.tokens), args.rounds),
+        f"Mamba-2 of Nemotron-H 8B, {args.tokens:,} tokens": lambda title: recurrences(title, mamba(args.tokens), args.rounds),
+        **dict.fromkeys(WINDOWS, lambda title: windows(title, args.rounds)),
     }
-    for title in (x for x in work if asked.only in x):
+    for title in (x for x in work if args.only in x):
         store(work[title](title) | {"date": time.strftime("%Y-%m-%d"), "machine": machine(1)})
 
 

@@ -1,4 +1,4 @@
-"""The page in Chromium: time until it is ready, time of a slider's step, the heap, and the bytes of its assets."""
+"""The page in Chromium: time until it is ready, time per slider step, heap size, and bytes of its assets."""
 
 from __future__ import annotations
 
@@ -35,50 +35,50 @@ READY = "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
 
 
 def steps(tab: Page, wire: CDPSession) -> list[tuple[float, float]]:
-    """Of forty steps of the slider: the time, and the page's own share of it, script, style and layout by the clock of its thread."""
-    found = []
+    """Move the slider forty times; return the wall time of each step, and the thread time of script, style and layout in it."""
+    times = []
     for i in range(40):
         before = own(wire)
         spent = tab.evaluate(STEP, i)
-        found.append((spent, own(wire) - before))
-    return found
+        times.append((spent, own(wire) - before))
+    return times
 
 
 def own(wire: CDPSession) -> float:
-    """Milliseconds of work so far."""
+    """Return the milliseconds that script, style and layout have taken so far."""
     return sum(1000 * x["value"] for x in wire.send("Performance.getMetrics")["metrics"] if x["name"] in OWN)
 
 
 def measured(browser: Browser, address: str) -> dict[str, Any]:
-    """One visit: when the page is drawn; in each state the steps of its slider; the heap in the end, after a collection."""
+    """Load the page once; return the time to draw it, the step times in each state, and the heap after garbage collection."""
     tab = browser.new_page()
     wire = tab.context.new_cdp_session(tab)
     wire.send("Performance.enable", {"timeDomain": "threadTicks"})
     tab.goto(address)
     ready = tab.evaluate(READY)
-    found = {}
+    times = {}
     for name, state in STATES.items():
         tab.goto("about:blank")
         tab.goto(address + state)
-        found[name] = steps(tab, wire)
+        times[name] = steps(tab, wire)
     wire.send("HeapProfiler.collectGarbage")
-    held = wire.send("Runtime.getHeapUsage")["usedSize"]
+    heap = wire.send("Runtime.getHeapUsage")["usedSize"]
     tab.close()
-    return {"ready": ready, "steps": found, "heap": held}
+    return {"ready": ready, "steps": times, "heap": heap}
 
 
-def row(text: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def row(text: str, measurements: list[dict[str, Any]]) -> dict[str, Any]:
     """Summarize several visits."""
-    spent = {name: [y for x in found for y in x["steps"][name]] for name in STATES}
+    spent = {name: [y for x in measurements for y in x["steps"][name]] for name in STATES}
     return {
         "bytes": len(text.encode()),
-        "ready_ms": round(statistics.median(x["ready"] for x in found), 1),
+        "ready_ms": round(statistics.median(x["ready"] for x in measurements), 1),
         "step_ms": {name: round(statistics.median(x[0] for x in each), 2) for name, each in spent.items()},
         "own_step_ms": {name: round(statistics.median(x[1] for x in each), 2) for name, each in spent.items()},
         "own_worst_step_ms": {name: round(max(x[1] for x in each), 2) for name, each in spent.items()},
         "steps_over_16_ms": sum(x[0] > 16 for each in spent.values() for x in each),
         "steps": sum(map(len, spent.values())),
-        "heap_mib": round(max(x["heap"] for x in found) / 2**20, 2),
+        "heap_mib": round(max(x["heap"] for x in measurements) / 2**20, 2),
     }
 
 

@@ -65,11 +65,11 @@ def make_checkpoint(folder: Path, shape: str, dtype: torch.dtype) -> int:
     return sum(x.nbytes for x in tensors.values())
 
 
-def write_gguf(folder: Path, dtype: str, asked: argparse.Namespace) -> None:
+def write_gguf(folder: Path, dtype: str, args: argparse.Namespace) -> None:
     """Convert a checkpoint for llama.cpp, int8 as Q8_0."""
     command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--names", "gguf"]
     subprocess.run(command, check=True, capture_output=True)
-    if dtype == "int8" and once("quantize", folder, dtype, asked.threads, 0, asked.llama_cpp)["failed"]:
+    if dtype == "int8" and once("quantize", folder, dtype, args.threads, 0, args.llama_cpp)["failed"]:
         raise SystemExit("llama.cpp could not write Q8_0")
 
 
@@ -87,34 +87,34 @@ def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int, pytho
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"{engine} ended with {done.returncode}: {done.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    cost: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return cost
 
 
-def side_by_side(engines: list[str], folder: Path, dtype: str, asked: argparse.Namespace, size: int) -> dict[str, dict[str, float]]:
+def side_by_side(engines: list[str], folder: Path, dtype: str, args: argparse.Namespace, size: int) -> dict[str, dict[str, float]]:
     """Return medians over rounds; each round runs every engine once and measures the memory bandwidth."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for i in range(asked.rounds):
+    costs: dict[str, list[dict[str, float]]] = {}
+    for i in range(args.rounds):
         for engine in engines:
-            python = {CPP: asked.llama_cpp, VINO: asked.openvino}.get(engine, sys.executable)
-            cost = once(engine, folder, dtype, asked.threads, asked.tokens, python)
+            python = {CPP: args.llama_cpp, VINO: args.openvino}.get(engine, sys.executable)
+            cost = once(engine, folder, dtype, args.threads, args.tokens, python)
             if cost["apart"] > MAX_DISTANCE[dtype]:
                 raise SystemExit(f"{engine} runs a different model: its logits differ by {cost['apart']:.2g} from transformers'")
-            found.setdefault(engine, []).append(cost)
-        found.setdefault("stream", []).append(once("stream", folder, dtype, asked.threads, size))
-        print(f"  round {i + 1} of {asked.rounds}", file=sys.stderr)
-    return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in found.items()}
+            costs.setdefault(engine, []).append(cost)
+        costs.setdefault("stream", []).append(once("stream", folder, dtype, args.threads, size))
+        print(f"  round {i + 1} of {args.rounds}", file=sys.stderr)
+    return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in costs.items()}
 
 
-def report(title: str, found: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
+def report(title: str, costs: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
     """Print times and speedups; return the result to store."""
-    against = "transformers" if "transformers" in found else next(iter(found))
-    limit, base = found["stream"]["wall"], found[against]
+    against = "transformers" if "transformers" in costs else next(iter(costs))
+    limit, base = costs["stream"]["wall"], costs[against]
     print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
     heads = ("ready", "first of 512", "whole answer", "512 again", "decode × 1", "decode × 8", "beyond weights")
     print(f"  {'':24}" + "".join(f"{x:>17}" for x in heads))
     rows = {}
-    for name, x in found.items():
+    for name, x in costs.items():
         if name == "stream":
             continue
         cells = "".join(f"{x[key]:9.3f} s {base[key] / x[key]:4.2f}×" for key in KEYS)
@@ -137,19 +137,19 @@ def processor() -> str:
     return next((x.partition(":")[2].strip() for x in lines if x.startswith("model name")), platform.machine())
 
 
-def machine(asked: argparse.Namespace) -> dict[str, object]:
+def machine(args: argparse.Namespace) -> dict[str, object]:
     import transformers
 
-    found = {
+    facts = {
         "processor": processor(),
         "cores": os.cpu_count(),
-        "threads": asked.threads,
+        "threads": args.threads,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-    found |= installed(asked.llama_cpp, "llama-cpp-python") if asked.llama_cpp else {}
-    return found | (installed(asked.openvino, "openvino", "optimum-intel", "nncf") if asked.openvino else {})
+    facts |= installed(args.llama_cpp, "llama-cpp-python") if args.llama_cpp else {}
+    return facts | (installed(args.openvino, "openvino", "optimum-intel", "nncf") if args.openvino else {})
 
 
 def store(result: dict[str, object], where: dict[str, object]) -> None:
@@ -172,24 +172,24 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with llama-cpp-python, to compare")
     parser.add_argument("--openvino", metavar="PYTHON", help="interpreter with openvino, optimum-intel and nncf, to compare")
-    asked = parser.parse_args()
-    where = machine(asked)
-    for shape in asked.shapes:
-        for dtype in asked.dtypes:
+    args = parser.parse_args()
+    where = machine(args)
+    for shape in args.shapes:
+        for dtype in args.dtypes:
             kind = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
             with tempfile.TemporaryDirectory() as place:
                 size = make_checkpoint(Path(place) / "model", shape, kind)
-                engines = [x for x in asked.engines if dtype != "int8" or x == "llamath"]
-                if asked.llama_cpp:
+                engines = [x for x in args.engines if dtype != "int8" or x == "llamath"]
+                if args.llama_cpp:
                     engines.append(CPP)
-                    write_gguf(Path(place) / "model", dtype, asked)
-                if asked.openvino:
+                    write_gguf(Path(place) / "model", dtype, args)
+                if args.openvino:
                     engines.append(VINO)
-                    once("export", Path(place) / "model", dtype, asked.threads, 0, asked.openvino)
-                once("reference", Path(place) / "model", dtype, asked.threads, 0)
-                found = side_by_side(engines, Path(place) / "model", dtype, asked, size // (1 + (dtype == "int8")))
-            long = f", {asked.tokens} tokens" if asked.tokens != parser.get_default("tokens") else ""
-            result = report(f"{shape}, {dtype}{long}", found, size // (1 + (dtype == "int8")), asked.rounds)
+                    once("export", Path(place) / "model", dtype, args.threads, 0, args.openvino)
+                once("reference", Path(place) / "model", dtype, args.threads, 0)
+                costs = side_by_side(engines, Path(place) / "model", dtype, args, size // (1 + (dtype == "int8")))
+            long = f", {args.tokens} tokens" if args.tokens != parser.get_default("tokens") else ""
+            result = report(f"{shape}, {dtype}{long}", costs, size // (1 + (dtype == "int8")), args.rounds)
             store(result, where)
 
 

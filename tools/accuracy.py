@@ -180,8 +180,8 @@ def tests() -> Iterator[str]:
         yield fill(f"- {what} (`{path.relative_to(PAGE.parents[2])}`)", 100, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def runs(found: Iterable[Found]) -> Rows:
-    for x in found:
+def runs(rows: Iterable[Found]) -> Rows:
+    for x in rows:
         at = x.plan.layout
         axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "cp", "pp", "dp") if (n := getattr(at, name)) > 1)
         way = f"{axes}; {at.microbatch} × {at.count}" + (f"; {at.interleave} runs" if at.interleave > 1 else "")
@@ -191,11 +191,13 @@ def runs(found: Iterable[Found]) -> Rows:
 
 def summary(tables: dict[str, list[Found]]) -> Iterator[str]:
     rows = []
-    for name, found in tables.items():
-        errors = [100 * x.error for x in found]
+    for name, predictions in tables.items():
+        errors = [100 * x.error for x in predictions]
         mean = sum(map(abs, errors)) / len(errors)
-        fits = sum(x.plan.memory <= x.room for x in found)
-        rows.append((name, str(len(found)), f"{mean:.1f} %", f"{min(errors):+.1f} … {max(errors):+.1f} %", f"{fits} of {len(found)}"))
+        fits = sum(x.plan.memory <= x.room for x in predictions)
+        rows.append(
+            (name, str(len(predictions)), f"{mean:.1f} %", f"{min(errors):+.1f} … {max(errors):+.1f} %", f"{fits} of {len(predictions)}")
+        )
     yield from table(("table", "rows", "mean error", "errors from … to", "fit their memory"), rows)
 
 
@@ -225,7 +227,7 @@ def page() -> str:
         fill(f"- {name} {value:g}: {SAYS[name]}", 100, subsequent_indent="  ") for name, value in prediction_constants().items()
     )
     lines += [PREDICTED.format(constants=values)]
-    tables = {name: list(found()) for name, _, found in RUNS}
+    tables = {name: list(predict()) for name, _, predict in RUNS}
     lines += [*summary(tables), "", "Mean error of all rows, and range of errors, if a constant were a tenth lower or higher:", ""]
     lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
     for name, key, _ in RUNS:
@@ -248,7 +250,7 @@ def changed() -> Rows:
         cells = []
         for factor in (0.9, 1.1):
             setattr(PLACES[name], name.upper(), factor * value)
-            errors = [100 * x.error for _, _, found in RUNS for x in found()]
+            errors = [100 * x.error for _, _, predict in RUNS for x in predict()]
             cells.append(f"{sum(map(abs, errors)) / len(errors):.1f} %; {min(errors):+.1f} … {max(errors):+.1f} %")
         setattr(PLACES[name], name.upper(), value)
         yield name, *cells
@@ -256,8 +258,8 @@ def changed() -> Rows:
 
 def _ranks() -> Rows:
     for row in DATA["llama3"]["rows"]:
-        found = rank(row)
-        yield f"{row[0]:,} H100, {row[5]:,} tokens", f"{found} of 10" if found else "not among the first ten"
+        result = rank(row)
+        yield f"{row[0]:,} H100, {row[5]:,} tokens", f"{result} of 10" if result else "not among the first ten"
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """Regenerate the generated parts of README and docs; with --check, fail where a page is stale.
 
 - A ```console block that begins with `$ llamath …` gets the output of its commands. A line `…` stands for omitted lines and stays.
-- `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them.
+- `<!-- options COMMAND -->` … `<!-- end -->` gets the options of a command, as click declares them, and a link to the shared ones.
+- `<!-- shared options -->` … `<!-- end -->` gets the options that many commands share.
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
@@ -44,10 +46,10 @@ def output(command: str, errors: bool = True) -> str:
     return done.stdout + (done.stderr if errors else "")
 
 
-def console(found: re.Match[str]) -> str:
+def console(match: re.Match[str]) -> str:
     """Return a console block with the current output of its commands."""
     text = ""
-    for part in re.split(r"^(?=\$ )", found[1], flags=re.MULTILINE):
+    for part in re.split(r"^(?=\$ )", match[1], flags=re.MULTILINE):
         if not part:
             continue
         command, old = COMMAND.match(part).groups()  # type: ignore[union-attr]
@@ -67,22 +69,40 @@ def abridged(old: str, new: str) -> str:
 def command_named(name: str) -> click.Command:
     from llamath.cli import cli
 
-    found = cli.get_command(click.Context(cli), name)
-    assert found is not None, f"there is no command {name}"
-    return found
+    result = cli.get_command(click.Context(cli), name)
+    assert result is not None, f"there is no command {name}"
+    return result
+
+
+def list_item(text: str) -> str:
+    return fill(f"- {text}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def option_lines(name: str) -> Iterator[str]:
-    """Yield the visible options of a command as a Markdown list."""
-    context = click.Context(command_named(name), info_name=f"llamath {name}")
-    for parameter in context.command.get_params(context):
-        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) and parameter.name != "help" else None
-        if record is not None:
-            yield fill(f"- `{record[0]}`: {record[1]}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    """Yield the options of a command as a Markdown list, and last a link to its shared options."""
+    from llamath.cli.command_group import Command, SharedOption
+
+    command = command_named(name)
+    assert isinstance(command, Command)
+    context = click.Context(command, info_name=f"llamath {name}")
+    for parameter in command.params:
+        record = parameter.get_help_record(context) if isinstance(parameter, click.Option) else None
+        if record is not None and not isinstance(parameter, SharedOption):
+            yield list_item(f"`{record[0]}`: {record[1]}")
+    shared = ", ".join(f"`{x}`" for x in command.shared_options)
+    yield list_item(f"[Common options](models-and-units.md#common-options): {shared}")
 
 
-def options(found: re.Match[str]) -> str:
-    return "\n".join([f"<!-- options {found[1]} -->", "", *option_lines(found[1]), "", "<!-- end -->"])
+def options(match: re.Match[str]) -> str:
+    return "\n".join([f"<!-- options {match[1]} -->", "", *option_lines(match[1]), "", "<!-- end -->"])
+
+
+def shared_options(_: re.Match[str]) -> str:
+    from llamath.cli import cli
+    from llamath.cli.command_group import shared_option_records
+
+    lines = [list_item(f"`{option}`: {text}") for option, text in shared_option_records(click.Context(cli))]
+    return "\n".join(["<!-- shared options -->", "", *lines, "", "<!-- end -->"])
 
 
 def command_names() -> list[str]:
@@ -155,14 +175,14 @@ def speed(_: re.Match[str]) -> str:
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 
-GENERATED = {CONSOLE: console, OPTIONS: options, COMMANDS: commands, BENCH: bench, SPEED: speed}
+GENERATED = {CONSOLE: console, OPTIONS: options, SHARED_OPTIONS: shared_options, COMMANDS: commands, BENCH: bench, SPEED: speed}
 
 
 def main() -> int:
     check = "--check" in sys.argv
-    wanted = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
+    expected = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
     stale, wrong = [], []
-    for path in wanted or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in expected or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         text = fresh = path.read_text()
         for pattern, generate in GENERATED.items():
             fresh = pattern.sub(generate, fresh)

@@ -99,8 +99,8 @@ class FuzzRun:
 def _peak_kib() -> int:
     """Return the peak memory of this process in KiB; on Linux not from `ru_maxrss`, which includes the parent's."""
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
-    return int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = re.search(r"VmHWM:\s+(\d+)", status.read_text()) if status.exists() else None
+    return int(result[1]) if result else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def havoc(data: bytes, others: Sequence[bytes], words: Sequence[bytes], chance: random.Random) -> bytes:
@@ -153,8 +153,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 def rewrite(data: bytes, words: Sequence[bytes], chance: random.Random) -> bytes:
     """Replace, drop, double or add some values or tokens of a JSON text, mostly by ones of the same kind."""
-    if chance.random() < 0.5 and (made := reshape(data, words, chance)):
-        return made[:MAX_BYTES]
+    if chance.random() < 0.5 and (reshaped := reshape(data, words, chance)):
+        return reshaped[:MAX_BYTES]
     tokens = _TOKEN.findall(data)
     for _ in range(chance.choice([1, 1, 1, 2, 3])):
         tokens = tokens or [b"{}"]
@@ -234,8 +234,8 @@ def run_atheris(name: str, budget: Budget, seed: int, slow: float, place: Path) 
 
     def mutated(data: bytes, most: int, seed: int) -> bytes:
         chance = random.Random(seed)
-        made = rewrite(data, words, chance) if target.json and chance.random() < 0.5 else atheris.Mutate(data, most)
-        return bytes(made[:most])
+        result = rewrite(data, words, chance) if target.json and chance.random() < 0.5 else atheris.Mutate(data, most)
+        return bytes(result[:most])
 
     options = [
         f"-dict={place}/words",
@@ -265,13 +265,13 @@ def is_reproducible(name: str, finding: dict[str, Any], slow: float) -> bool:
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
     """Return the versions of Python and of the packages used."""
-    found = {"python": platform.python_version()}
+    versions_ = {"python": platform.python_version()}
     for package in ("llamath", "atheris", *packages):
         try:
-            found[package] = version(package)
+            versions_[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions_
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -41,8 +41,8 @@ class Target(NamedTuple):
 def _made(corpora: Iterable[Iterable[bytes | Callable[[], bytes]]], wraps: int) -> Iterator[bytes]:
     """Every short file of the corpora behind each of the bytes that say how it is wrapped."""
     for corpus in corpora:
-        for made in corpus:
-            data = made() if callable(made) else made
+        for seed in corpus:
+            data = seed() if callable(seed) else seed
             if len(data) < MAX_BYTES:
                 yield from (bytes([i]) + data for i in range(wraps))
 
@@ -68,17 +68,17 @@ def _safetensors(data: bytes) -> object:
 
     wrap, data = data[:1], data[1:]
     if wrap == b"\1":
-        held = max(map(int, _ENDS.findall(data)), default=0)
-        data = hostile_safetensors.file(data, bytes(i % 251 for i in range(held)))
-    found = read(Bytes(data))
+        end = max(map(int, _ENDS.findall(data)), default=0)
+        data = hostile_safetensors.file(data, bytes(i % 251 for i in range(end)))
+    manifest = read(Bytes(data))
     try:
         theirs = safetensors.deserialize(data)
     except safetensors.SafetensorError as error:
         raise Differs(f"safetensors refuses: {error}") from None
     same = sorted((name, x["dtype"], tuple(x["shape"]), bytes(x["data"])) for name, x in theirs)
-    if same != sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in found.tensors):
+    if same != sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in manifest.tensors):
         raise Differs("safetensors reads something else")
-    return found
+    return manifest
 
 
 # GGUF: as it is, or with zeros after it
@@ -94,15 +94,15 @@ def _gguf(data: bytes) -> object:
     from llamath.checkpoint.formats.source import Bytes
 
     source = Bytes(data[1:] + bytes(4096 if data[:1] == b"\1" else 0))
-    found = read(source)
-    for value in found.metadata.values():
+    manifest = read(source)
+    for value in manifest.metadata.values():
         if isinstance(value, Array):
             for _ in islice(values(source, value), 1000):
                 pass
-    for x in found.tensors:
+    for x in manifest.tensors:
         if not 0 <= x.start <= x.end <= source.size:
             raise Differs(f"a tensor's bytes {x.start} to {x.end} are not in the file")
-    return found
+    return manifest
 
 
 # torch: as it is, or a pickle stream in a sound archive, or in the older container
@@ -122,11 +122,11 @@ def _pth(data: bytes) -> object:
     wrap, data = data[:1], data[1:]
     if wrap in (b"\1", b"\2"):
         data = hostile_pth.zipped(data, {"0": hostile_pth.SIX, "1": b""}) if wrap == b"\1" else hostile_pth.legacy(data)
-    found = read(Bytes(data))
-    for x in found.tensors:
+    manifest = read(Bytes(data))
+    for x in manifest.tensors:
         if not 0 <= x.start <= x.end <= len(data):
             raise Differs(f"a tensor's bytes {x.start} to {x.end} are not in the file")
-    return found
+    return manifest
 
 
 def _pth_words() -> Iterator[bytes]:
@@ -164,11 +164,11 @@ def _index(data: bytes) -> object:
         def json(self, name: str) -> dict[str, Any]:
             return parse_json(data, name)
 
-    found = read_index(Memory(), "x.index.json")
-    for name in found.index.weight_map.values():
+    folder = read_index(Memory(), "x.index.json")
+    for name in folder.index.weight_map.values():
         if any(x in "/\\:" or unicodedata.category(x) in ("Cc", "Cs") for x in name) or name in ("", ".", ".."):
             raise Differs(f"the shard {name!r} was taken for a plain name")
-    return found
+    return folder
 
 
 def _configs() -> Iterator[Mapping[str, Any]]:
@@ -182,10 +182,10 @@ def _config_seeds() -> Iterator[bytes]:
 
 
 def _config_words() -> Iterator[bytes]:
-    found: set[str] = set()
+    names: set[str] = set()
     for config in _configs():
-        found |= {json.dumps(x) for x in config} | {json.dumps(x) for x in config.values()}
-    yield from (x.encode() for x in sorted(found))
+        names |= {json.dumps(x) for x in config} | {json.dumps(x) for x in config.values()}
+    yield from (x.encode() for x in sorted(names))
     yield from _odd_words()
 
 
@@ -219,13 +219,13 @@ def _kinds() -> Iterator[bytes]:
 _FORMATS, _JSON = "llamath.checkpoint.formats.", ("llamath.core.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
-    "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}gguf_values", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
+    "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
     "pth": Target(
         tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
     ),
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
     "config": Target(
-        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.core.meta_args", "llamath.families"),
+        (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
         _config_seeds,
         _config_words,
         _config,

@@ -114,12 +114,12 @@ def find_template(name: str, source: Source, folder: Path | None, wheel: Path | 
     ]
     for read in places:
         try:
-            found = read()
+            result = read()
         except Exception as error:  # a missing file, a gated repository, no network
             print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
             continue
-        if found is not None:
-            return found
+        if result is not None:
+            return result
     return None
 
 
@@ -132,10 +132,10 @@ def read_from_hub(repository: str) -> str | None:
         return Path(hf_hub_download(repository, "chat_template.jinja")).read_text()
     except EntryNotFoundError:
         config = json.loads(Path(hf_hub_download(repository, "tokenizer_config.json")).read_text())
-    found = config.get("chat_template")
-    if isinstance(found, list):
-        found = next(x["template"] for x in found if x["name"] == "default")
-    return found if isinstance(found, str) else None
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        template = next(x["template"] for x in template if x["name"] == "default")
+    return template if isinstance(template, str) else None
 
 
 def read_from_wheel(wheel: Path, file: str, variable: str) -> str:

@@ -88,21 +88,21 @@ def main() -> int:
     args = parser.parse_args()
     sys.path[:0] = [str(args.llama_cpp), str(args.llama_cpp / "gguf-py"), str(ROOT / "tests"), str(ROOT / "src")]
     stored: dict[str, Entry] = json.loads(GOLDEN.read_text())
-    made, failed = dict(stored), {}
+    result, failed = dict(stored), {}
     for label in (x for x in stored if args.only in x):
         try:
             entry = convert(stored[label]["config"], stored[label]["tokens"])
-            made[label] = stored[label] if entry == stored[label] else entry  # in the stored order of keys
+            result[label] = stored[label] if entry == stored[label] else entry  # in the stored order of keys
         except Exception as error:  # whatever the converter raises: the label is reported, and the others are converted
             failed[label] = f"{type(error).__name__}: {error}"
-    different = {label: list(differences(stored[label], made[label])) for label in stored if stored[label] != made[label]}
+    different = {label: list(differences(stored[label], result[label])) for label in stored if stored[label] != result[label]}
     for label, lines in different.items():
         print(f"{label}:", *lines, sep="\n  ")
     for label, reason in failed.items():
         print(f"{label}: not converted: {reason}")
     print(f"{len(different)} of {len(stored)} entries differ, {len(failed)} could not be converted")
     if not args.check:
-        GOLDEN.write_text("{\n" + ",\n".join(f"{json.dumps(label)}: {json.dumps(made[label])}" for label in made) + "\n}\n")
+        GOLDEN.write_text("{\n" + ",\n".join(f"{json.dumps(label)}: {json.dumps(result[label])}" for label in result) + "\n}\n")
     return int(args.check and bool(different or failed))
 
 
@@ -141,32 +141,32 @@ def load_hparams(config: dict[str, Any], folder: Path, base: Any) -> dict[str, A
     """Return the hyperparameters for the converter: what it reads from config.json, completed to a published configuration."""
     model_type = config["model_type"]
     if uses_remote_class(config):
-        found: dict[str, Any] = {"max_position_embeddings": 64, "rms_norm_eps": 1e-6}
+        results: dict[str, Any] = {"max_position_embeddings": 64, "rms_norm_eps": 1e-6}
         if "num_attention_heads" in config:
-            found["num_key_value_heads"] = config["num_attention_heads"]
-        found |= json.loads((folder / "config.json").read_text())
+            results["num_key_value_heads"] = config["num_attention_heads"]
+        results |= json.loads((folder / "config.json").read_text())
     else:
-        found = dict(base.load_hparams(folder, False))
+        results = dict(base.load_hparams(folder, False))
     for known in (DEFAULTS.get(model_type, {}), config):
         for key, value in known.items():
-            if key in ("full_attention_interval", "layer_types") and "layer_types" in found:
+            if key in ("full_attention_interval", "layer_types") and "layer_types" in results:
                 continue  # as transformers completes them
-            found[key] = {**found[key], **value} if isinstance(value, dict) and isinstance(found.get(key), dict) else value
+            results[key] = {**results[key], **value} if isinstance(value, dict) and isinstance(results.get(key), dict) else value
     if per_layer := config.get("per_layer_config"):
-        found["num_global_key_value_heads"] = next(iter(per_layer.values()))["num_key_value_heads"]
-    if model_type == "falcon" and "num_kv_heads" not in config and found["multi_query"]:
-        found["num_kv_heads"] = 1  # transformers writes the number of query heads
-    if model_type == "mpt" and found["attn_config"].get("attn_type") == "multiquery_attention":
-        found["attn_config"]["kv_n_heads"] = 1
+        results["num_global_key_value_heads"] = next(iter(per_layer.values()))["num_key_value_heads"]
+    if model_type == "falcon" and "num_kv_heads" not in config and results["multi_query"]:
+        results["num_kv_heads"] = 1  # transformers writes the number of query heads
+    if model_type == "mpt" and results["attn_config"].get("attn_type") == "multiquery_attention":
+        results["attn_config"]["kv_n_heads"] = 1
     if model_type == "nemotron_h":
-        found["d_head"] = found["mamba_head_dim"]
+        results["d_head"] = results["mamba_head_dim"]
         if "n_routed_experts" not in config:
-            found = {key: value for key, value in found.items() if "expert" not in key}
-        found["num_hidden_layers"] = len(found.get("layers_block_type") or found["hybrid_override_pattern"])
+            results = {key: value for key, value in results.items() if "expert" not in key}
+        results["num_hidden_layers"] = len(results.get("layers_block_type") or results["hybrid_override_pattern"])
     for key in ("rope_parameters", "rope_scaling"):
-        if isinstance(scaling := found.get(key), dict) and "rope_type" in scaling:
-            found[key] = {"type": scaling["rope_type"], **scaling}
-    return found
+        if isinstance(scaling := results.get(key), dict) and "rope_type" in scaling:
+            results[key] = {"type": scaling["rope_type"], **scaling}
+    return results
 
 
 def save_checkpoint(config: dict[str, Any], folder: Path) -> None:
@@ -176,7 +176,7 @@ def save_checkpoint(config: dict[str, Any], folder: Path) -> None:
     from safetensors.torch import save_file
 
     import llamath
-    from support.oracle import kind, shake
+    from support.transformers_pair import perturb_weights, transformers_class
 
     vocab = {f"t{i}": i for i in range(config["vocab_size"])}
     tokenizer = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "t0"}}
@@ -186,8 +186,8 @@ def save_checkpoint(config: dict[str, Any], folder: Path) -> None:
     model_type = config["model_type"]
     if not uses_remote_class(config):
         torch.manual_seed(0)
-        model = kind(config).from_config(transformers.AutoConfig.for_model(**deepcopy(config)))
-        shake(model)
+        model = transformers_class(config).from_config(transformers.AutoConfig.for_model(**deepcopy(config)))
+        perturb_weights(model)
         model.save_pretrained(folder)
         return
     if model_type in WRAPPERS:

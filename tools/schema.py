@@ -28,7 +28,7 @@ expected-statuses = ["2xx", "403", "404", "421", "422", "424", "429"]
 def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
     """Run schemathesis; return its requests and failures."""
     with tempfile.TemporaryDirectory() as folder:
-        settings, found = Path(folder) / "schemathesis.toml", Path(folder) / "found.json"
+        settings, result = Path(folder) / "schemathesis.toml", Path(folder) / "found.json"
         settings.write_text(SETTINGS)
         program = os.path.join(sysconfig.get_path("scripts"), "schemathesis")
         arguments = [program, "--config-file", str(settings), "run", str(SCHEMA), "--url", address.rstrip("/"), "--checks", "all"]
@@ -43,11 +43,11 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "--max-response-time",
             "300",
         ]
-        arguments += ["--report", "json", "--report-json-path", str(found), "--generation-database", "none", "--workers", "2"]
+        arguments += ["--report", "json", "--report-json-path", str(result), "--generation-database", "none", "--workers", "2"]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True)
-        if not found.exists():
+        if not result.exists():
             raise SystemExit(done.stdout + done.stderr)
-        report = json.loads(found.read_text())
+        report = json.loads(result.read_text())
         return {
             "schemathesis": report["schemathesis_version"],
             "seed": seed,
@@ -69,8 +69,8 @@ def place() -> Iterator[str]:
     with sites(1) as (hub,):
         os.environ |= {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}
         Hub(hub, hub, {"config.json": json.dumps(CONFIG).encode()}, "A/0")
-        with served([llamath.load("gpt2")], hub=True) as found:
-            yield found.address
+        with served([llamath.load("gpt2")], hub=True) as result:
+            yield result.address
 
 
 def main() -> None:

@@ -127,10 +127,10 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[Difference]:
 
 def renamed(new: dict[str, Any], key: str, path: str) -> Any:
     """The value in `new` of a key of the old object, by its new name if it was renamed; MISSING if there is none."""
-    found: Any = new
+    result: Any = new
     for part in next((to for suffix, to in RENAMED_KEYS.items() if fnmatchcase(f"/{path}", f"*/{suffix}")), key).split("/"):
-        found = found.get(part, MISSING) if isinstance(found, dict) else MISSING
-    return new.get(key, MISSING) if found is MISSING else found
+        result = result.get(part, MISSING) if isinstance(result, dict) else MISSING
+    return new.get(key, MISSING) if result is MISSING else result
 
 
 def short(value: Any) -> str:
@@ -159,10 +159,10 @@ def compare(old: Path, new: Path, only: str, limit: int, texts: bool, strict: bo
         if line == other:
             continue
         if other is None:
-            found = [Difference("number", "", "the invocation is gone")]
+            results = [Difference("number", "", "the invocation is gone")]
         else:
-            found = list(differences(json.loads(line) | {"argv": None}, json.loads(other) | {"argv": None}))
-        for kind, path, what in found:
+            results = list(differences(json.loads(line) | {"argv": None}, json.loads(other) | {"argv": None}))
+        for kind, path, what in results:
             if any(fnmatchcase(name, x) and fnmatchcase(path, y) for x, y, _ in ACCEPTED):
                 counts["accepted"] += 1
                 continue

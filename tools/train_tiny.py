@@ -1,10 +1,10 @@
 """Train the embedded model: a small Llama trained on stories of a small world, written to `src/llamath/embedded` in Hugging Face's format.
 
     python tools/train_tiny.py             # train and write it
-    python tools/train_tiny.py --evaluate  # measure what is there, and write its README
+    python tools/train_tiny.py --evaluate  # measure the existing model and write its README
 
 The modules are `llamath.run`'s, the loop is PyTorch's, the texts are made by `tools/tiny`. With the same seed, versions, machine and
-number of threads the numbers are equal to the last bit; another processor may round otherwise.
+number of threads the weights are reproduced bit for bit; another processor may round differently.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def optimizers(module: torch.nn.Module) -> list[torch.optim.Optimizer]:
 class Training:
     """A training run that can be stopped and resumed."""
 
-    def __init__(self, config: Mapping[str, Any], made: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
+    def __init__(self, config: Mapping[str, Any], tokenizer: Tokenizer, tokens: int = TOKENS, seed: int = SEED) -> None:
         self.module = run.initialize(run.build(llamath.load(config)), seed, STD)
         self.optimizers, self.done, self.mean = optimizers(self.module), 0, 0.0
-        self.batches = batches(texts(seed), made, tokens, config["max_position_embeddings"])
+        self.batches = batches(texts(seed), tokenizer, tokens, config["max_position_embeddings"])
 
     def step(self, steps: int) -> float:
         """Train on one batch of a run of `steps` steps."""
@@ -85,11 +85,11 @@ class Training:
 
     def resume(self, path: Path) -> None:
         """Resume from a state, with the texts that follow."""
-        found = torch.load(path)
-        self.module.load_state_dict(found["module"])
-        for x, state in zip(self.optimizers, found["optimizers"], strict=True):
-            x.load_state_dict(state)
-        self.done, self.mean = found["done"], found["mean"]
+        state = torch.load(path)
+        self.module.load_state_dict(state["module"])
+        for optimizer, optimizer_state in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(optimizer_state)
+        self.done, self.mean = state["done"], state["mean"]
         for _ in range(self.done):
             next(self.batches)
 
@@ -115,8 +115,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path, default=FOLDER)
-    parser.add_argument("--keep", type=Path, help="a file for the state on the way, to go on from")
-    parser.add_argument("--evaluate", action="store_true", help="measure the model that is there")
+    parser.add_argument("--keep", type=Path, help="checkpoint file, to resume training from")
+    parser.add_argument("--evaluate", action="store_true", help="measure the existing model")
     parser.add_argument("--note", default="", help="a sentence for the README: how long the training took, and on what")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from .analysis.verify.listing import Listing
     from .analysis.verify.weight_names import NamesReport
     from .api import convert, count, design, diff, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
+    from .checkpoint.meta_args import ModelArgs
     from .conversion.convert_checkpoint import ConversionReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
-    from .core.expr import Dim
-    from .core.meta_args import ModelArgs
+    from .core.expr import Expr
     from .core.parameter_count import Parameters
     from .core.report import Report
     from .core.tree import Block, Leaf, Stack, Weight, walk
@@ -55,8 +55,8 @@ __all__ = [
     "Device",
     "DeviceList",
     "DiffReport",
-    "Dim",
     "Explanation",
+    "Expr",
     "FitReport",
     "FlopsReport",
     "FormatError",
@@ -105,10 +105,10 @@ _MODULES = {
     "api": "count diff explain design memory flops fit plan inspect verify names convert models gpus",
     "loading": "load",
     "model": "Model",
-    "core.meta_args": "ModelArgs",
+    "checkpoint.meta_args": "ModelArgs",
     "core.blocks": "Decoder",
     "core.tree": "Block Leaf Stack Weight walk",
-    "core.expr": "Dim",
+    "core.expr": "Expr",
     "core.parameter_count": "Parameters",
     "core.report": "Report",
     "analysis.count.count_report": "CountReport StoredNamesReport",

@@ -120,10 +120,10 @@ def explain(number: Count, *, like: _ModelSource | None = None, all: bool = Fals
     An exact number is decoded exactly; a rounded one (`"685B"`) gives the counts that round to it. `like` restricts the search to one
     model; `all` also returns far less simple explanations.
     """
-    from .analysis.explain.decode import decode
+    from .analysis.explain.explanation import explain_quantity
 
     _count("number", number)
-    return decode(_count_text(number), None if like is None else load(like), all)
+    return explain_quantity(_count_text(number), None if like is None else load(like), all)
 
 
 def design(
@@ -345,9 +345,10 @@ def flops(
     report = count_flops(load(model), request)
     if on is None and tokens_per_second is None and tflops is None:
         return report
-    if on is None or (tokens_per_second is None) == (tflops is None):
+    gpus = None if on is None else _gpus(on)
+    if gpus is None or (tokens_per_second is None) == (tflops is None):
         raise LlamathError("an MFU needs on and either tokens_per_second or tflops", hint='on="8xh100", tokens_per_second=90_000')
-    return _with_mfu(report, _gpus(on), tokens_per_second, tflops, counted_by, precision)
+    return _with_mfu(report, gpus, tokens_per_second, tflops, counted_by, precision)
 
 
 @overload
@@ -724,7 +725,7 @@ def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
     from .analysis.inference.weight_bytes import read_stored_weights
 
-    return read_stored_weights(model.location) if model.location else None
+    return read_stored_weights(model) if model.location else None
 
 
 def _imatrix(dtype: str) -> tuple[str, bool | None]:

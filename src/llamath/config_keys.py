@@ -525,7 +525,7 @@ def describe_key(key: str, *kinds: str) -> Entry | None:
     last = plain.rpartition(".")[2]
     rotary = f"rope_scaling.{last}" if plain.startswith(("rope_scaling.", "rope_parameters.")) else plain
     for name in (plain, rotary, last):
-        own = (f"{kind}/{word}" for kind in kinds for word in (name, SYNONYMS.get(name, name)))
-        if found := next((CONFIG_KEYS[word] for word in (*own, name) if word in CONFIG_KEYS), None):
-            return found
+        keys_by_kind = (f"{kind}/{word}" for kind in kinds for word in (name, SYNONYMS.get(name, name)))
+        if entry := next((CONFIG_KEYS[word] for word in (*keys_by_kind, name) if word in CONFIG_KEYS), None):
+            return entry
     return None

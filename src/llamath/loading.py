@@ -1,4 +1,4 @@
-"""`load`: turns anything that names or describes a model into a `Model`."""
+"""`load`: load a model from a path, an address, a preset or configuration keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import find_preset
+from .checkpoint.meta_args import (
+    META_NAME_OF_KEY,
+    ModelArgs,
+    args_to_config,
+    extra_config_keys,
+    is_params,
+    parse_args_text,
+    parse_params,
+    short_args,
+)
 from .checkpoint.open import FoundConfig, find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from .core.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_args_text, parse_params
 from .core.strict_json import MAX_BYTES, parse_json
 from .core.tree import iter_stacks
 from .families.registry import Family, find_family
@@ -63,26 +72,26 @@ def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None 
         if source.args is not None:
             changed_model = load(source.args, changes=changes)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
-        config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
-        return _build(config, source.wrapper, source.config.data, changes, [])
-    found = _find(source, None if check_tensors else [])
-    data = found.keys or {}
+        own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
+        return _build(own_config, source.wrapper, source.config.data, changes, [])
+    config = _find(source, None if check_tensors else [])
+    data = config.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
-        raise ConfigError(f"{found.source}: every key should be a string")
+        raise ConfigError(f"{config.source}: every key should be a string")
     changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
-    notes = list(found.notes)
+    notes = list(config.notes)
     if is_params(data):
-        return _load_params(found, changed, vocab_size, notes)
+        return _load_params(config, changed, vocab_size, notes)
     if vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     wrapper, data = _text_config(data, notes)
-    if found.manifest is None:
-        return _build(found, wrapper, data, changed, notes)
+    if config.manifest is None:
+        return _build(config, wrapper, data, changed, notes)
     try:
-        model = _build(found, wrapper, data, changed, notes)
+        model = _build(config, wrapper, data, changed, notes)
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
-    return model if changed or not check_tensors else _check_gguf_matches_metadata(model, found.manifest)
+    return model if changed or not check_tensors else _check_gguf_matches_metadata(model, config.manifest)
 
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
@@ -92,7 +101,8 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     elif isinstance(source, _SupportsToDict):
         source = source.to_dict()
     if isinstance(source, Mapping):
-        return FoundConfig(name=str(source.get("model_type", "model")), source="the given keys", keys=source)
+        name = str(source.get("model_type") or short_args(source) or "model")
+        return FoundConfig(name=name, source="the given keys", keys=source)
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
         raise ConfigError(
@@ -109,7 +119,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if is_url(text):
         return _find_at(text, problems)
     if (args := parse_args_text(text)) is not None:
-        return FoundConfig(name="model", source="the given keys", keys=args)
+        return FoundConfig(name=short_args(args) or "model", source="the given keys", keys=args)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         hint = "a model is a config.json, params.json, their folder, a preset or a public id"
         raise ConfigError(f"{safe(text)} does not exist", hint=hint)
@@ -119,40 +129,40 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
 
 def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     """Find the configuration at a path or address, or in the folder of the checkpoint there."""
-    found = find_config(text, problems)
-    if found.keys is None:
-        if not found.has_checkpoint:
+    config = find_config(text, problems)
+    if config.keys is None:
+        if not config.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
         from .checkpoint.gguf_metadata import COUNT_HINT
 
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
-    return found.replace(location=text)
+    return config.replace(location=text)
 
 
-def _load_params(found: FoundConfig, changed: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:
+def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:
     """Load a model from Meta's `params.json`; `changed` may hold keys of either format."""
-    own = {key: changed.pop(key) for key in list(changed) if key in ModelArgs.fields}
-    data = {**(found.keys or {}), **own}
+    meta_args = {key: changes.pop(key) for key in list(changes) if key in ModelArgs.fields}
+    data = {**(source.keys or {}), **meta_args}
     if vocab_size is None and data.get("vocab_size", -1) == -1:
-        vocab_size = _vocab_size(found.folder, notes)
-    args, config = parse_params(data, found.source, vocab_size)
+        vocab_size = _vocab_size(source.folder, notes)
+    args, config = parse_params(data, source.source, vocab_size)
     extra = extra_config_keys(config)
     if ignored := [safe(key) for key in config.unread()]:
         notes.append(f"ignored config keys: {', '.join(ignored)}")
     notes.append("params.json does not say whether the output matrix is tied; counted as untied (tie_word_embeddings=true ties it)")
     wrapper, keys = _text_config({**args_to_config(args), **extra}, notes)
     try:
-        return _build(found, wrapper, keys, changed, notes).replace(args=None if changed or extra else args)
+        return _build(source, wrapper, keys, changes, notes).replace(args=None if changes or extra else args)
     except ConfigError as error:
         raise _with_meta_names(error) from None
 
 
 def _vocab_size(folder: str, notes: list[str]) -> int | None:
-    """The size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
+    """Return the size of the vocabulary in `tokenizer.model`, in the folder or its parent."""
     from .checkpoint.formats.tokenizer_model import count_model_tokens
 
-    for place in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
-        if os.path.lexists(path := os.path.join(place, "tokenizer.model")):
+    for parent in (folder, os.path.dirname(os.path.abspath(folder))) if folder else ():
+        if os.path.lexists(path := os.path.join(parent, "tokenizer.model")):
             size = count_model_tokens(path)
             notes.append(f"vocab_size {size:,} taken from {safe(path)}")
             return size
@@ -180,13 +190,13 @@ def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     return str(data.get("model_type", "")), text
 
 
-def _build(found: FoundConfig, wrapper: str, data: Keys, changed: Keys, notes: list[str]) -> Model:
+def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: list[str]) -> Model:
     """Build the model that a configuration describes."""
-    config = Config(_with_changes(data, changed), found.source, preferred=frozenset(changed))
+    config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
     model_type = config.get("model_type", "")
     if not model_type:
         raise config.error("model_type", "is missing", "the family is never guessed")
-    family = find_family(model_type, found.source)
+    family = find_family(model_type, source.source)
     if wrapper:
         from .families.wrappers import with_wrapper_prefix
 
@@ -199,20 +209,20 @@ def _build(found: FoundConfig, wrapper: str, data: Keys, changed: Keys, notes: l
         notes += [safe(note)] if note else []
     unread = list(config.unread())
     _reject_unsupported(config, tree, unread)
-    for key in changed:
+    for key in changes:
         if key in unread:
             near = nearest(key, config.keys_read)
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
     notes += _config_notes(config, unread)
     return Model(
-        name=found.name,
+        name=source.name,
         family=family,
         tree=tree,
         config=config,
-        source=found.source,
+        source=source.source,
         notes=tuple(notes),
-        location=found.location,
+        location=source.location,
         wrapper=wrapper,
     )
 
@@ -225,20 +235,20 @@ def _build_tree(family: Family, config: Config) -> Decoder:
         raise ConfigError(f"{config.source}: its sizes make no {family.name} model: {error}", hint="a size is zero or too large") from None
 
 
-def _with_changes(data: Keys, changed: Keys) -> dict[str, Any]:
-    """The keys with changes; a dotted key reaches into a nested object."""
-    made = dict(data)
-    for key, value in changed.items():
+def _with_changes(data: Keys, changes: Keys) -> dict[str, Any]:
+    """Return the keys with changes applied; a dotted key reaches into a nested object."""
+    merged = dict(data)
+    for key, value in changes.items():
         outer, _, inner = key.partition(".")
-        if inner and isinstance(made.get(outer), Mapping):
-            made[outer] = {**made[outer], inner: value}
+        if inner and isinstance(merged.get(outer), Mapping):
+            merged[outer] = {**merged[outer], inner: value}
         else:
-            made[key] = value
-    return made
+            merged[key] = value
+    return merged
 
 
 def _with_meta_names(error: ConfigError) -> ConfigError:
-    """An error about a `params.json`, with the key names of that file."""
+    """Return an error about a `params.json` with the key names of that file."""
     text = str(error)
     for ours, theirs in META_NAME_OF_KEY.items():
         text = text.replace(f": {ours} ", f": {theirs} ")
@@ -256,12 +266,12 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):
             if experts.active is not None and not 0 < experts.active <= experts.n:
-                found = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
-                raise ConfigError(found, hint="num_experts_per_tok should be at most the number of experts")
+                message = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
+                raise ConfigError(message, hint="num_experts_per_tok should be at most the number of experts")
 
 
 def _config_notes(config: Config, unread: list[str]) -> list[str]:
-    """Notes on dimensions that the configuration lacks, custom code, and unknown keys."""
+    """Return notes on dimensions that the configuration lacks, custom code, and unknown keys."""
     notes = [f"{key} not in config; using {value}" for key, value in config.assumed_dims.items()]
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
@@ -283,20 +293,20 @@ def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:
     differing = [name for name in (expected | stored) if expected.get(name) != stored.get(name)]
     if not differing:
         return model
-    total, found = model.parameters.total, sum(map(prod, stored.values()))
+    total, stored_total = model.parameters.total, sum(map(prod, stored.values()))
     first = f"{safe(differing[0])} is {_format_shape(stored.get(differing[0]))}, expected {_format_shape(expected.get(differing[0]))}"
-    if found == total:
+    if stored_total == total:
         note = f"{len(differing):,} tensors differ from llama.cpp's current format, with as many parameters in all: {first}"
         return model.replace(notes=(*model.notes, note))
     described = f"{model.source}: its metadata describe {total:,} parameters of the {model.family.name} family"
-    raise _metadata_error(f"{described}, its tensors hold {found:,}: {first}")
+    raise _metadata_error(f"{described}, its tensors hold {stored_total:,}: {first}")
 
 
 def _metadata_error(reason: str) -> UnknownModel:
-    """An error about a GGUF file whose metadata describe no model."""
+    """Return an error about a GGUF file whose metadata describe no model."""
     from .checkpoint.gguf_metadata import COUNT_HINT
 
-    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath verify lists the differences")
+    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath.verify(path) lists the differences")
 
 
 def _format_shape(shape: tuple[int, ...] | None) -> str:

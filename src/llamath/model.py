@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import UnknownModel
-from .core.meta_args import ModelArgs
 from .core.parameter_count import Count, Parameters, count_parameters
 from .core.record_type import Record
 from .core.tree import Leaf, walk
@@ -17,7 +17,7 @@ from .families.registry import Family
 
 
 class Model(Record):
-    """A model known down to its last weight; two models are equal if they have the same name, family, tree and configuration."""
+    """A model and all of its weights; two models are equal if they have the same name, family, tree and configuration."""
 
     name: str
     family: Family
@@ -36,7 +36,7 @@ class Model(Record):
 
     @property
     def parameters(self) -> Parameters:
-        """Every total that is called a parameter count, each exact."""
+        """All totals that are called parameter counts, as exact integers."""
         return self.count.parameters
 
     @property
@@ -46,10 +46,10 @@ class Model(Record):
 
     def scheme(self, name: str) -> Scheme:
         """The names of its tensors in files of one format: `hf`, `meta` or `gguf`."""
-        if (found := self.family.schemes.get(name)) is None:
+        if (scheme := self.family.schemes.get(name)) is None:
             known = ", ".join(self.family.schemes)
             raise UnknownModel(f"the {self.family.name} family has no {name} names", hint=f"it has {known}")
-        return found
+        return scheme
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
@@ -63,7 +63,7 @@ class Model(Record):
         return html_table(columns, rows, f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}", sections)
 
     def _table_rows(self) -> Iterator[tuple[str, ...]]:
-        """One row per distinct weight, under one row for each kind of layer."""
+        """Yield one row per distinct weight, under one row for each kind of layer."""
         for section in self.count.sections:
             times = int(section.times)
             if section.indices:

@@ -1,4 +1,4 @@
-"""Activations: against what torch keeps of transformers' own models and of plain blocks, and against Korthikanti's formulas."""
+"""Saved activations match those that torch keeps for transformers' models and for plain blocks, and Korthikanti's formulas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import Kernels, saved_by_layer
 from llamath.analysis.training.training_memory import has_fused_qkv
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from support.reference_data import published
 
 BATCH, TOKENS = 2, 24
@@ -88,13 +88,13 @@ def cases() -> list[Any]:
 def test_saved_activations_match_transformers(name: str, attention: str, dtype: str) -> None:
     import torch
 
-    from support.saved_tensors import causal_lm, step
+    from support.saved_tensors import causal_lm, count_step_bytes
 
     config, tolerance = (CASES | EAGER)[name]
     if reason := OTHERWISE.get((name, attention, dtype)) or OTHERWISE.get((name, "", dtype)):
         pytest.skip(reason)
     kernels = Kernels(flash=attention == "sdpa", fused=False, width=4 if dtype == "float32" else 2, context=TOKENS)
-    found = step(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
+    found = count_step_bytes(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
     scalar = 4  # the number of tokens, which the mean of the losses keeps
     copied = 2 * BATCH * TOKENS * 64 * kernels.width if name in COPIED and kernels.flash else 0
     assert abs(predicted(config, kernels) + copied + scalar - found) <= tolerance * found
@@ -105,13 +105,13 @@ def test_saved_activations_match_transformers(name: str, attention: str, dtype: 
 def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> None:
     import torch
 
-    from support.saved_tensors import causal_lm, step
+    from support.saved_tensors import causal_lm, count_step_bytes
 
     model: Any = causal_lm(LLAMA, "sdpa", getattr(torch, dtype))
     model.activation_checkpointing_enable({"use_reentrant": True})
     model.enable_input_require_grads()
     width = 4 if dtype == "float32" else 2
-    found = step(model, BATCH, TOKENS, 97)
+    found = count_step_bytes(model, BATCH, TOKENS, 97)
     expected = predicted(LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full")
     tables = 2 * 24 * TOKENS * width  # alive, but as an argument of every layer, which no hook sees
     assert expected - tables + 4 == found
@@ -159,15 +159,15 @@ class Plain:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str) -> None:
     torch = pytest.importorskip("torch")
-    from support.saved_tensors import kept
+    from support.saved_tensors import count_saved_bytes
 
     d, heads, width = 64, 4, 4 if dtype == "float32" else 2
     plain = Plain(d, heads, flash, getattr(torch, dtype))
     x = torch.randn(BATCH, TOKENS, d, dtype=getattr(torch, dtype), requires_grad=True)
-    found = kept(plain.module, lambda: plain(x))
+    found = count_saved_bytes(plain.module, lambda: plain(x))
     tree = classic(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
-    parts = saved_by_layer(tree.layers[0], Dim("d", d), kernels)
+    parts = saved_by_layer(tree.layers[0], Expr("d", d), kernels)
     expected = sum(saved_bytes(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
     assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
 
@@ -177,7 +177,7 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
     torch = pytest.importorskip("torch")
     from torch.nn import functional as f
 
-    from support.saved_tensors import kept
+    from support.saved_tensors import count_saved_bytes
 
     class Normed(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
@@ -205,9 +205,9 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
         return x + f.linear(Gated.apply(f.linear(y, w["gate"]), f.linear(y, w["up"])), w["down"])
 
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
-    found = kept(torch.nn.ParameterList(w.values()), lambda: forward(x))
+    found = count_saved_bytes(torch.nn.ParameterList(w.values()), lambda: forward(x))
     block = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree.layers[0]
-    parts = saved_by_layer(block, Dim("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
+    parts = saved_by_layer(block, Expr("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
     assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
 
 

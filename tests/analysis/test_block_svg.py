@@ -1,4 +1,4 @@
-"""The picture of a block: well-formed, every step with its shape, boxes that nothing covers and no edge runs through."""
+"""The block diagram is well-formed, shows every step with its shape, and no edge crosses a box."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 import llamath
 from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
-from llamath.render.svg.block_layout import layout
+from llamath.render.svg.block_layout import layout_block
 from llamath.render.svg.block_svg import block_svg
-from llamath.render.svg.svg_shapes import cut
-from llamath.render.text.trace_text import shape
+from llamath.render.svg.svg_shapes import truncate_text
+from llamath.render.text.trace_text import format_shape
 from support.reference_data import TINY, tiny_configs
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -29,7 +29,7 @@ def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     for at in (prompt_pass(5), *([following(5)] if reads_on(tree) else [])):
         for stage in walkthrough(tree, at).layers:
-            plan = layout(stage.steps)
+            plan = layout_block(stage.steps)
             boxes = {(plan.rows[name], plan.lanes[name]): name for name in plan.rows}
             assert len(boxes) == len(plan.rows)
             ways: dict[tuple[int, int], str] = {}
@@ -49,8 +49,8 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
         root = ElementTree.fromstring(drawn)
         labels = [x.text or "" for x in root.iter(f"{SVG}text")]
         for x in stage.steps:
-            assert shape(x) in labels
-            assert x.kind == "add" or any(y.startswith(cut(x.name.replace(".{e}", ""), 210)) for y in labels), x.name
+            assert format_shape(x) in labels
+            assert x.kind == "add" or any(y.startswith(truncate_text(x.name.replace(".{e}", ""), 210)) for y in labels), x.name
         width, height = (float(root.get(name, "0")) for name in ("width", "height"))
         for x in root.iter(f"{SVG}rect"):
             assert float(x.get("x", "")) >= 0 and float(x.get("x", "")) + float(x.get("width", "")) <= width

@@ -1,4 +1,4 @@
-"""The textbook transformer against the numbers of others: a widely taught exercise, and GPT-2 where the two coincide."""
+"""The textbook transformer matches a widely taught exercise, and GPT-2 with the options that they share."""
 
 from __future__ import annotations
 

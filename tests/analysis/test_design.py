@@ -1,4 +1,4 @@
-"""design: the search misses nothing, candidates are what their family's tree says, demands hold, and published dimensions are found again."""
+"""`design`: the search is complete, candidates match the trees of their family, constraints hold, and published dimensions are found."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ def test_non_affine_family_is_refused(like: str) -> None:
 
 
 def test_ffn_width_reports_meta_rounding_arguments() -> None:
-    from llamath.core.meta_args import ffn_width
+    from llamath.checkpoint.meta_args import ffn_width
 
     found = design(DesignRequest(target=8_030_261_248, by_error=True, limit=5))
     assert found.candidates[0].rounding == (1024, 1.3)

@@ -22,8 +22,8 @@ import llamath
 from llamath.analysis.diff.model_diff import DiffReport, diff
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
-from llamath.render.svg.svg_shapes import escaped
-from llamath.render.svg.treemap_svg import squarified, treemap_svg
+from llamath.render.svg.svg_shapes import escape_xml
+from llamath.render.svg.treemap_svg import squarify, treemap_svg
 from llamath.render.svg.waterfall_svg import waterfall_svg
 from support.reference_data import tiny_configs
 
@@ -311,7 +311,7 @@ def inside(made: ElementTree.Element) -> None:
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=40))
 def test_treemap_tiles_fill_the_box(numbers: list[int]) -> None:
     numbers.sort(reverse=True)
-    boxes = squarified(numbers, (10.0, 20.0, 300.0, 200.0))
+    boxes = squarify(numbers, (10.0, 20.0, 300.0, 200.0))
     assert len(boxes) == len(numbers)
     for n, (x, y, width, height) in zip(numbers, boxes, strict=True):
         assert width * height == pytest.approx(60_000 * n / sum(numbers), rel=1e-6, abs=0.05)
@@ -365,4 +365,4 @@ def test_a_billion_layers_are_compared() -> None:
 
 def test_hostile_text_is_escaped_in_svg() -> None:
     for labels in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
-        assert ElementTree.fromstring(f"<t>{escaped(labels)}</t>").text
+        assert ElementTree.fromstring(f"<t>{escape_xml(labels)}</t>").text

@@ -1,4 +1,4 @@
-"""explain: what people asked about decodes to the right answer, every explanation sums to its number, and numbers without a cause get none."""
+"""`explain`: published counts get the right explanation, every explanation sums to its number, and random numbers get none."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.explain import MIN_BITS_SAVED, Candidate, explain_number
-from llamath.analysis.explain.decode import decode, known_vocab_sizes, merge_equal_bases
 from llamath.analysis.explain.explain_base import BaseModel
 from llamath.analysis.explain.explain_search import all_hypotheses
-from llamath.analysis.explain.explanation import explanation_terms
+from llamath.analysis.explain.explanation import explain_quantity, explanation_terms, known_vocab_sizes, merge_equal_bases
 from llamath.analysis.explain.hypotheses import HypothesisSpace
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
 from llamath.analysis.training.lora_adapters import build_adapters
@@ -78,7 +77,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("number", "like", "words"), ASKED)
 def test_known_questions_rank_the_right_answer_first(number: int, like: str, words: tuple[str, ...]) -> None:
-    assert says(decode(str(number), like).candidates[0], *words)
+    assert says(explain_quantity(str(number), like).candidates[0], *words)
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +102,12 @@ def test_known_questions_without_naming_the_model(number: int, words: tuple[str,
 @pytest.mark.slow
 def test_whole_catalog_is_searched(catalog: Catalog) -> None:
     number = 65_023_516_672
-    assert decode(str(number)).candidates == anywhere(number, catalog)
+    assert explain_quantity(str(number)).candidates == anywhere(number, catalog)
 
 
 def test_fully_trained_tables_with_adapters() -> None:
     """Chinese Alpaca's log: 429,211,648 trainable: rank 8 everywhere, and both tables of 49,954 rows whole."""
-    found = decode("429211648", "llama-1-7b").candidates[0]
+    found = explain_quantity("429211648", "llama-1-7b").candidates[0]
     assert says(found, "vocabulary of 49,954", "adapters alone", "LoRA of rank 8 on all linear layers", "embedding and head trained whole")
     assert [x.value for x in found.terms] == [19_988_480, 2 * 49_954 * 4096]
 
@@ -116,18 +115,18 @@ def test_fully_trained_tables_with_adapters() -> None:
 @pytest.mark.slow
 def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):
-        found = decode("685B", like)
+        found = explain_quantity("685B", like)
         assert found.name == "685B" and found.bounds == (684_500_000_000, 686_000_000_000)
         first = found.candidates[0]
         assert first.value == 684_531_386_000 and "with MTP" in first.summary and "FP8 scales" in first.summary
-    assert {x.base for x in decode("8B", "llama-3-8b").candidates} == {"Llama 3 8B"}
-    names = decode("671B").candidates
+    assert {x.base for x in explain_quantity("8B", "llama-3-8b").candidates} == {"Llama 3 8B"}
+    names = explain_quantity("671B").candidates
     assert names[0].base.startswith("DeepSeek") and names[0].value == 671_026_419_200
-    assert decode("6.74B").candidates[0].value == 6_738_415_616
-    missed = decode("688B", "deepseek-v3").candidates
+    assert explain_quantity("6.74B").candidates[0].value == 6_738_415_616
+    missed = explain_quantity("688B", "deepseek-v3").candidates
     assert missed and not any(687_500_000_000 <= x.value < 689_000_000_000 for x in missed)
-    assert decode("405B").candidates[0].value == 405_853_388_800, "cut, not rounded"
-    assert decode("15B", "starcoder2-15b").candidates[0].value == 15_957_889_024
+    assert explain_quantity("405B").candidates[0].value == 405_853_388_800, "cut, not rounded"
+    assert explain_quantity("15B", "starcoder2-15b").candidates[0].value == 15_957_889_024
 
 
 SAMPLE = "llama-2-7b llama-3.2-1b llama-3.1-8b gpt2 mixtral-8x7b deepseek-v3 gemma-2-2b opt-350m qwen3-next-80b-a3b gpt-oss-20b gptj phi-2".split()
@@ -237,7 +236,7 @@ def test_random_numbers_are_rarely_explained(slug: str) -> None:
 @pytest.mark.slow
 def test_candidates_are_shorter_than_the_number() -> None:
     for number, like, _ in ASKED:
-        assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in decode(str(number), like, everything=True).candidates)
+        assert all(x.bits + MIN_BITS_SAVED <= number.bit_length() for x in explain_quantity(str(number), like, everything=True).candidates)
 
 
 def run(*args: str, width: int = 80) -> str:
@@ -279,17 +278,17 @@ def test_like_accepts_any_model(tmp_path: Path) -> None:
     """llama2.c's own configuration, as Meta's params.json."""
     params = {"dim": 288, "n_layers": 6, "n_heads": 6, "vocab_size": 32_000, "multiple_of": 32, "norm_eps": 1e-5}
     (tmp_path / "params.json").write_text(json.dumps(params))
-    found = decode("24407712", str(tmp_path / "params.json")).candidates
+    found = explain_quantity("24407712", str(tmp_path / "params.json")).candidates
     assert found[0].exact and found[0].value == 24_407_712
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "abc", "12x", "1.5", "", "7B7", "1e-3"])
 def test_invalid_count_is_refused(text: str) -> None:
     with pytest.raises(llamath.LlamathError):
-        decode(text)
+        explain_quantity(text)
 
 
 @pytest.mark.slow
 def test_smallest_and_largest_counts() -> None:
     for text in ("1", "2", "999999999999999999999999999999"):
-        assert not any(x.exact for x in decode(text).candidates)
+        assert not any(x.exact for x in explain_quantity(text).candidates)

@@ -425,7 +425,7 @@ def test_roofline_svg_is_well_formed(line: str, tmp_path: Path) -> None:
     texts = [(float(x.attrib["x"]), float(x.attrib["y"]), x.attrib["text-anchor"], x.text or "") for x in root.iter(f"{place}text")]
     assert all(0 <= x <= width and 0 < y < height for x, y, _, _ in texts)
     message = " ".join(x[3] for x in texts)
-    assert "decode, 1 sequence" in message and "prefill" in message and "FLOP for each byte read" in message and "dense in" in message
+    assert "decode, 1 sequence" in message and "prefill" in message and "FLOPs per byte read" in message and "dense in" in message
     assert "prefers-color-scheme: dark" in path.read_text()
     starts = sorted((x, y, len(t) * 12 * 0.62) for x, y, anchor, t in texts if anchor == "start" and t.startswith(("decode,", "prefill,")))
     for (x, y, wide), (left, top, _) in itertools.combinations(starts, 2):

@@ -1,4 +1,4 @@
-"""flops: parts sum to the whole, pairs are those that can be counted one by one, and published FLOP/s and MFUs come out of published speeds."""
+"""`flops`: parts sum to the total, attended pairs match an explicit mask, and published FLOP/s and MFUs are reproduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lora: the published counts of adapters, PEFT's names and ours, and a target that names nothing is an error."""
+"""LoRA adapters: published counts, peft's target names and ours, and errors about unknown targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`memory` for inference: lines that sum, formulas that evaluate, exact limits, and the peak that transformers' forward pass reaches."""
+"""`memory` for inference: lines sum, formulas evaluate, limits are exact, and the peak matches transformers' forward pass."""
 
 from __future__ import annotations
 

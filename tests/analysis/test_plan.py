@@ -1,4 +1,4 @@
-"""plan: published runs come out, memory is that of `training`, volumes and bubbles are the papers', and what is not possible says why."""
+"""`plan`: published runs are reproduced, memory equals that of `training`, volumes and bubbles match the papers, and rejections have reasons."""
 
 from __future__ import annotations
 

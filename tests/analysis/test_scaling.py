@@ -1,4 +1,4 @@
-"""Scaling laws against what their papers print: tables 3 and A3 of Hoffmann et al., the comparison of their section D.4, the replication."""
+"""Scaling laws match the printed tables: tables 3 and A3 and section D.4 of Hoffmann et al., and the replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every figure of the five articles, had from the program, and where the articles are off."""
+"""The figures of the five articles are reproduced, and their errors are confirmed."""
 
 from __future__ import annotations
 

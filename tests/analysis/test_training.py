@@ -1,4 +1,4 @@
-"""Training memory: ZeRO's figure to its digits, what torch's optimizers allocate, peft's adapters, and Llama 3's own layouts."""
+"""Training memory matches ZeRO's figure, torch's optimizers, peft's adapters, and Llama 3's published layouts."""
 
 from __future__ import annotations
 
@@ -244,12 +244,12 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
     peft = pytest.importorskip("peft")
     import torch
 
-    from support.saved_tensors import causal_lm, step
+    from support.saved_tensors import causal_lm, count_step_bytes
 
     config, tokens = CASES["grouped"][0], 24
     plain: Any = causal_lm(config, attention, getattr(torch, dtype))
     plain.enable_input_require_grads()
-    found = step(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
+    found = count_step_bytes(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
     layout = Layout(microbatch=2, flash=attention == "sdpa")
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)

@@ -1,4 +1,4 @@
-"""Bad input ends with one sentence, a hint and exit code 2: never a traceback, never a number."""
+"""Bad input gives one error sentence, a hint and exit code 2, without a traceback or a number."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("data", "message"), FILES.values(), ids=FILES)
-def test_a_file_that_is_no_configuration(data: bytes, message: str, tmp_path: Path) -> None:
+def test_non_config_files_are_refused(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(data)
     with pytest.raises(llamath.ConfigError) as error:
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_configuration(data: bytes, message: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
-def test_a_configuration_that_is_no_model(change: dict[str, Any], message: str) -> None:
+def test_invalid_configs_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(llamath.LlamathError) as error:
         llamath.load({**GOOD, **change})
     assert message in str(error.value)
@@ -112,14 +112,14 @@ def test_command_line_reports_bad_input(args: list[str], message: str) -> None:
     assert done.stderr.startswith(b"error: ")
 
 
-def test_a_fifo_does_not_hang(tmp_path: Path) -> None:
+def test_fifo_is_refused_without_blocking(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "config.json")
     assert run("count", str(tmp_path)).returncode == 2
 
 
-def test_a_gigabyte_is_not_read(tmp_path: Path) -> None:
+def test_oversized_config_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(1 << 30)
@@ -127,7 +127,7 @@ def test_a_gigabyte_is_not_read(tmp_path: Path) -> None:
         llamath.load(path)
 
 
-def test_a_billion_layers_are_counted_at_once() -> None:
+def test_a_billion_layers_are_counted_in_few_calls() -> None:
     model = llamath.load({**GOOD, "num_hidden_layers": 10**9})
     assert model.parameters.total == 2 * 32000 * 4096 + 4096 + 10**9 * 202_383_360
     done = run("count", "-", data=json.dumps({**GOOD, "num_hidden_layers": 10**9}).encode())
@@ -140,7 +140,7 @@ def test_names_from_a_file_reach_the_terminal_escaped() -> None:
     assert b"\\u{1b}[31mred" in done.stdout
 
 
-def test_a_pipe_that_closes_is_no_error() -> None:
+def test_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300)
     assert not done.stderr

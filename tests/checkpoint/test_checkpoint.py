@@ -1,4 +1,4 @@
-"""Checkpoints as they lie on disk: folders, indexes, shards and links, honest and hostile."""
+"""Checkpoints on disk: folders, indexes, shards and links, valid and hostile."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError, safe
 from support import hostile_index
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_gguf import U16, Gguf
 from support.hostile_index import SHARD
 from support.hostile_pth import mapped, stream, tensor, zipped
 from support.hostile_safetensors import entry, file, header
-from support.limits import peak, within_calls
 
 HOSTILE = hostile_index.hostile()
 ODD = hostile_index.odd()
@@ -55,7 +55,7 @@ def refusal(path: Path | str) -> FormatError:
 
 
 def names(found: Manifest) -> list[tuple[str, str]]:
-    """Every tensor and the file it is in."""
+    """Return every tensor with the name of its file."""
     return [(x.name, os.path.basename(found.files[x.file].name)) for x in found.tensors]
 
 
@@ -63,7 +63,7 @@ def names(found: Manifest) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "consolidated.safetensors", "adapter_model.safetensors", "anything.safetensors"])
-def test_a_folder_of_one_safetensors_file(name: str, tmp_path: Path) -> None:
+def test_folder_with_one_safetensors_file_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(safetensors("w"))
     (tmp_path / "config.json").write_text("{}")
     for path in (tmp_path, tmp_path / name):
@@ -72,24 +72,24 @@ def test_a_folder_of_one_safetensors_file(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.pt", "last.ckpt"])
-def test_a_folder_of_one_torch_file(name: str, tmp_path: Path) -> None:
+def test_folder_with_one_torch_file_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(PTH)
     assert read_checkpoint(str(tmp_path)).format == read_checkpoint(str(tmp_path / name)).format == "torch"
 
 
-def test_a_folder_of_one_gguf(tmp_path: Path) -> None:
+def test_folder_with_one_gguf_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "llama.Q8_0.gguf").write_bytes(gguf())
     assert names(read_checkpoint(str(tmp_path))) == [("t0", "llama.Q8_0.gguf")]
 
 
-def test_the_first_bytes_decide_not_the_name(tmp_path: Path) -> None:
+def test_format_is_detected_by_first_bytes(tmp_path: Path) -> None:
     for name, data, kind in (("a.bin", safetensors("w"), "safetensors"), ("b.pth", gguf(), "gguf"), ("c.gguf", PTH, "torch")):
         (tmp_path / name).write_bytes(data)
         assert read_checkpoint(str(tmp_path / name)).format == kind
 
 
 @pytest.mark.parametrize(("ending", "data"), [("safetensors", safetensors), ("bin", lambda _: PTH)])
-def test_shards_with_an_index(ending: str, data: Callable[[str], bytes], tmp_path: Path) -> None:
+def test_shards_of_an_index_are_read(ending: str, data: Callable[[str], bytes], tmp_path: Path) -> None:
     first, second = f"m-00001-of-00002.{ending}", f"m-00002-of-00002.{ending}"
     (tmp_path / first).write_bytes(data("a"))
     (tmp_path / second).write_bytes(data("b"))
@@ -121,7 +121,7 @@ def test_folder_reads_the_file_that_transformers_loads(tmp_path: Path) -> None:
     assert names(read_checkpoint(str(tmp_path))) == [("u", "model.safetensors")]
 
 
-def test_metas_set(tmp_path: Path) -> None:
+def test_meta_shards_are_read_in_order(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / f"consolidated.0{i}.pth").write_bytes(PTH)
     (tmp_path / "params.json").write_text("{}")
@@ -132,7 +132,7 @@ def test_metas_set(tmp_path: Path) -> None:
     assert refusal(tmp_path).code == "shards"
 
 
-def test_a_split_gguf(tmp_path: Path) -> None:
+def test_split_gguf_is_merged(tmp_path: Path) -> None:
     parts = [f"m-0000{i + 1}-of-00003.gguf" for i in range(3)]
     for i, name in enumerate(parts):
         (tmp_path / name).write_bytes(gguf(i, 3))
@@ -152,14 +152,14 @@ def test_name_with_many_parts_costs_few_calls(tmp_path: Path) -> None:
     assert refusal(tmp_path / "m-00009-of-00003.gguf").code == "split_name"
 
 
-def test_a_folder_that_holds_no_checkpoint(tmp_path: Path) -> None:
+def test_folder_without_checkpoint_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path).code == "no_checkpoint"
     for name in ("config.json", "tokenizer.model", "README.md", "model.onnx", "flax_model.msgpack.index.json"):
         (tmp_path / name).write_text("{}")
     assert refusal(tmp_path).code == "no_checkpoint"
 
 
-def test_a_folder_that_holds_several(tmp_path: Path) -> None:
+def test_folder_with_several_checkpoints_is_ambiguous(tmp_path: Path) -> None:
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(gguf())
     error = refusal(tmp_path)
@@ -168,12 +168,12 @@ def test_a_folder_that_holds_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "missing", "missing/", "a\0b", "a\0.index.json", "missing.index.json", "x" * 5000, "é\ud800"])
-def test_a_path_to_nothing(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_path_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(path).code in ("unreadable", "index", "shard_name")
 
 
-def test_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").write_bytes(safetensors("w"))
     monkeypatch.chdir(tmp_path)
     assert names(read_checkpoint(".")) == names(read_checkpoint("model.safetensors")) == [("w", "model.safetensors")]
@@ -201,7 +201,7 @@ def test_the_folder_we_are_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (b"\x1b[2J\x1b[2J", "unknown_format"),
     ],
 )
-def test_a_file_of_no_known_format(data: bytes, code: str, tmp_path: Path) -> None:
+def test_unknown_format_is_refused(data: bytes, code: str, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(data)
     for place in (path, tmp_path):
@@ -209,7 +209,7 @@ def test_a_file_of_no_known_format(data: bytes, code: str, tmp_path: Path) -> No
         assert error.code == code and error.hint
 
 
-def test_a_pointer_in_place_of_a_shard(tmp_path: Path) -> None:
+def test_lfs_pointer_shard_is_refused(tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     indexed(tmp_path, {"w": SHARD})
     assert refusal(tmp_path).code == "lfs_pointer"
@@ -229,7 +229,7 @@ def test_a_hostile_index_is_refused(name: str, tmp_path: Path) -> None:
         assert len(str(error)) < 1000
 
 
-def test_the_corpus_is_large() -> None:
+def test_corpus_of_hostile_indexes_is_large() -> None:
     assert len(HOSTILE) >= 75
 
 
@@ -237,11 +237,11 @@ def test_the_corpus_is_large() -> None:
 @pytest.mark.slow
 def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
-    assert peak(lambda: refusal(tmp_path)) < 200 * MIB
+    assert peak_bytes(lambda: refusal(tmp_path)) < 200 * MIB
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_index_is_read(name: str, tmp_path: Path) -> None:
+def test_unusual_valid_index_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     (tmp_path / INDEX).write_bytes(ODD[name]())
     found = read_checkpoint(str(tmp_path))
@@ -255,7 +255,7 @@ def test_largest_index_is_read_in_few_calls(tmp_path: Path) -> None:
     assert within_calls(600_000, lambda: read_checkpoint(str(tmp_path))).index
 
 
-def test_missing_shards_are_reported_not_refused(tmp_path: Path) -> None:
+def test_missing_shards_are_reported(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").write_bytes(safetensors("b"))
     indexed(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
     found = read_checkpoint(str(tmp_path))
@@ -275,7 +275,7 @@ def test_ten_thousand_missing_shards_cost_few_calls(tmp_path: Path) -> None:
     assert found.index is not None and len(found.index.missing) == 10_000
 
 
-def test_a_name_in_two_shards_stays_twice(tmp_path: Path) -> None:
+def test_name_in_two_shards_is_kept_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(safetensors("w", name))
     indexed(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
@@ -310,7 +310,7 @@ def test_damaged_shards_are_reported_and_others_read(tmp_path: Path) -> None:
     assert refusal(tmp_path).code == "trailing"
 
 
-def test_where_nothing_can_be_read_nothing_is_noted(tmp_path: Path) -> None:
+def test_first_error_is_raised_if_no_shard_is_readable(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"garbage, and more of it")
     problems: list[FormatError] = []
     with pytest.raises(FormatError):
@@ -318,11 +318,11 @@ def test_where_nothing_can_be_read_nothing_is_noted(tmp_path: Path) -> None:
     assert not problems
 
 
-# what a name may lead to
+# special files and links
 
 
 def special(path: Path, kind: str) -> None:
-    """Something at this path that is no regular file."""
+    """Create a file at this path that is not regular."""
     if kind == "folder":
         path.mkdir()
     elif kind == "pipe":
@@ -347,7 +347,7 @@ def test_only_regular_files_are_opened(kind: str, tmp_path: Path, monkeypatch: p
     assert refusal(tmp_path / "x").code == "index"
 
 
-def test_a_device_is_not_opened(tmp_path: Path) -> None:
+def test_device_files_are_not_opened(tmp_path: Path) -> None:
     assert refusal("/dev/zero").code == "not_a_file"
     indexed(tmp_path, {"w": SHARD})
     (tmp_path / SHARD).symlink_to("/dev/zero")
@@ -362,7 +362,7 @@ def test_a_device_is_not_opened(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """A folder that anybody may enter, and for root the loss of its powers."""
+    """Yield a folder that all users may enter; root drops its privileges for the test."""
     root = os.geteuid() == 0
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
@@ -406,7 +406,7 @@ OUT = {
 
 
 @pytest.mark.parametrize("name", OUT)
-def test_a_link_that_leads_out_is_not_followed(name: str, tmp_path: Path) -> None:
+def test_links_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     folder = indexed(tmp_path / "model", {"w": SHARD})
     (tmp_path / "secret.safetensors").write_bytes(safetensors("secret"))
     (tmp_path / "model-secret").mkdir()
@@ -429,7 +429,7 @@ def test_index_linked_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert refusal(folder).code == "link"
 
 
-def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
+def test_links_inside_the_folder_are_followed(tmp_path: Path) -> None:
     folder = indexed(tmp_path / "model", {"w": SHARD})
     (folder / "files").mkdir()
     (folder / "files" / "x").write_bytes(safetensors("w"))
@@ -440,7 +440,7 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
     assert names(read_checkpoint(str(tmp_path / "alias"))) == [("w", SHARD)]
 
 
-def test_a_link_that_the_user_names_is_followed(tmp_path: Path) -> None:
+def test_link_given_by_the_user_is_followed(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     (tmp_path / "real.safetensors").write_bytes(safetensors("w"))
     (tmp_path / "x" / "link.safetensors").symlink_to("../real.safetensors")
@@ -463,7 +463,7 @@ def test_dangling_and_circular_links_are_missing_files(tmp_path: Path) -> None:
 
 
 def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Path:
-    """A snapshot as huggingface_hub lays it out: every file a link to a blob."""
+    """Write a snapshot in the layout of huggingface_hub: every file is a link to a blob."""
     repo = root / name
     folder = repo / "snapshots" / "0123abc" / sub
     folder.mkdir(parents=True)
@@ -476,7 +476,7 @@ def hub_cache(root: Path, name: str = "models--org--model", sub: str = "") -> Pa
 
 
 @pytest.mark.parametrize("sub", ["", "original"])
-def test_the_hubs_cache(sub: str, tmp_path: Path) -> None:
+def test_hub_cache_snapshot_is_read(sub: str, tmp_path: Path) -> None:
     folder = hub_cache(tmp_path / "hub", sub=sub)
     assert names(read_checkpoint(str(folder))) == names(read_checkpoint(str(folder / INDEX))) == [("w", SHARD)]
     shared = tmp_path / "hub" / "blobs" / "ab"
@@ -501,15 +501,15 @@ def test_link_out_of_the_hub_cache_is_refused(target: str, tmp_path: Path) -> No
     assert refusal(folder).code == "link"
 
 
-def test_a_folder_called_snapshots_is_no_cache(tmp_path: Path) -> None:
+def test_folder_named_snapshots_is_not_a_hub_cache(tmp_path: Path) -> None:
     folder = indexed(tmp_path / "home" / "snapshots" / "x", {"w": SHARD})
     (tmp_path / "home" / "secret").write_bytes(safetensors("secret"))
     (folder / SHARD).symlink_to("../../secret")
     assert refusal(folder).code == "link"
 
 
-def test_nothing_but_our_error_escapes(tmp_path: Path) -> None:
-    """Every hostile index under every name that an index may have."""
+def test_hostile_index_raises_llamath_error_under_every_name(tmp_path: Path) -> None:
+    """Read hostile indexes under every name that an index may have."""
     for place in (INDEX, "pytorch_model.bin.index.json", "x.index.json"):
         for name in ("not JSON", "weight_map null", "file name: absolute", "objects nested 100,000 deep"):
             (tmp_path / place).write_bytes(HOSTILE[name][1]())

@@ -1,4 +1,4 @@
-"""Packed weights: every writer's layout back to the model it came from, against published sizes; and nothing by its name alone."""
+"""Packed weights: the layout of every quantizer is mapped to the model's weights and compared with published sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import llamath
 from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.schemes import Packing, find_packings
-from support import packed as make
+from support import quantized_headers as make
 from support.reference_data import truth
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
@@ -61,7 +61,7 @@ def logical(tensors: Iterable[Tensor], found: dict[str, Packing]) -> int:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_packed_weights_have_the_model_s_shapes(name: str) -> None:
+def test_packed_weights_match_model_shapes(name: str) -> None:
     writer, kind, quantization = WRITERS[name]
     plain = make.plain("llama-3.1-8b")
     tensors = make.tensors(make.packed(plain, writer))
@@ -76,7 +76,7 @@ def test_packed_weights_have_the_model_s_shapes(name: str) -> None:
     assert all(x.elements == 0 and not x.fits((1,)) for x in found.values() if x.role != "values")
 
 
-def test_the_llama_of_bitsandbytes_834() -> None:
+def test_bitsandbytes_issue_834() -> None:
     tensors = make.tensors(make.packed(make.plain("llama-2-7b"), make.bnb4()))
     found = find_packings(tensors)
     stored = sum(x.elements for x in tensors if x.name not in found or found[x.name].role == "values")
@@ -92,7 +92,7 @@ def published(name: str) -> dict[str, Any]:
 
 
 def same(headers: list[make.Header], name: str) -> Any:
-    """The listing, if names and bytes are those of the published index."""
+    """Return the listing, after names and bytes are compared with the published index."""
     index = published(name)
     names = "\n".join(sorted(x for x, _, _ in headers))
     assert hashlib.sha256(names.encode()).hexdigest() == index["names_sha256"]
@@ -106,14 +106,14 @@ def same(headers: list[make.Header], name: str) -> Any:
         ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", "F32"),
     ],
 )
-def test_published_int8_of_bitsandbytes_to_the_byte(name: str, dtype: str) -> None:
+def test_published_bitsandbytes_int8_bytes_are_exact(name: str, dtype: str) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b", dtype), make.bnb8))
     index = same(headers, name)
     report = list_tensors(make.manifest(headers))
     assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
 
 
-def test_published_mlx_to_the_byte() -> None:
+def test_published_mlx_bytes_are_exact() -> None:
     name = "gleneyre2022--1chat__model.st"
     index = published(name)
     config = next(x["config"] for x in truth("configs.jsonl") if x["name"] == index["config"])
@@ -126,7 +126,7 @@ def test_published_mlx_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize(("model", "total", "gib"), [("gpt-oss-20b", 20_914_757_184, 12.8), ("gpt-oss-120b", 116_829_156_672, 60.8)])
-def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
+def test_gpt_oss_counts_equal_its_model_card(model: str, total: int, gib: float) -> None:
     report = list_tensors(make.manifest(make.gpt_oss(model)))
     assert report.total.parameters == total
     assert round(report.total.bytes / 2**30, 1) == gib
@@ -135,7 +135,7 @@ def test_gpt_oss_as_its_card_says(model: str, total: int, gib: float) -> None:
 
 
 @pytest.mark.slow
-def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
+def test_mxfp4_shape_equals_transformers_unpacked_shape() -> None:
     torch = pytest.importorskip("torch")
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -146,7 +146,7 @@ def test_mxfp4_has_the_shape_that_transformers_unpacks_it_to() -> None:
     assert found["e.down_proj_blocks"].shape == (3, 10, 128)
 
 
-def test_a_header_of_deepseek_r1_in_nvfp4() -> None:
+def test_nvfp4_header_of_deepseek_r1() -> None:
     """The first layer of nvidia/DeepSeek-R1-0528-FP4, whose down projection is [7168, 18432]."""
     base = "model.layers.0.mlp.down_proj."
     headers = [
@@ -162,7 +162,7 @@ def test_a_header_of_deepseek_r1_in_nvfp4() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "bits", "gib"), [("Q6_K", 6.5633, 6.14), ("Q8_0", 8.5008, 7.95), ("F16", 16.0005, 14.96)])
-def test_bits_per_weight_as_llama_cpp_prints_them(dtype: str, bits: float, gib: float) -> None:
+def test_bits_per_weight_equal_llama_cpp_output(dtype: str, bits: float, gib: float) -> None:
     """The table of llama.cpp's tools/quantize/README.md for Llama 3.1 8B, where one type holds all matrices."""
     headers = [(name, dtype if len(shape) == 2 else "F32", shape) for name, _, shape in make.plain("llama-3.1-8b")]
     report = list_tensors(make.manifest(headers))
@@ -170,7 +170,7 @@ def test_bits_per_weight_as_llama_cpp_prints_them(dtype: str, bits: float, gib: 
     assert (round(float(report.bits_per_weight or 0), 4), round(report.total.bytes / 2**30, 2)) == (bits, gib)
 
 
-def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
+def test_gpt2_conv1d_matches_transposed() -> None:
     found = find_packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
     assert found["h.0.attn.c_attn.qweight"].fits((768, 2304))
     assert not find_packings(make.tensors(make.int8("h.0.attn.c_attn", 2304, 768)))["h.0.attn.c_attn.weight"].fits((768, 2304))
@@ -204,7 +204,7 @@ def test_conv1d_of_gpt2_fits_the_other_way_round() -> None:
         [("lora_A.weight", "F32", (8, 8)), ("x.input_scale", "F32", ())],
     ],
 )
-def test_a_name_alone_proves_nothing(headers: list[make.Header]) -> None:
+def test_packing_is_not_detected_by_name_alone(headers: list[make.Header]) -> None:
     assert find_packings(make.tensors(headers), FOUR) == {}
 
 
@@ -245,13 +245,13 @@ def test_mlx_modules_can_have_different_bits() -> None:
     assert found["m.q_proj.weight"].shape == found["m.v_proj.weight"].shape == (64, 128)
 
 
-def test_stacked_experts() -> None:
+def test_stacked_experts_are_detected() -> None:
     found = find_packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
     assert found["e.gate_up_proj"].fits((16, 128, 512))
     assert found["e.gate_up_proj_scale"].role == "scale"
 
 
-def test_scales_of_the_cache_are_no_parameters() -> None:
+def test_cache_scales_are_not_parameters() -> None:
     headers = [*make.fp8_channels("layers.0.self_attn.k_proj", 64, 64), ("layers.0.self_attn.k_scale", "BF16", (1,))]
     tensors = make.tensors([*headers, ("layers.0.self_attn.k_proj.k_scale", "F32", ())])
     assert logical(tensors, find_packings(tensors)) == 4096
@@ -259,7 +259,7 @@ def test_scales_of_the_cache_are_no_parameters() -> None:
     assert find_packings(alone) == {}
 
 
-def test_bitnet_where_it_is_declared() -> None:
+def test_bitnet_is_detected_if_declared() -> None:
     tensors = make.tensors([("x.weight", "U8", (640, 2560)), ("x.weight_scale", "BF16", (1,))])
     assert find_packings(tensors) == {}
     assert find_packings(tensors, {"quant_method": "bitnet"})["x.weight"].shape == (2560, 2560)
@@ -270,18 +270,18 @@ inputs = st.tuples(st.integers(1, 32), st.sampled_from([32, 64, 128]))
 
 
 @given(o=outputs, i=inputs, bits=st.sampled_from([2, 3, 4, 8]), index=st.booleans())
-def test_gptq_is_right(o: int, i: tuple[int, int], bits: int, index: bool) -> None:
+def test_gptq_shapes_are_exact(o: int, i: tuple[int, int], bits: int, index: bool) -> None:
     found = find_packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
     assert found.shape == (o, prod(i))
 
 
 @given(o=outputs, i=inputs, writer=st.sampled_from([make.awq, make.awq_gemv, make.awq_fast]))
-def test_awq_is_right(o: int, i: tuple[int, int], writer: Any) -> None:
+def test_awq_shapes_are_exact(o: int, i: tuple[int, int], writer: Any) -> None:
     assert find_packings(make.tensors(writer("x", o, prod(i), i[1])))["x.qweight"].fits((o, prod(i)))
 
 
 @given(o=st.integers(1, 300), i=inputs, bits=st.sampled_from([4, 8]), declared=st.booleans())
-def test_compressed_is_right_or_silent(o: int, i: tuple[int, int], bits: int, declared: bool) -> None:
+def test_compressed_shapes_are_exact_or_unknown(o: int, i: tuple[int, int], bits: int, declared: bool) -> None:
     tensors = make.tensors(make.compressed(bits, i[1], zeros=True)("x", o, prod(i)))
     found = find_packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
     assert found.shape in ((o, prod(i)), None)

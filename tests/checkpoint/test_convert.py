@@ -21,13 +21,13 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import llamath  # noqa: E402
 from llamath.checkpoint.formats import checkpoint_files as checkpoint  # noqa: E402
+from llamath.checkpoint.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 from llamath.cli import cli  # noqa: E402
 from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
 from llamath.conversion.float_cast import cast_floats  # noqa: E402
 from llamath.conversion.tensor_plan import OutputTensor  # noqa: E402
 from llamath.conversion.write_meta import pickle_tensors  # noqa: E402
 from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
-from llamath.core.meta_args import LLAMA3_ROPE_SCALING  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 SMALL: dict[str, Any] = {
@@ -609,7 +609,7 @@ GROUP = 16
 
 
 def packed_linear(weight: Any, method: str) -> dict[str, Any]:
-    """Zeros in the shapes that a quantizer stores for a weight, without its prefix."""
+    """Return zeros in the shapes that a quantizer stores for a weight, by name without the prefix."""
     outputs, inputs = weight.shape
     if method == "gptq":
         return {

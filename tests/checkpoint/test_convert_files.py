@@ -21,14 +21,14 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
-from llamath.checkpoint.formats.gguf_values import values
+from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, bar_line
-from support import convert_kills
+from support import kill_conversions
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
@@ -77,7 +77,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ram_folder() -> Iterator[Path]:
-    """A folder in memory where possible: slower disks prove no more."""
+    """Return a folder in memory if possible, as it is faster than a disk."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
         yield Path(folder)
 
@@ -92,9 +92,9 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 @pytest.mark.parametrize(
     ("kind", "target", "force"), [("hf", "out", ""), ("meta", "out", ""), ("gguf", "x.gguf", ""), ("hf", "out", "force")]
 )
-def test_a_conversion_killed_before_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
+def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    args = [sys.executable, convert_kills.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
+    args = [sys.executable, kill_conversions.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
     found = json.loads(done.stdout or "{}")
     assert "wrong" not in found and found, (found, done.stderr[-2000:])
@@ -132,11 +132,11 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
         assert len(list(hidden.glob("*.safetensors"))) == complete
     done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
     assert len(json.loads(done.stdout)["kept"]) == complete
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(expected) and not hidden.exists()
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(expected) and not hidden.exists()
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
-    """A progress callback that interrupts the conversion once this many bytes have been written."""
+    """Return a progress callback that interrupts the conversion once this many bytes have been written."""
 
     def progress(done: int, total: int) -> None:
         if done >= size:
@@ -157,11 +157,11 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
     with pytest.raises(ConvertError, match="already contains"):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
     whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(tmp_path / "whole")
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(tmp_path / "whole")
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
-def test_the_command_line_says_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_command_prints_how_to_continue(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bar, "update", lambda _bar, done, total: interrupt_at(50_000)(done, total))
     args = ["convert", str(source), str(tmp_path / "out"), "--names", "hf", "--max-shard-size", "12KB"]
     stopped = CliRunner().invoke(cli, args, standalone_mode=False)
@@ -195,7 +195,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
     out = tmp_path / "out"
     out.mkdir()
     convert_checkpoint(str(source), str(out), options("meta"))  # an empty folder is no obstacle
-    before = convert_kills.read_tree(out)
+    before = kill_conversions.read_tree(out)
     for kind in ("hf", "meta"):
         with pytest.raises(ConvertError, match=r"already contains consolidated\.00\.pth"):
             convert_checkpoint(str(source), str(out), options(kind))
@@ -205,7 +205,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
         convert_checkpoint(str(source), str(file), options("gguf"))
     with pytest.raises(ConvertError, match="is a file; expected a folder"):
         convert_checkpoint(str(source), str(file), options("hf"))
-    assert convert_kills.read_tree(out) == before and file.read_bytes() == b"mine"
+    assert kill_conversions.read_tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
@@ -227,7 +227,7 @@ def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
 def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(source, mine)
-    before = convert_kills.read_tree(mine)
+    before = kill_conversions.read_tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
         with pytest.raises(ConvertError, match=r"is inside the source folder"):
@@ -237,7 +237,7 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
-    assert convert_kills.read_tree(mine) == before
+    assert kill_conversions.read_tree(mine) == before
     convert_checkpoint(
         str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf")
     )  # next to a source file that was given by name
@@ -266,9 +266,7 @@ def test_disk_space_is_checked_first(source: Path, tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 @pytest.mark.parametrize("call", ["write", "fsync", "rename", "mkdir"])
-def test_a_disk_that_fills_up_leaves_existing_files(
-    call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for at in range(1000):
         left, real = [at], getattr(os, call)
 
@@ -304,7 +302,7 @@ def test_a_file_size_limit_is_reported_as_a_full_disk(source: Path, tmp_path: Pa
     assert "Traceback" not in done.stderr and not os.listdir(tmp_path)
 
 
-def test_a_disk_that_is_too_small(source: Path, tmp_path: Path) -> None:
+def test_too_small_disk_is_refused(source: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(disk)], capture_output=True).returncode:
@@ -358,7 +356,7 @@ def test_numpy_is_needed_only_for_rounding(source: Path, tmp_path: Path, monkeyp
         assert "llamath[convert]" in missing.value.hint and not (tmp_path / "never").exists()
 
 
-def test_the_command_line(source: Path, tmp_path: Path) -> None:
+def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> None:
     def run(*args: str) -> Any:
         return CliRunner().invoke(cli, ["convert", *args], standalone_mode=False)
 
@@ -394,13 +392,13 @@ def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_pat
     assert run(str(tmp_path / "none"), str(tmp_path / "x"), "--names", "hf").returncode == 2
 
 
-def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_appears_after_one_second(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [100.0]
     monkeypatch.setattr("llamath.render.progress.monotonic", lambda: now[0])
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    with Bar() as bar:
+    with Bar("checking the source") as bar:
         for done in range(0, 10**10, 10**9):
             bar.update(done, 10**10)
             now[0] += 0.4
@@ -409,7 +407,7 @@ def test_the_bar_appears_after_a_second_with_rate_and_time(monkeypatch: pytest.M
     assert bar_line(5 * 10**9, 10**10, 10**9) == "[############············]  50 %  5.0 of 10.0 GB  1.00 GB/s  5 s left"
     assert bar_line(0, 10**13, 10**9).endswith("2 h 46 min left") and bar_line(0, 10**11, 10**9).endswith("1 min 40 s left")
     monkeypatch.setenv("NO_COLOR", "1")
-    with Bar() as bar:
+    with Bar("checking the source") as bar:
         bar.update(0, 10)
         now[0] += 5
         bar.update(5, 10)

@@ -15,8 +15,8 @@ from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
 from llamath.core.errors import ConfigError, FormatError, LlamathError, UnknownModel
 from support.gguf_files import CONVERTED, gguf_shapes, tensor_shapes, write_gguf, write_gguf_header
-from support.headers import header_of, write_safetensors, write_sharded
 from support.hub_server import COMMIT, Hub
+from support.sparse_checkpoints import header_of, write_safetensors, write_sharded
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -282,7 +282,7 @@ def test_a_folder_without_checkpoint_is_an_error(tmp_path: Path) -> None:
     assert run("count", str(tmp_path))[::2] == (2, run("count", str(tmp_path / "config.json"))[2])
 
 
-def test_broken_checkpoint_tells_the_reason(tmp_path: Path) -> None:
+def test_broken_checkpoint_error_has_the_reason(tmp_path: Path) -> None:
     write_safetensors(config(tmp_path, MARTIAN) / "model.safetensors", header_of(MODEL), short=8)
     code, out, complaint = run("count", str(tmp_path))
     assert code == 2 and not out and "model.safetensors" in complaint

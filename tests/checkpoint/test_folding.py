@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamath.analysis.count.name_folding import fold_groups, fold_names, unfold_pattern
-from support.limits import within_calls
+from support.cost_limits import within_calls
 
 PART = st.sampled_from(["layers", "w1", "w2", "", "{", "}", "{0..3}", "{{1}}", "0", "00", "01", "é", "٣", "\n", "a\nb", "12345678901"])
 NUMBER = st.integers(0, 12).map(str)

@@ -19,7 +19,7 @@ pytest.importorskip("safetensors")
 
 RUNS = 20_000
 SLOW_S = 30
-"""CPU seconds that only a hang takes: how fast this machine is should not matter."""
+"""CPU seconds that only a hang takes, on any machine."""
 
 
 @pytest.mark.parametrize("reader", TARGETS)

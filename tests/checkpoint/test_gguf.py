@@ -22,8 +22,8 @@ from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_gguf
+from support.cost_limits import within_calls
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
-from support.limits import within_calls
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")
@@ -34,7 +34,7 @@ MIB = 1 << 20
 
 
 def refusal(data: bytes | Source, reader: Callable[..., Any] = read) -> FormatError:
-    """The error that reading ends in; anything else fails."""
+    """Return the error of reading; fail without one."""
     with pytest.raises(FormatError) as caught:
         reader(Bytes(data) if isinstance(data, bytes) else data)
     return caught.value
@@ -52,7 +52,7 @@ def flip(data: bytes, bit: int) -> bytes:
 
 
 class Sparse(Source):
-    """A start, then zeros up to a size that no test machine could hold; counts what is read."""
+    """Some bytes, then zeros up to a size that exceeds any memory; counts the reads."""
 
     def __init__(self, start: bytes, size: int) -> None:
         self.name, self.start, self.size, self.calls, self.bytes = "sparse", start, size, 0, 0
@@ -106,7 +106,7 @@ def test_files_that_llama_cpp_reads_are_read(name: str) -> None:
     assert all(0 < t.start < t.end <= len(ODD[name]) for t in found.tensors)
 
 
-def test_strangers_text_stays_inert() -> None:
+def test_untrusted_text_is_escaped() -> None:
     for name in ("names with escapes", "names that turn the line round"):
         found = read(Bytes(ODD[name]))
         shown = safe(json.dumps([t.name for t in found.tensors] + list(found.metadata), ensure_ascii=False))
@@ -137,7 +137,7 @@ def test_invalid_utf8_is_displayed_escaped() -> None:
     assert read(Bytes(ODD["string not UTF-8"])).metadata == {"a": "\\xff\\xfe\0caf\\xe9"}
 
 
-def test_types_are_the_gguf_packages() -> None:
+def test_types_equal_the_gguf_package() -> None:
     theirs = {int(kind): (kind.name, *sizes) for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
     theirs[9] = ("Q8_1", 32, 36)  # ggml-common.h: two halves and 32 bytes; the package's 40 is of an older block, never stored
     theirs[42] = ("Q2_0", 64, 18)  # ggml-common.h, newer than the package
@@ -149,7 +149,7 @@ def test_types_are_the_gguf_packages() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_for_its_reason(name: str) -> None:
+def test_hostile_files_are_refused_with_their_code(name: str) -> None:
     code, make = HOSTILE[name]
     data = make()
     error = within_calls(20_000, lambda: refusal(data))
@@ -157,7 +157,7 @@ def test_a_hostile_file_is_refused_for_its_reason(name: str) -> None:
     assert "expected" in str(error) and "found" in str(error) and len(str(error)) < 500 and str(error).isprintable()
 
 
-def test_the_corpus_is_large_and_its_files_differ() -> None:
+def test_corpus_of_hostile_files_is_large_and_distinct() -> None:
     assert len(HOSTILE) >= 190 and len({make() for _, make in HOSTILE.values()}) == len(HOSTILE)
 
 
@@ -187,7 +187,7 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
     assert agreed > 100
 
 
-def test_memory_stays_small_whatever_a_file_declares() -> None:
+def test_declared_sizes_allocate_no_memory() -> None:
     whole = valid().bytes()
     flips = (flip(whole, bit) for bit in range(0, len(valid().header()) * 8, 7))
     for data in (*(make() for _, make in HOSTILE.values()), *ODD.values(), *flips):
@@ -230,7 +230,7 @@ def test_a_header_is_read_in_few_growing_windows() -> None:
     assert read(small).tensors and small.calls == 2
 
 
-def test_an_array_is_read_in_windows_too() -> None:
+def test_array_is_read_in_windows() -> None:
     source = Sparse(Gguf().array("a", U8, b"", 1 << 29).bytes(), 1 << 40)
     found = read(source).metadata["a"]
     source.bytes = 0
@@ -293,7 +293,7 @@ def test_a_file_and_its_bytes_read_the_same(tmp_path: Path) -> None:
 
 
 def shards(count: int = 3, **changes: Any) -> Iterator[Bytes]:
-    """Shards of one tensor each; `changes` give shard 1 other values."""
+    """Return shards of one tensor each; `changes` replace values of shard 1."""
     for index in range(count):
         keys = {"no": index, "of": count, "total": count, "name": f"t{index}"} | (changes if index == 1 else {})
         file = Gguf().number("split.no", U16, keys["no"]).number("split.count", U16, keys["of"])
@@ -325,14 +325,14 @@ STRANGE: dict[str, tuple[str, Callable[[], list[Source]]]] = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_shards_that_do_not_belong_together_are_refused(name: str) -> None:
+def test_unrelated_shards_are_refused(name: str) -> None:
     code, make = STRANGE[name]
     with pytest.raises(FormatError, match=r"expected .* found") as caught:
         read_split(make())
     assert caught.value.code == code and caught.value.hint
 
 
-def test_a_shards_name_names_them_all() -> None:
+def test_shard_name_gives_all_shard_names() -> None:
     assert siblings("a/b-00002-of-00003.gguf") == ("a/b-00001-of-00003.gguf", "a/b-00002-of-00003.gguf", "a/b-00003-of-00003.gguf")
     for alone in ("a.gguf", "a-1-of-2.gguf", "a-00001-of-00002.safetensors", "a-00001-of-00002.gguf.part", "a-０0001-of-00002.gguf"):
         assert siblings(alone) == (alone,)
@@ -345,7 +345,7 @@ def test_a_shards_name_names_them_all() -> None:
 
 
 def agree(path: Path, found: Manifest) -> None:
-    """The package's reader gives what `found` says: names, shapes, types, spans, and every value."""
+    """Compare the manifest with the package's reader: names, shapes, types, spans and all values."""
     theirs = gguf.GGUFReader(path)
     assert len(theirs.tensors) == len(found.tensors)
     for mine, other in zip(found.tensors, theirs.tensors, strict=True):
@@ -446,7 +446,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 
 @st.composite
 def files(draw: st.DrawFn) -> bytes:
-    """Mostly valid files, of odd names, types and alignments; now and then one byte is another."""
+    """Mostly valid files with unusual names, types and alignments; in some of them one byte is changed."""
     align = draw(st.sampled_from([1, 2, 8, 32, 64]))
     file = Gguf(draw(st.sampled_from([2, 3])), draw(st.sampled_from("<>")), align).number("general.alignment", U32, align)
     for name in draw(st.lists(NAMES.filter(bool), max_size=4, unique=True)):
@@ -470,7 +470,7 @@ def files(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files())
-def test_whatever_is_accepted_the_gguf_package_accepts_alike(tmp_path: Path, data: bytes) -> None:
+def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> None:
     found = attempt(data)
     if isinstance(found, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in found.tensors):
         return  # the package: lacks Q2_0, has an older Q8_1, and fails on a BF16 tensor without dimensions

@@ -44,10 +44,10 @@ WRONG = {
     "phi-plain": "four times the width",
     "phimoe-biased, head too, wide heads, windows": "the size of the heads is not written",
 }
-"""Entries whose metadata contradict their tensors, and why: they are refused, and can be counted from the header."""
+"""Entries whose metadata contradict their tensors, with the reason: they are refused, and can be counted from the header."""
 
 DROPPED = {"gemma-biased, untied": "head.weight", "gemma2-biased, untied, listed": "head.weight"}
-"""Weights that the converter leaves out, because it takes Gemma's heads for tied."""
+"""Weights that the converter leaves out, because it assumes that Gemma's heads are tied."""
 
 LOST = {
     "bloom-untied, six heads, other keys": "layers",
@@ -286,7 +286,7 @@ PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
     "phi-3-mini": ("phi3", keys(32, 3072, 8192, (32, 32), 4096, LONG), 3_821_079_552),
     "deepseek-v2-lite": ("deepseek2", keys(27, 2048, 10944, (16, 1), 163840, LATENT), 15_706_484_224),
 }
-"""Preset → architecture, the metadata of its published files, and how many parameters it has."""
+"""Preset → architecture, the metadata of its published files, and its number of parameters."""
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -385,7 +385,7 @@ def test_vocabulary_size_from_metadata_tokens_or_embedding(case: str, tmp_path: 
     assert note in "\n".join(model.notes)
 
 
-def test_vocabulary_size_unlike_the_embedding_is_refused(tmp_path: Path) -> None:
+def test_vocabulary_size_must_match_the_embedding(tmp_path: Path) -> None:
     with pytest.raises(UnknownModel, match=r"token_embd\.weight is \[99, 32\], expected \[98, 32\]"):
         llamath.load(write_small(tmp_path, keys={"vocab_size": 98}, tokens=98))
 
@@ -400,7 +400,7 @@ def test_default_rope_theta_is_that_of_llama_cpp(tmp_path: Path) -> None:
 
 
 def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
-    """Until April 2025 k_up and v_up were one matrix, and keys and values of latent attention were not described apart."""
+    """Until April 2025 k_up and v_up were one matrix, and the sizes of latent keys and values were not separate metadata."""
     entry = CONVERTED["deepseek_v2-plain"]
     heads, nope, value, latent = 4, 10, 12, 14
     keys = {key: x for key, x in entry["keys"].items() if not key.endswith("_mla")}
@@ -442,7 +442,7 @@ def test_unknown_rotary_factors_are_reported() -> None:
         assert notes == ["rope_freqs.weight holds rotary factors that could not be read or are of an unknown kind: no scaling is assumed"]
 
 
-def test_gguf_metadata_are_found_as_a_config(tmp_path: Path) -> None:
+def test_gguf_metadata_are_used_as_config(tmp_path: Path) -> None:
     path = write_small(tmp_path)
     found = find_config(str(path))
     assert found.keys is not None and found.keys["hidden_size"] == 32 and found.source == str(path)
@@ -458,7 +458,7 @@ def test_llama3_scaling_is_fitted_to_its_divisors(factor: float, high: float, or
     assert fit_llama3(divisors, rope.theta, rope.dim) == rope
 
 
-def test_divisors_of_no_llama3_scaling_are_not_fitted() -> None:
+def test_other_divisors_are_not_fitted_as_llama3() -> None:
     for divisors in ([], [1.0] * 64, [8.0] * 64, [1.0] * 63 + [float("inf")], [float("nan")] * 64, list(range(1, 65))):
         assert fit_llama3(divisors, 5e5, 128) is None
 

@@ -1,4 +1,4 @@
-"""Checkpoints elsewhere: a server on loopback speaks the hub's protocol, and what it gives is what is on disk."""
+"""Remote checkpoints: a loopback server implements the Hub's protocol, and remote files equal the local ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_headers_of_remote_shards_are_read(pair: Pair, tmp_path: Path) -> N
     assert sum(map(len, SHARDS.values())) > 30 * store.sent
 
 
-def test_shards_that_are_missing_are_named(pair: Pair) -> None:
+def test_missing_remote_shards_are_named(pair: Pair) -> None:
     files = indexed(SHARDS)
     gone = "model-00005-of-00012.safetensors"
     del files[gone]
@@ -77,7 +77,7 @@ def test_shards_that_are_missing_are_named(pair: Pair) -> None:
     assert len(manifest.files) == 11 and manifest.index is not None and manifest.index.missing == (gone,)
 
 
-def test_gguf_whole_and_split(pair: Pair, tmp_path: Path) -> None:
+def test_remote_gguf_whole_and_split_are_read(pair: Pair, tmp_path: Path) -> None:
     def shard(number: int) -> bytes:
         keys = {"split.no": (2, "H", number), "split.count": (2, "H", 2), "split.tensors.count": (5, "i", 2)}
         return hub_server.gguf({f"blk.{number}.attn_q.weight": (32, 32)}, keys)
@@ -93,7 +93,7 @@ def test_gguf_whole_and_split(pair: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [zipped(VALID), legacy(VALID_OLD)], ids=["zip", "legacy"])
-def test_torch_files(pair: Pair, tmp_path: Path, data: bytes) -> None:
+def test_remote_torch_files_are_read(pair: Pair, tmp_path: Path, data: bytes) -> None:
     files = {"original/consolidated.00.pth": data, "original/params.json": b'{"dim": 8, "n_layers": 2, "n_heads": 2, "vocab_size": 32}'}
     Hub(*pair, files)
     on_disk(tmp_path, {**files, "config.json": b"{}", "model.safetensors": DATA})
@@ -103,7 +103,7 @@ def test_torch_files(pair: Pair, tmp_path: Path, data: bytes) -> None:
     assert model.source == f"hf://org/name@{COMMIT}/original/params.json"
 
 
-def test_load_takes_the_configuration_alone(pair: Pair) -> None:
+def test_load_reads_only_the_config(pair: Pair) -> None:
     endpoint, store = pair
     Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
     wanted = llamath.load(CONFIG).parameters.total
@@ -156,7 +156,7 @@ def test_empty_and_tiny_remote_files_are_refused(site: Site) -> None:
             assert source.size == size and source.read(0, size) == bytes(size)
 
 
-def test_every_range_is_the_bytes_of_the_file(site: Site) -> None:
+def test_ranges_equal_the_bytes_of_the_file(site: Site) -> None:
     data = random.Random(1).randbytes(5000)
     site.pages["/x"] = file(data)
     with HttpFile(f"{site.url}/x") as source:
@@ -169,7 +169,7 @@ def test_every_range_is_the_bytes_of_the_file(site: Site) -> None:
     assert len({x.headers["host"] for x in site.seen}) == 1
 
 
-def test_one_file_is_read_within_a_budget(site: Site) -> None:
+def test_remote_reads_stay_within_the_budget(site: Site) -> None:
     site.pages["/x"] = file(bytes(5000))
     with HttpFile(f"{site.url}/x", budget=3000) as source:
         source.read(0, 2000)
@@ -178,7 +178,7 @@ def test_one_file_is_read_within_a_budget(site: Site) -> None:
         assert found.value.code == "too_large"
 
 
-def test_connections_are_kept(site: Site) -> None:
+def test_connections_are_reused(site: Site) -> None:
     site.pages["/x"] = file(bytes(5000))
     ports: set[int] = set()
     inner = site.pages["/x"]
@@ -211,7 +211,7 @@ def test_connections_are_kept(site: Site) -> None:
         (416, {}, "status", "416"),
     ],
 )
-def test_refusals_are_explained(pair: Pair, code: int, headers: dict[str, str], expected: str, says: str) -> None:
+def test_http_errors_have_hints(pair: Pair, code: int, headers: dict[str, str], expected: str, says: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = status(code, headers, b"" if code == 204 else b"no")
     with pytest.raises(RemoteError, match=says) as found:
@@ -233,7 +233,7 @@ def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_offline_means_offline(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_offline_mode_sends_no_request(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     for read in (read_remote, read_config):
         with pytest.raises(RemoteError) as found:
@@ -255,14 +255,14 @@ def test_offline_means_offline(pair: Pair, monkeypatch: pytest.MonkeyPatch, name
         "hf://a..b/c",
     ],
 )
-def test_ids_that_are_none(pair: Pair, text: str) -> None:
+def test_invalid_ids_are_refused(pair: Pair, text: str) -> None:
     with pytest.raises(RemoteError) as found:
         read_remote(text)
     assert found.value.code in ("id", "missing") and "\r" not in str(found.value)
 
 
 @pytest.mark.parametrize("scheme", ["file", "ftp", "local", "reference", "simplecache::memory", "github", "sftp", "data", "javascript"])
-def test_schemes_that_are_not_known_are_refused(scheme: str) -> None:
+def test_unknown_url_schemes_are_refused(scheme: str) -> None:
     for read in (read_remote, read_config):
         with pytest.raises(RemoteError) as found:
             read(f"{scheme}://somewhere/model.safetensors")
@@ -294,7 +294,7 @@ def run(*args: str) -> tuple[int, str, str]:
     return found.exit_code, found.stdout, found.stderr
 
 
-def test_commands_say_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_print_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     model = llamath.load(CONFIG)
     shapes = {x.name: tuple(map(int, x.shape)) for x in model.scheme("hf").tensors(model.tree)}

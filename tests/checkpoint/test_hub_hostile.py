@@ -1,4 +1,4 @@
-"""Servers that misbehave, each with the code of the error: wrong ranges, bombs, redirects, silence, names that lead elsewhere."""
+"""Misbehaving servers, each with the code of the error: wrong ranges, decompression bombs, redirects, timeouts, unsafe names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
 from llamath.checkpoint.hub.urls import parse_url
 from llamath.core.errors import FormatError, LlamathError, RemoteError
+from support.cost_limits import HANG_S, hang_guard
 from support.hub_server import (
     COMMIT,
     DATA,
@@ -29,7 +30,6 @@ from support.hub_server import (
     safetensors,
     status,
 )
-from support.limits import HANG_S, ends
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
@@ -58,7 +58,7 @@ Pair = tuple[Site, Site]
         (status(200, {"Content-Encoding": "gzip"}, gzip.compress(b" " * 1_000_000)), "encoding"),
     ],
 )  # fmt: skip
-def test_an_api_that_answers_anything(pair: Pair, page: Page, code: str) -> None:
+def test_arbitrary_api_responses_are_refused(pair: Pair, page: Page, code: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = page
     with pytest.raises(RemoteError) as found:
@@ -70,7 +70,7 @@ NAMES = ["../../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "a\r\nX-
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_in_an_index_are_plain(pair: Pair, name: str) -> None:
+def test_index_with_paths_is_refused(pair: Pair, name: str) -> None:
     endpoint, store = pair
     index = json.dumps({"weight_map": {"a": name}}).encode()
     Hub(endpoint, store, {"model.safetensors.index.json": index, "evil": b"x"})
@@ -84,7 +84,7 @@ def test_names_in_an_index_are_plain(pair: Pair, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "\ud800.safetensors"])
-def test_names_that_the_api_lists_are_strangers_text(pair: Pair, name: str) -> None:
+def test_unsafe_names_of_the_api_are_ignored(pair: Pair, name: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     siblings = [{"rfilename": x} for x in (name, "model.safetensors")] + [None, {"rfilename": 7}, {}]
     hub.api_answer(status(200, {}, json.dumps({"sha": COMMIT, "siblings": siblings}).encode()))
@@ -95,7 +95,7 @@ def test_names_that_the_api_lists_are_strangers_text(pair: Pair, name: str) -> N
     assert not any("x-injected" in x.headers or ".." in x.path for x in pair[0].seen)
 
 
-def test_odd_but_plain_names_are_quoted(pair: Pair) -> None:
+def test_unusual_plain_names_are_quoted(pair: Pair) -> None:
     files = {"100% größer?#&=+ x.safetensors": safetensors({"a": (2,)})}
     Hub(*pair, files)
     remote = read_remote("org/name").manifest
@@ -108,7 +108,7 @@ HEAD = f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-23/{len(DATA)}\r
 
 
 def ranged(change: Callable[[int, int, Handler], None]) -> Page:
-    """Answers a range as `change` wants; gets its first and last byte."""
+    """Respond to a range request as `change` does, which gets the first and last byte."""
 
     def page(handler: Handler) -> None:
         first, last = handler.headers["Range"].removeprefix("bytes=").split("-")
@@ -118,7 +118,7 @@ def ranged(change: Callable[[int, int, Handler], None]) -> Page:
 
 
 def answered(content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206) -> Page:
-    """A 206 with this Content-Range, and a body that is `extra` bytes longer than the range."""
+    """Return a response with status 206, this Content-Range, and a body that is `extra` bytes longer than the range."""
 
     def page(first: int, last: int, handler: Handler) -> None:
         written = content_range.format(first=first, last=last, size=len(DATA), before=first - 1, after=last + 1)
@@ -184,15 +184,15 @@ HOSTILE: dict[str, tuple[Page, str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_servers(site: Site, name: str) -> None:
+def test_hostile_responses_are_refused(site: Site, name: str) -> None:
     site.pages["/x"], code = HOSTILE[name]
-    with pytest.raises(RemoteError) as found, ends():
+    with pytest.raises(RemoteError) as found, hang_guard():
         read_remote(f"{site.url}/x", limits=QUICK if code == "timeout" else None)
     assert found.value.code == code, str(found.value)
     assert len(str(found.value)) < 400
 
 
-def test_https_does_not_lead_to_http() -> None:
+def test_redirect_from_https_to_http_is_refused() -> None:
     with pytest.raises(RemoteError, match="from https to http"):
         parse_url("https://127.0.0.1/x").redirected_to("http://127.0.0.1/x")
     assert parse_url("http://127.0.0.1/x").redirected_to("https://127.0.0.1/y").url == "https://127.0.0.1/y"
@@ -215,7 +215,7 @@ def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
 
 
 @pytest.mark.parametrize("second", ["size", "tag", "bytes"])
-def test_a_file_that_changes_while_it_is_read(site: Site, second: str) -> None:
+def test_file_that_changes_during_reading_is_refused(site: Site, second: str) -> None:
     later = {"size": file(DATA + b"x"), "tag": file(DATA, '"two"'), "bytes": file(bytes(len(DATA)))}[second]
 
     def page(handler: Handler) -> None:
@@ -257,7 +257,7 @@ def test_closed_idle_connection_is_reopened(site: Site) -> None:
             source.read(at, 10)
 
 
-def test_http_1_0_and_chunks_are_understood(site: Site) -> None:
+def test_http_1_0_and_chunked_bodies_are_read(site: Site) -> None:
     def old(first: int, last: int, handler: Handler) -> None:
         span = f"Content-Range: bytes {first}-{last}/{len(DATA)}\r\n"
         raw(f"HTTP/1.0 206 OK\r\n{span}\r\n".encode(), DATA[first : last + 1])(handler)
@@ -272,7 +272,7 @@ def test_http_1_0_and_chunks_are_understood(site: Site) -> None:
         assert len(read_remote(f"{site.url}/x").manifest.tensors) == 1
 
 
-def test_the_whole_reading_ends_in_time(site: Site) -> None:
+def test_session_time_limit_is_enforced(site: Site) -> None:
     site.pages["/x"] = file(DATA)
     now = [0.0]
     with HttpFile(f"{site.url}/x", Session(limits=Limits(session=30), clock=lambda: now[0])) as source:
@@ -297,7 +297,7 @@ def test_first_of_several_shard_errors_is_raised(pair: Pair) -> None:
     assert hub.repo == "org/name"
 
 
-def test_random_answers_raise_nothing_of_their_own(site: Site) -> None:
+def test_random_responses_raise_only_llamath_errors(site: Site) -> None:
     head = HEAD + b"Content-Length: 24\r\nETag: x\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n"
     good = head + b"18\r\n" + DATA[:24] + b"\r\n0\r\n\r\n"
     marks = [b"", b"\r\n", b"\0", b"-", b"9", b"\xff", b":", b" ", b"f"]

@@ -1,4 +1,4 @@
-"""Checkpoints in object stores, of which fsspec's memory is one."""
+"""Checkpoints in object stores, with fsspec's in-memory store as an example."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def memory() -> Iterator[Any]:
     store.store.clear()
 
 
-def test_object_stores(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_stores_are_read(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)}
     for name, data in files.items():
         memory.pipe(f"/bucket/model/{name}", data)
@@ -59,7 +59,7 @@ def test_object_stores(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert llamath.load("memory://bucket/model").parameters.total == llamath.load(CONFIG).parameters.total
 
 
-def test_object_stores_that_fail(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe("/bucket/model.safetensors", DATA)
     with pytest.raises(FormatError):
         read_remote("memory://bucket/other.safetensors")

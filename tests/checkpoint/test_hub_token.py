@@ -1,4 +1,4 @@
-"""The hub's token goes to the hub alone and is never told; TLS is verified and not left again."""
+"""The Hub's token is sent only to the Hub and never displayed; TLS is verified and never downgraded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pair = tuple[Site, Site]
 # whose token goes where
 
 
-def test_the_token_goes_to_the_endpoint_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_sent_only_to_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     endpoint, store = pair
     monkeypatch.setenv("HF_TOKEN", f"  {TOKEN}\n")
     Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)})
@@ -91,7 +91,7 @@ def test_implicit_token_can_be_disabled(pair: Pair, monkeypatch: pytest.MonkeyPa
     assert not any(authorized(pair[0]))
 
 
-def test_the_stored_token_is_asked_of_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_token_comes_from_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
@@ -185,7 +185,7 @@ def test_tls_is_verified(certificate: tuple[str, str], monkeypatch: pytest.Monke
             read_remote("org/name")
 
 
-def test_tls_is_not_left_again(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_https_is_not_downgraded(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
     with sites(1, certificate) as (safe,), sites(1) as (open_,):
         safe.pages["/x"] = redirect(f"{open_.url}/x")
@@ -197,7 +197,7 @@ def test_tls_is_not_left_again(certificate: tuple[str, str], monkeypatch: pytest
         assert len(read_remote(f"{open_.url}/x").manifest.tensors) == 1
 
 
-def test_a_proxy_sees_where_to_and_nothing_more(site: Site, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_sees_only_the_host(site: Site, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.invalid")
     monkeypatch.setenv("HF_TOKEN", TOKEN)

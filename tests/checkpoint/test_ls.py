@@ -21,7 +21,7 @@ from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensor
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_text import ls_csv, ls_text
-from support import packed as make
+from support import quantized_headers as make
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
 
@@ -178,7 +178,7 @@ def test_torch_ties_and_views_share_storage(tmp_path: Path) -> None:
     assert f"parameters  {unique:,}\n" in text
 
 
-def test_config_tells_how_weights_are_packed(tmp_path: Path) -> None:
+def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.compressed(4, 128)))
     write(tmp_path / "model.safetensors", headers)
     before = json.loads(ls(tmp_path, "--json"))
@@ -298,7 +298,7 @@ def test_missing_shards_and_duplicate_names_are_noted(tmp_path: Path) -> None:
 
 def test_unknown_integer_matrices_are_noted() -> None:
     report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
-    assert report.notes == ("1 integer matrix of no known packing (x.W_q, …): elements are counted",)
+    assert report.notes == ("1 integer matrix of unknown packing (x.W_q, …): elements are counted",)
 
 
 def test_rows_are_in_tree_order() -> None:

@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
-from llamath.checkpoint.formats.torch_checkpoint import read, siblings
+from llamath.checkpoint.formats.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
 from llamath.core.errors import FormatError
 from support import hostile_pth
+from support.cost_limits import within_calls
 from support.hostile_pth import (
     APPEND,
     BUILD,
@@ -60,7 +61,6 @@ from support.hostile_pth import (
     tupled,
     zipped,
 )
-from support.limits import within_calls
 
 torch = pytest.importorskip("torch")
 
@@ -74,14 +74,14 @@ NAMES = {
 
 
 def refusal(data: bytes | Source) -> FormatError:
-    """The error that reading ends in; anything else fails."""
+    """Return the error of reading; fail without one."""
     with pytest.raises(FormatError) as caught:
         read(Bytes(data) if isinstance(data, bytes) else data)
     return caught.value
 
 
 def attempt(data: bytes) -> Manifest | FormatError:
-    """Return the manifest, or the error that reading ends in."""
+    """Return the manifest, or the error of reading."""
 
     def work() -> Manifest | FormatError:
         try:
@@ -111,7 +111,7 @@ def loaded(data: bytes) -> Any:
 
 
 def leaves(value: Any, prefix: str = "", keyed: bool = False) -> Iterator[tuple[str, Any, bool]]:
-    """Torch's object taken apart by the rule that names follow, written a second time."""
+    """Yield the leaves of torch's object by dotted name, with an independent implementation of the naming rule."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, f"{prefix}{key}.", True)
@@ -150,7 +150,7 @@ def agree(data: bytes, found: Manifest) -> Any:
 
 
 def both(value: Any) -> Manifest:
-    """Check the manifests of both containers; give the archive's."""
+    """Check the manifests of both containers; return that of the archive."""
     data = saved(value)
     manifest = read(Bytes(data, "a.pth"))
     agree(data, manifest)
@@ -166,7 +166,7 @@ def both(value: Any) -> Manifest:
 
 
 class Tied(torch.nn.Module):
-    """A model whose head is its embedding."""
+    """A model with a tied head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class Tied(torch.nn.Module):
         self.head.weight = self.embed.weight
 
 
-def test_a_tied_models_state_dict() -> None:
+def test_state_dict_of_a_tied_model_is_read() -> None:
     manifest = both(Tied().state_dict())
     kept = {tensor.name: tensor for tensor in manifest.tensors}
     assert kept["head.weight"].storage == kept["embed.weight"].storage != kept["block.0.weight"].storage
@@ -186,7 +186,7 @@ def test_a_tied_models_state_dict() -> None:
     assert manifest.files[0].size - manifest.files[0].header_bytes == 4 * (11 * 4 + 8 * 4 + 8 + 4 * 8 + 32) + 8
 
 
-def test_a_whole_checkpoint_with_its_optimizer() -> None:
+def test_checkpoint_with_optimizer_is_read() -> None:
     model = Tied()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3, 3])
@@ -238,7 +238,7 @@ def test_real_files_read_as_torch_loads_them(kind: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", NAMES)
-def test_every_type_of_element(dtype: str) -> None:
+def test_every_dtype_is_read(dtype: str) -> None:
     value = {"a": torch.arange(48, dtype=torch.uint8).view(getattr(torch, dtype)) if dtype != "bool" else torch.tensor([True, False])}
     value["b"] = value["a"][1:]
     data = saved(value)
@@ -259,7 +259,7 @@ def test_tensor_spans_are_inside_shared_storages() -> None:
     assert (third.start - first.start, third.strides, third.bytes) == (48, (10, 1), 92)
 
 
-def test_a_module_is_refused_by_its_class() -> None:
+def test_pickled_module_is_refused_by_its_class() -> None:
     for new in (True, False):
         error = refusal(saved(torch.nn.Linear(2, 2), new))
         assert error.code == "global" or (error.code == "persistent" and not new)
@@ -327,7 +327,7 @@ def test_an_archive_written_again_by_zipfile_is_read() -> None:
 
 
 class Pipe(io.RawIOBase):
-    """A file that can only be written onwards, so that sizes follow the data."""
+    """A write-only file without seeking, so that sizes follow the data."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -375,7 +375,7 @@ def test_twelve_gigabyte_file_is_read_at_its_ends(tmp_path: Path) -> None:
 
 
 class Counting(Bytes):
-    """Counts what is read."""
+    """Records the reads."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -394,20 +394,22 @@ def test_no_tensor_bytes_are_read_from_an_archive() -> None:
     assert sum(end - start for start, end in source.spans) < 50 * 500
 
 
-def test_legacy_file_is_read_in_growing_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "blob": b"x" * 300, "last": "y" * 999}
-    data = saved(state, new=False)
-    whole = read(Bytes(data))
-    for window in (1, 2, 3, 5, 16, 61, 117, 400, 999, 2048):
-        monkeypatch.setattr("llamath.checkpoint.formats.torch_checkpoint.WINDOW", window)
-        assert read(Bytes(data)) == whole
-    end = min(tensor.start for tensor in whole.tensors)
-    monkeypatch.setattr("llamath.checkpoint.formats.torch_checkpoint.STREAM", end // 2)
-    assert refusal(data).code == "truncated"
+def test_legacy_file_is_read_in_growing_windows() -> None:
+    state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "last": "y" * 999}
+    expected = read(Bytes(saved(state, new=False))).tensors
+    for cut in (20, 61, 117, 400, 999, 2048, 5000):
+        data = saved({"padding": "x" * (FIRST_WINDOW - cut)} | state, new=False)
+        source = Counting(data)
+        assert [(x.name, x.shape) for x in read(source).tensors] == [(x.name, x.shape) for x in expected]
+        assert (0, FIRST_WINDOW) in source.spans and (0, len(data)) in source.spans
+
+
+def test_pickle_streams_over_the_limit_are_refused() -> None:
+    assert refusal(saved({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code == "truncated"
 
 
 def test_streams_of_python_2_are_read() -> None:
-    """Short strings of bytes, memo from 1, and OrderedDict from a list of lists, as its cPickle wrote them."""
+    """Python 2's cPickle wrote short byte strings, memo indices from 1, and OrderedDict from a list of lists."""
     storage_bytes = tensor(storage(more=NONE))
     pair = LIST + b"U\1w" + put(1) + APPEND + storage_bytes + APPEND
     data = legacy(stream(called("collections.OrderedDict", listed(pair, listed(text("n"), number(1)))) + put(2)))
@@ -452,7 +454,7 @@ def test_hostile_files_use_memory_in_proportion() -> None:
 
 
 def test_nothing_is_imported_opened_or_run(tmp_path: Path) -> None:
-    """An audit hook sees every import, call into the system and file opened while the whole corpus is read, from memory and from disk."""
+    """An audit hook records every import, system call and opened file while the corpus is read, from memory and from disk."""
     for index, (data, _) in enumerate([*HOSTILE.values(), (zipped(VALID), ""), (legacy(VALID_OLD), "")]):
         (tmp_path / f"{index}.pth").write_bytes(data)
     code = """
@@ -497,7 +499,7 @@ print(json.dumps([accepted, len(names), events, sorted(set(sys.modules) - module
 # what is odd and harmless
 
 
-def test_keys_that_all_hash_alike_take_no_time() -> None:
+def test_colliding_keys_are_read_in_linear_time() -> None:
     """Python's hash of n·(2⁶¹ - 1) is 0 for every n: 30,000 such keys keep a dictionary busy for half a minute."""
     keys = b"".join(number(index * ((1 << 61) - 1)) + NONE for index in range(1, 30_001))
     found = attempt(zipped(stream(DICT + MARK + keys + b"u")))
@@ -505,7 +507,7 @@ def test_keys_that_all_hash_alike_take_no_time() -> None:
     assert len(found.metadata["values"]) == 30_000
 
 
-def test_deep_nesting_that_nobody_looks_into_is_dropped() -> None:
+def test_unused_deep_nesting_is_dropped() -> None:
     deep = NONE + b"\x85" * 200_000
     found = attempt(zipped(stream(HOOKS + DICT + text("_metadata") + deep + SETITEM + BUILD)))
     assert isinstance(found, Manifest)
@@ -524,7 +526,7 @@ def test_zero_stride_equals_torch() -> None:
 
 
 class Sparse(Source):
-    """An end record that promises a directory of a terabyte, and zeros."""
+    """Zeros, and an end record that declares a directory of a terabyte."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self.name, self.tail, self.size, self.bytes = "sparse", data, size, 0
@@ -538,7 +540,7 @@ class Sparse(Source):
         return storage_bytes[:length].ljust(length, b"\0")
 
 
-def test_a_directory_of_a_terabyte_is_not_read() -> None:
+def test_terabyte_directory_is_refused_unread() -> None:
     size = 1 << 40
     for count, length in (((1 << 40) // 46 - 9, size - 98), (1 << 20, 65 << 20)):
         tail = archive([], count=count, here=count, size=length, start=size - 98 - length, where=size - 98)
@@ -547,7 +549,7 @@ def test_a_directory_of_a_terabyte_is_not_read() -> None:
         assert source.bytes < 1000
 
 
-def test_a_stream_of_a_gigabyte_is_not_read() -> None:
+def test_gigabyte_stream_is_refused_unread() -> None:
     members = parts(VALID)
     members[0] = hostile_pth.Part(b"a/data.pkl", bytes((64 << 20) + 1))
     assert refusal(archive(members)).code == "too_large"
@@ -568,7 +570,7 @@ def test_every_prefix_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SMALL)
 def test_flipped_bits_are_refused_or_agree_with_torch(kind: str) -> None:
-    """Of the whole file but the tensor's own bytes."""
+    """Every bit of the file except those of the tensor's data is flipped."""
     data = SMALL[kind]
     (tensor,) = read(Bytes(data)).tensors
     accepted = 0
@@ -583,7 +585,7 @@ def test_flipped_bits_are_refused_or_agree_with_torch(kind: str) -> None:
     assert accepted == (fields if kind == "new" else accepted) and accepted < len(data) * 2
 
 
-def test_a_flipped_bit_in_a_stream_with_a_right_checksum() -> None:
+def test_flipped_bits_with_valid_checksum_are_refused_or_agree() -> None:
     accepted = 0
     for bit in range(8 * len(VALID)):
         data = zipped(flip(VALID, bit))
@@ -594,14 +596,14 @@ def test_a_flipped_bit_in_a_stream_with_a_right_checksum() -> None:
     assert 0 < accepted < 2 * len(VALID)
 
 
-# whatever is accepted, torch accepts alike
+# accepted files equal those that torch loads
 
 DTYPES = [getattr(torch, name) for name in NAMES]
 
 
 @st.composite
 def tensors(draw: st.DrawFn, pool: list[Any]) -> Any:
-    """A new tensor, or a view of one that is already there."""
+    """Return a new tensor, or a view of an existing one."""
     if pool and draw(st.booleans()):
         found = draw(st.sampled_from(pool))
         for _ in range(draw(st.integers(0, 3))):
@@ -672,7 +674,7 @@ FRAGMENTS = [
 
 
 class Writer:
-    """Writes streams that are nearly right: values nest, repeat and refer back, and now and then a number or an opcode is off."""
+    """Writes nearly valid streams: values are nested, repeated and shared, and sometimes a number or an opcode is wrong."""
 
     def __init__(self, seed: int, old: bool) -> None:
         self.chance, self.memo, self.more = random.Random(seed), 0, NONE if old else b""
@@ -726,7 +728,7 @@ TAILS = [FALSE + HOOKS, FALSE + HOOKS, FALSE + NONE, TRUE + HOOKS, FALSE + HOOKS
 
 
 def mutants(seeds: range) -> int:
-    """Check so many written streams in both containers; how many were accepted."""
+    """Check this many generated streams in both containers; return the number of accepted ones."""
     accepted = 0
     for seed in seeds:
         made = Writer(seed, seed % 3 == 0).stream()
@@ -745,7 +747,7 @@ def test_mutants_are_refused_or_agree_with_torch() -> None:
 
 
 def test_damaged_files_are_refused_or_agree_with_torch() -> None:
-    """Up to three bytes changed, lost or added, mostly in the directory and the end records."""
+    """Change, remove or insert up to three bytes, mostly in the directory and the end records."""
     whole = [*SMALL.values(), *(saved({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
     accepted = 0
     for seed in range(4000):
@@ -771,7 +773,7 @@ def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes, tai
 # sets of parts
 
 
-def test_the_parts_of_a_set_are_named_in_order() -> None:
+def test_meta_shard_names_are_in_order() -> None:
     listing = ["params.json", *(f"consolidated.{index:02}.pth" for index in (2, 0, 3, 1)), "consolidated.00.pth.bak", "tokenizer.model"]
     expected = [f"consolidated.{index:02}.pth" for index in range(4)]
     assert siblings("consolidated.02.pth", listing) == expected
@@ -783,7 +785,7 @@ def test_the_parts_of_a_set_are_named_in_order() -> None:
 
 
 @pytest.mark.parametrize("there", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
-def test_a_set_with_a_hole_is_refused(there: tuple[int, ...]) -> None:
+def test_set_with_a_missing_shard_is_refused(there: tuple[int, ...]) -> None:
     listing = [f"consolidated.{index:02}.pth" for index in there]
     with pytest.raises(FormatError, match=r"consolidated\.0\d\.pth is missing") as caught:
         siblings(listing[-1], listing)

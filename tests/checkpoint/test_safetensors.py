@@ -1,4 +1,4 @@
-"""Safetensors headers: bytes written by hand, hostile files, every prefix, every flipped bit, and the reference beside the reader."""
+"""Safetensors headers: bytes written by hand, hostile files, every prefix, every flipped bit, and comparisons with the reference."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.dtypes import PLAIN
 from llamath.checkpoint.formats.manifest import Manifest
-from llamath.checkpoint.formats.safetensors import LIMIT, read
+from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_safetensors
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_safetensors import entry, file, header, mutants, valid
-from support.limits import peak, within_calls
 
 safetensors = pytest.importorskip("safetensors")
 numpy = pytest.importorskip("safetensors.numpy")
@@ -36,7 +36,7 @@ STRICTER = {
     "dtype is an object, as serde would take it", "name twice, in one place", "metadata key twice", "a million dimensions",
     "metadata key twice, once escaped", "metadata of 100,000 strings",
 }  # fmt: skip
-"""Hostile files that the reference reads all the same; so it does those of several MiB that are refused for what they cost."""
+"""Hostile files that the reference accepts, as it does files of several MiB that are refused here because of their cost."""
 
 
 def attempt(data: bytes | Source) -> Manifest | FormatError:
@@ -62,7 +62,7 @@ def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | No
 
 
 def agree(data: bytes, found: Manifest) -> None:
-    """The reference reads the same tensors in the same bytes."""
+    """Check that the reference reads the same tensors from these bytes."""
     assert reference(data) == sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in found.tensors), data
 
 
@@ -77,7 +77,7 @@ def flip(data: bytes, bit: int) -> bytes:
 
 
 class Sparse(Source):
-    """A start and nothing but a size after it; counts what is read."""
+    """Some bytes and a larger declared size; counts the reads."""
 
     def __init__(self, start: bytes, size: int) -> None:
         self.name, self.start, self.size, self.calls, self.bytes = "sparse", start, size, 0, 0
@@ -112,11 +112,11 @@ def test_reader_agrees_with_the_reference(name: str, tmp_path: Path) -> None:
     agree_on_metadata(data, found, tmp_path / "a.safetensors")
 
 
-def test_tensors_are_listed_as_the_header_has_them() -> None:
+def test_tensors_are_in_header_order() -> None:
     assert [x.name for x in read(Bytes(ODD["out of order"]())).tensors] == ["b", "a"]
 
 
-def test_types_are_the_references() -> None:
+def test_types_equal_the_reference() -> None:
     for name, dtype in PLAIN.items():
         assert reference(file(header(entry("a", f'"{name}"', f"[{dtype.block}]", f"[0,{dtype.bytes}]")), bytes(dtype.bytes)))
     with pytest.raises(safetensors.SafetensorError, match="unknown variant") as caught:
@@ -134,7 +134,7 @@ def test_files_of_the_reference_are_read(tmp_path: Path) -> None:
     agree_on_metadata(data, found, tmp_path / "a.safetensors")
 
 
-def test_the_header_alone_is_read_in_two_reads() -> None:
+def test_header_is_read_in_two_reads() -> None:
     sizes = [1 << 40] * 300
     entries = [entry(f"t{i}", shape=f"[{n}]", offsets=f"[{i << 40},{i + 1 << 40}]") for i, n in enumerate(sizes)]
     start = file(header(*entries))
@@ -160,23 +160,23 @@ def test_a_hostile_file_is_refused(name: str) -> None:
         assert (reference(data) is not None) == (name in STRICTER)
 
 
-def test_the_corpus_is_large() -> None:
+def test_corpus_of_hostile_files_is_large() -> None:
     assert len(HOSTILE) > 350 and len(FLOODS) > 20
 
 
 @pytest.mark.parametrize("name", FLOODS)
 @pytest.mark.slow
-def test_a_flood_costs_little_memory(name: str) -> None:
+def test_huge_headers_use_little_memory(name: str) -> None:
     source = Bytes(HOSTILE[name][1]())
-    assert peak(lambda: attempt(source)) < 160 * MIB
+    assert peak_bytes(lambda: attempt(source)) < 160 * MIB
 
 
 def test_largest_header_costs_few_calls() -> None:
     form = '"%06d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
     assert len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18  # callbacks of the collector count as calls
-    values = file('{"__metadata__":{"\U0001f999":"' + "a" * (LIMIT - 40) + '"}}')
-    assert peak(lambda: read(Bytes(values))) < 200 * MIB
+    values = file('{"__metadata__":{"\U0001f999":"' + "a" * (MAX_HEADER - 40) + '"}}')
+    assert peak_bytes(lambda: read(Bytes(values))) < 200 * MIB
 
 
 def test_every_prefix_is_refused() -> None:
@@ -224,7 +224,7 @@ def test_truncated_file_error_counts_the_missing_bytes(tmp_path: Path) -> None:
     assert str(error).startswith(f"{path} is 1,234 bytes short: a ends at byte ")
 
 
-def test_strangers_text_stays_inert() -> None:
+def test_untrusted_text_is_escaped() -> None:
     for name in ("name with terminal escapes", "name that turns the line round"):
         found = read(Bytes(ODD[name]()))
         assert safe(found.tensors[0].name).isprintable()
@@ -234,7 +234,7 @@ def test_strangers_text_stays_inert() -> None:
 
 
 def differ(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
-    """Read so many files here and there; count what came of them."""
+    """Read this many files with both readers; return the counts of the outcomes."""
     seen: Counter[str] = Counter()
     for i in range(count):
         data = files()
@@ -249,7 +249,7 @@ def differ(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.slow
-def test_whatever_is_read_here_the_reference_reads_alike(seed: int, tmp_path: Path) -> None:
+def test_accepted_files_equal_the_reference(seed: int, tmp_path: Path) -> None:
     seen = differ(mutants(seed).__next__, 10_000, tmp_path / "a.safetensors")
     assert seen["read"] > 2000 and len(seen) > 7
 
@@ -259,7 +259,7 @@ NAMES = st.text(max_size=8)
 
 @st.composite
 def files(draw: st.DrawFn) -> bytes:
-    """Mostly valid files, as `json` writes them; now and then one byte is another."""
+    """Mostly valid files, as `json` writes them; in some of them one byte is changed."""
     at, entries = 0, dict[str, object]()
     if draw(st.booleans()):
         entries["__metadata__"] = draw(st.dictionaries(NAMES, NAMES, max_size=3))
@@ -281,7 +281,7 @@ def files(draw: st.DrawFn) -> bytes:
 @settings(max_examples=500, deadline=None)
 @given(files())
 @pytest.mark.slow
-def test_what_json_writes_is_read_as_the_reference_reads_it(data: bytes) -> None:
+def test_json_written_headers_equal_the_reference(data: bytes) -> None:
     found = attempt(data)
     if isinstance(found, Manifest):
         agree(data, found)
@@ -297,5 +297,5 @@ def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> 
         agree(start + data, found)
 
 
-def test_the_generator_makes_no_two_alike() -> None:
+def test_generated_files_are_distinct() -> None:
     assert len(set(islice(mutants(7), 2000))) > 1700

@@ -1,4 +1,4 @@
-"""Bytes of weights: llama.cpp's table and its own snapshots of types, published indexes, what writers of packed checkpoints lay out."""
+"""Bytes of weights compared with llama.cpp's table and snapshots of types, published indexes and the layouts of quantizers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTens
 from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
 from llamath.core.errors import LlamathError
 from llamath.model import Model
-from support import packed
+from support import quantized_headers
 from support.reference_data import published, tiny_configs, truth
 
 
@@ -69,12 +69,12 @@ SNAPSHOTS = {
         "n_embd=2688, n_ff=0, n_vocab=131072, n_layer=52, n_head=32, n_head_kv=2, n_expert=128",
     ),
 }
-"""Preset → the version, the number of characters and the head of the file of that model in `tests/snapshots` of ggml-org/llama.cpp, where
-llama.cpp lists every tensor that has another type than its file's own, for 33 file types. In the first version types do not give way to
-rows that they do not fit, and F32, F16 and BF16 are treated as if they were quantized."""
+"""Preset → the version, the length and the head of the model's file in `tests/snapshots` of ggml-org/llama.cpp, which lists every tensor that
+has another type than its file's default, for 33 file types. In the first version there is no fallback for rows that are not a whole number
+of blocks, and F32, F16 and BF16 are treated as quantized."""
 
 
-def written(tensor_types: Iterable[tuple[GGUFTensor, str]], base: str) -> Iterator[str]:
+def listing(tensor_types: Iterable[tuple[GGUFTensor, str]], base: str) -> Iterator[str]:
     return (f"{x.name} {ggml(kind)}\n" for x, kind in tensor_types if x.is_quantized and kind != base)
 
 
@@ -84,25 +84,23 @@ def ggml(kind: str) -> str:
 
 @pytest.mark.parametrize("slug", SNAPSHOTS)
 @pytest.mark.slow
-def test_a_listing_of_all_types_is_as_long_as_llama_cpp_s_own(slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
     model = llamath.load(slug, changes={"tie_word_embeddings": False})
-    if version == FIRST:
-        monkeypatch.setattr(rules, "type_for_rows", lambda chosen, _: chosen)
     assert model.family.gguf is not None
-    tensors, facts = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
+    tensors, traits = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"
     for name in SECTIONS.split():
         base = FILE_TYPES[name]
         text += f"\n[{name}] {ggml(base)}\n"
         if DTYPES[base].block > 1:
-            text += "".join(written(assign_types(name, tensors, facts), base))
+            text += "".join(listing(assign_types(name, tensors, traits, fallback=version != FIRST), base))
         elif version == FIRST:
             text += "output.weight q6_K\n"
     assert len(text) == length
 
 
-def test_qwen3_tensor_types_equal_llama_cpp_snapshot() -> None:
+def test_qwen3_q4_k_m_types_equal_llama_cpp() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None
     tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
@@ -139,27 +137,27 @@ def test_converted_files_have_the_predicted_bytes(name: str, tmp_path: Any) -> N
 
 
 WRITERS: dict[str, Any] = {
-    "awq": packed.awq,
-    "gptq": packed.gptq(4),
-    "gptq-8bit": packed.gptq(8),
-    "gptq-2bit-g64": packed.gptq(2, 64),
-    "gptq-3bit": packed.gptq(3),
-    "fp8": packed.fp8_blocks,
-    "bnb-int8": packed.bnb8,
-    "bnb-nf4": packed.bnb4(nested=False),
-    "bnb-nf4-dq": packed.bnb4(),
-    "nvfp4": packed.nvfp4,
+    "awq": quantized_headers.awq,
+    "gptq": quantized_headers.gptq(4),
+    "gptq-8bit": quantized_headers.gptq(8),
+    "gptq-2bit-g64": quantized_headers.gptq(2, 64),
+    "gptq-3bit": quantized_headers.gptq(3),
+    "fp8": quantized_headers.fp8_blocks,
+    "bnb-int8": quantized_headers.bnb8,
+    "bnb-nf4": quantized_headers.bnb4(nested=False),
+    "bnb-nf4-dq": quantized_headers.bnb4(),
+    "nvfp4": quantized_headers.nvfp4,
 }
-"""Scheme → what its writer stores of a matrix, as the readers' tests have it."""
+"""Scheme → the tensors that its quantizer stores for a matrix, as in the tests of packings."""
 
 
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
-    headers = [x for x in packed.plain(model) if "block_sparse_moe" not in x[0]]
-    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in packed.plain(model) if ".experts." in x]
-    router = [x for x in packed.plain(model) if "block_sparse_moe.gate" in x[0]]
-    made = packed.tensors(packed.packed([*headers, *experts, *router], WRITERS[name]))
+    headers = [x for x in quantized_headers.plain(model) if "block_sparse_moe" not in x[0]]
+    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in quantized_headers.plain(model) if ".experts." in x]
+    router = [x for x in quantized_headers.plain(model) if "block_sparse_moe.gate" in x[0]]
+    made = quantized_headers.tensors(quantized_headers.packed([*headers, *experts, *router], WRITERS[name]))
     assert storage(model, name).bytes == sum(x.bytes for x in made if ".quant_state." not in x.name)
 
 
@@ -180,7 +178,7 @@ SAME = [name for name, x in INDEXES.items() if str(x["match"]).startswith("exact
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_bytes_of_published_indexes(name: str) -> None:
+def test_bytes_equal_published_indexes(name: str) -> None:
     entry = INDEXES[name]
     model = llamath.load(CONFIGS[entry["config"]])
     dtype = "fp32" if "x 4" in entry["match"] else "bf16"
@@ -200,7 +198,7 @@ def test_enough_published_indexes_are_compared() -> None:
     ("name", "rest"),
     [("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2), ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4)],
 )
-def test_int8_of_bitsandbytes_in_published_indexes(name: str, rest: int) -> None:
+def test_bitsandbytes_int8_bytes_equal_published_indexes(name: str, rest: int) -> None:
     found = storage("llama-3.1-8b", "int8")
     plain = sum(x.elements for x in found.sums() if x.codec == "F16")
     assert found.bytes + (rest - 2) * plain == INDEXES[name]["total_size"]
@@ -226,7 +224,7 @@ SCHEMES = [*WEIGHT_FORMATS, "gptq-8bit-g32", "awq-g64"]
 
 @given(config=st.sampled_from([x.values[0] for x in tiny_configs()]), name=st.sampled_from(SCHEMES))
 @settings(deadline=None)
-def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> None:
+def test_every_weight_is_stored_once(config: dict[str, Any], name: str) -> None:
     model = llamath.load(config)
     if parse_weight_format(name).gguf_file_type and model.family.gguf is None:
         with pytest.raises(LlamathError, match="no tensor names for this family"):
@@ -240,7 +238,7 @@ def test_every_weight_is_somewhere_once(config: dict[str, Any], name: str) -> No
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_pure_file_has_the_bits_of_its_type(slug: str) -> None:
-    """Matrices of whole blocks take the type's own bits."""
+    """Matrices of whole blocks take exactly the bits of the type."""
     found = storage(slug, "q8_0-pure")
     for x in found.weights:
         if x.codec == "Q8_0":

@@ -14,8 +14,8 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
-from support import packed as make
-from support.headers import Header, header_of, write_config, write_safetensors, write_sharded
+from support import quantized_headers as make
+from support.sparse_checkpoints import Header, header_of, write_config, write_safetensors, write_sharded
 
 SMALL = "smollm-135m"
 
@@ -162,7 +162,7 @@ def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:
     assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
 
 
-def test_truncated_file_tells_the_missing_bytes(tmp_path: Path) -> None:
+def test_truncated_file_finding_has_the_missing_bytes(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     write_config(tmp_path, model)
     write_safetensors(tmp_path / "model.safetensors", header_of(model), short=1234)

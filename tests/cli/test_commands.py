@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -13,7 +17,7 @@ from click.testing import CliRunner, Result
 
 import llamath
 from llamath.cli import cli
-from llamath.cli.command_group import COMMANDS, EXAMPLES, Command, SharedOption
+from llamath.cli.command_group import COMMANDS, EXAMPLES, SHARED_OPTIONS, Command, SharedOption
 
 LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
@@ -45,11 +49,26 @@ def test_every_help_has_an_example_and_fits(name: str) -> None:
     assert run("help", name).stdout == done.stdout
 
 
-def test_visible_options_stay_few() -> None:
+def test_fewer_than_110_visible_options() -> None:
+    """A command's help lists its own options; the shared ones are listed once, by `llamath help options`."""
+    names = re.compile(r"^  (--?[a-z][\w-]*)", re.MULTILINE)
+    listed = {name: names.findall(run(name, "--help").stdout.partition("\nOptions:\n")[2].partition("Examples:")[0]) for name in COMMANDS}
+    shared = names.findall(run("help", "options").stdout)
+    assert shared == [*SHARED_OPTIONS, "-h"] and not {"--json", "--brief", "--force"} & set(itertools.chain(*listed.values()))
     own = {name: [x for x in command.params if isinstance(x, click.Option) and not x.hidden] for name, command in commands().items()}
-    shared = {x.opts[-1] for options in own.values() for x in options if isinstance(x, SharedOption)}
-    assert len(own) == len(COMMANDS) and shared == {"--set", "--force", "--device", "--json", "--brief"}
-    assert sum(not isinstance(x, SharedOption) for options in own.values() for x in options) + len(shared) < 110
+    assert {name: len(x) for name, x in listed.items()} == {
+        name: sum(not isinstance(x, SharedOption) for x in options) for name, options in own.items()
+    }
+    assert sum(map(len, listed.values())) + len(shared) < 110
+
+
+@pytest.mark.parametrize(("name", "options"), [("export", "--json, --force"), ("logits", "--set, --json, --brief, --device")])
+def test_help_ends_with_the_common_options(name: str, options: str) -> None:
+    assert run(name, "--help").stdout.endswith(f"\n\nCommon options: {options}  (llamath help options)\n")
+
+
+def test_misspelled_shared_options_get_a_suggestion() -> None:
+    assert "Did you mean '--brief'?" in run("count", "gpt2", "--brif").stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -141,7 +160,7 @@ def test_a_gpu_can_be_its_memory_alone() -> None:
 def test_model_args_are_a_model() -> None:
     assert llamath.load(MODEL_ARGS).parameters.total == 8_030_261_248
     for name in ("count", "config", "memory", "flops", "names", "fit"):
-        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "model"
+        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
     assert "1,291,845,632" in run("diff", "llama-2-7b", MODEL_ARGS, "--brief").stdout
 
 
@@ -153,6 +172,9 @@ def test_model_args_are_a_model() -> None:
         ("trace llama-3-8b --tokens 4k", "a prompt of 4,096 tokens, 65.88 TFLOPs"),
         ("explain 685B --like deepseek-v3", "685B: DeepSeek V3"),
         ("ls examples/tiny-llama", "21 tensors in 1 safetensors file, 67,972 bytes"),
+        ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
+        ("models qwen 3", "6 presets with 3.09B to 396B parameters"),
+        ("gpus h100-sxm", "GiB, 3,350 GB/s, 989.4 bf16 TFLOP/s"),
         ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 4,096 tokens: fits, 16.20 of 23.99 GiB on rtx-4090"),
     ],
 )
@@ -173,6 +195,54 @@ def test_unknown_repository_points_to_the_hub() -> None:
 
 def test_one_token_is_singular() -> None:
     assert run("flops", "gpt2", "--context", "1").stdout.startswith("GPT-2 small: 247.1 MFLOPs forward over 1 token, ")
+
+
+def test_unquoted_prompt_gets_a_hint() -> None:
+    assert "hint: quote a prompt of several words: llamath run 'hello world'" in run("run", "hello", "world").stderr
+
+
+def test_unknown_gpus_are_reported_without_a_throughput_too() -> None:
+    done = run("flops", "gpt2", "--on", "xyz")
+    assert done.exit_code == 2 and "unknown GPU 'xyz'" in done.stderr
+
+
+def test_pipelines_that_fit_one_sequence_only_are_noted() -> None:
+    done = run("plan", "llama-1-30b", "--on", "3xrtx3090", "--serve")
+    assert done.exit_code == 1 and "TP 1 × PP 3: one sequence fits, as `fit` says" in done.stdout
+    assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--context", "2k").exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sharded copy of a small model."""
+    folder = tmp_path_factory.mktemp("sharded")
+    assert run("convert", "examples/tiny-llama", str(folder / "model"), "--names", "hf", "--max-shard-size", "20KB").exit_code == 0
+    return folder / "model"
+
+
+@pytest.mark.parametrize("command", [("memory",), ("fit",), ("fit", "--on", "t4")])
+def test_brief_sizes_warn_of_missing_shards(sharded: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    name, *options = command
+    damaged = Path(shutil.copytree(sharded, tmp_path / "damaged"))
+    next(damaged.glob("model-00002-of-*")).unlink()
+    assert "warning: 1 file named in the index is missing" in run(name, str(damaged), *options, "--brief").stderr
+    assert not run(name, str(sharded), *options, "--brief").stderr
+
+
+@pytest.mark.parametrize("command", ["memory", "fit"])
+def test_configs_of_other_files_are_noted(sharded: Path, tmp_path: Path, command: str) -> None:
+    other = Path(shutil.copytree(sharded, tmp_path / "other"))
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4 * config["num_hidden_layers"]}))
+    notes = json.loads(run(command, str(other), "--json").stdout)["notes"]
+    assert any("the weights are those of the files, KV cache and activations those of the config" in x for x in notes)
+    assert not any("the files hold" in x for x in json.loads(run(command, str(sharded), "--json").stdout)["notes"])
+
+
+@pytest.mark.parametrize("command", ["memory", "count"])
+def test_models_of_a_single_shard_are_those_of_the_config(sharded: Path, command: str) -> None:
+    shard = min(sharded.glob("*.safetensors"))
+    assert "`ls` counts the parameters in model-00001-of-" in " ".join(run(command, str(shard)).stdout.split())
 
 
 def test_int4_suggests_schemes_of_four_bits() -> None:
@@ -219,7 +289,8 @@ def test_full_disk_is_an_error(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "wanted"), [("llamath co", "count"), ("llamath count llama-3-8", "llama-3-8b"), ("llamath fit gpt2 --on rtx-409", "rtx-4090"),
-     ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m")]
+     ("llamath fit gpt2 --on 8xh100", "8xh100-sxm"), ("llamath memory gpt2 --dtype q4_k", "q4_k_m"),
+     ("llamath count gpt2 --bri", "--brief")]
 )  # fmt: skip
 def test_shell_completion(words: str, wanted: str) -> None:
     done = shell("llamath", _LLAMATH_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))

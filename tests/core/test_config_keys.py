@@ -19,10 +19,10 @@ import config_reference as page
 import llamath
 from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, params_json
 from llamath.catalog import presets
+from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
 from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key
 from llamath.core.config import Config
-from llamath.core.meta_args import config_to_args, ffn_width
 from llamath.core.tree import fold
 from llamath.render.text.config_text import config_text, format_value, params_json_text
 from support.reference_data import truth
@@ -66,13 +66,13 @@ def sources() -> Iterator[tuple[str, dict[str, Any]]]:
 @cache
 def models() -> dict[str, llamath.Model]:
     """Every model that loads: presets, tiny and published configurations."""
-    found = {}
+    results = {}
     for name, config in sources():
         try:
-            found[name] = llamath.load(config)
+            results[name] = llamath.load(config)
         except llamath.LlamathError:
             assert name in {x["name"] for x in truth("configs.jsonl")}, name
-    return found
+    return results
 
 
 def read_keys(config: Config, path: str = "") -> Iterator[str]:
@@ -183,13 +183,13 @@ def others(key: str, value: Any) -> list[Any]:
 
 
 def changed(config: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    made: dict[str, Any] = copy.deepcopy(dict(config))
+    result: dict[str, Any] = copy.deepcopy(dict(config))
     *path, last = key.split(".")
-    node = made
+    node = result
     for part in path:
         node = node.setdefault(part, {})
     node[last] = value
-    return made
+    return result
 
 
 def moved(model: llamath.Model, key: str, value: Any) -> bool:
@@ -244,25 +244,25 @@ def test_config_text_fits_80_columns_with_every_key(monkeypatch: pytest.MonkeyPa
 
 
 def test_config_json_contract() -> None:
-    made = json.loads(run("config", "llama-3.1-8b", "--json"))
-    assert made.keys() >= {"model", "hf", "meta", "why", "keys", "derived", "widths", "remarks"}
-    assert made["hf"]["hidden_size"] == made["meta"]["dim"] == 4096 and made["why"] is None
-    keys = {x["key"]: x for x in made["keys"]}
-    assert all(x.keys() >= {"key", "value", "absent", "says", "moves", "group", "meta"} for x in made["keys"])
+    data = json.loads(run("config", "llama-3.1-8b", "--json"))
+    assert data.keys() >= {"model", "hf", "meta", "why", "keys", "derived", "widths", "remarks"}
+    assert data["hf"]["hidden_size"] == data["meta"]["dim"] == 4096 and data["why"] is None
+    keys = {x["key"]: x for x in data["keys"]}
+    assert all(x.keys() >= {"key", "value", "absent", "says", "moves", "group", "meta"} for x in data["keys"])
     assert keys["num_key_value_heads"] | {"says": "", "moves": ""} == {
         "key": "num_key_value_heads", "value": 8, "absent": False, "says": "", "moves": "", "group": "weights", "meta": ["n_kv_heads"],
     }  # fmt: skip
     assert keys["mlp_bias"]["absent"] and keys["mlp_bias"]["value"] is False
     assert keys["rope_scaling.factor"]["value"] == 8.0 and "slower" in keys["rope_scaling.factor"]["says"]
-    assert {"multiple_of": 1024, "ffn_dim_multiplier": 1.3} in made["widths"]
-    assert all(ffn_width(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in made["widths"])
-    assert {x["formula"]: x["value"] for x in made["derived"]} == {"h = d / H": 128, "H / K": 4, "2·L·K·h": 65_536, "F / d": 3.5}
+    assert {"multiple_of": 1024, "ffn_dim_multiplier": 1.3} in data["widths"]
+    assert all(ffn_width(4096, x["multiple_of"], x["ffn_dim_multiplier"]) == 14336 for x in data["widths"])
+    assert {x["formula"]: x["value"] for x in data["derived"]} == {"h = d / H": 128, "H / K": 4, "2·L·K·h": 65_536, "F / d": 3.5}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "deepseek-v3", "mpt-7b", "gemma-4-31b", "qwen3-next-80b-a3b"])
 def test_config_json_gives_the_reason_without_model_args(name: str) -> None:
-    made = json.loads(run("config", name, "--json"))
-    assert made["meta"] is None and "llama family" in made["why"] and made["widths"] == []
+    data = json.loads(run("config", name, "--json"))
+    assert data["meta"] is None and "llama family" in data["why"] and data["widths"] == []
 
 
 def test_null_values_are_explained() -> None:
@@ -313,23 +313,23 @@ def test_values_are_shortened_and_escaped(value: object, text: str) -> None:
 @pytest.mark.parametrize("slug", [x.slug for x in presets() if x.config["model_type"] in ("llama", "mistral")])
 def test_params_json_gives_the_same_model_back(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
-    made = config_report(model)
+    result = config_report(model)
     if slug in NOT_IN_META:
-        assert made.meta is None and NOT_IN_META[slug] in made.why
+        assert result.meta is None and NOT_IN_META[slug] in result.why
         with pytest.raises(llamath.ConfigError, match="cannot be expressed"):
             params_json_text(model)
         return
-    assert made.meta is not None
+    assert result.meta is not None
     path = tmp_path / "params.json"
     path.write_text(run("config", slug, "--format", "params"))
     tied = model.tree.head is not None and bool(model.tree.head.weight.tied)
     again = llamath.load(path, changes={"tie_word_embeddings": True} if tied else {})
     assert again.parameters == model.parameters
-    assert config_to_args(Config(again.config.data)) == made.meta
-    assert dict(params_json(made.meta)) == json.loads(path.read_text())
+    assert config_to_args(Config(again.config.data)) == result.meta
+    assert dict(params_json(result.meta)) == json.loads(path.read_text())
     for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
         assert again.config.data[key] == model.config.data[key]
-    assert tied == any("tied to the embedding" in x for x in made.remarks)
+    assert tied == any("tied to the embedding" in x for x in result.remarks)
 
 
 def test_limits_of_model_args_are_remarked() -> None:

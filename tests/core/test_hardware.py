@@ -122,8 +122,8 @@ def test_device_figures_are_consistent(device: Device) -> None:
 
 @pytest.mark.parametrize(("driver_name", "name", "mebibytes"), [(x, *y) for x, y in DRIVERS.items()])
 def test_driver_names_and_memory_are_recognized(driver_name: str, name: str, mebibytes: int) -> None:
-    found = hardware.find_device(driver_name)
-    assert (found.name, found.memory) == (name, mebibytes * 2**20)
+    result = hardware.find_device(driver_name)
+    assert (result.name, result.memory) == (name, mebibytes * 2**20)
 
 
 def test_variants_have_distinct_devices() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import llamath
 from llamath.catalog import read_preset
-from llamath.core.meta_args import ModelArgs
+from llamath.checkpoint.meta_args import ModelArgs
 from llamath.families.registry import FAMILIES, MODEL_TYPES, find_family
 from support.reference_data import tiny_configs
 
@@ -33,9 +33,9 @@ def test_different_models_are_unequal() -> None:
 def test_models_survive_pickling_and_copying(slug: str) -> None:
     model = llamath.load(slug)
     total = model.parameters.total
-    for made in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
-        assert made == model and made.parameters.total == total
-        assert [x.path for _, x in zip(range(20), made.weights, strict=False)] == [
+    for item in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert item == model and item.parameters.total == total
+        assert [x.path for _, x in zip(range(20), item.weights, strict=False)] == [
             x.path for _, x in zip(range(20), model.weights, strict=False)
         ]
 

@@ -46,5 +46,5 @@ def test_no_function_has_the_name_of_a_module() -> None:
 
 def test_import_needs_the_standard_library_only() -> None:
     code = "import sys, llamath; dir(llamath); print(*sorted(x for x in sys.modules if x.startswith('llamath')))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert found == ["llamath"]
+    parts = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert parts == ["llamath"]

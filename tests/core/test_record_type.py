@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from llamath.core.record_type import Record, encode_json
 from llamath.core.report import Report, html_table
 
@@ -38,11 +38,11 @@ class Plan(Record):
 
 
 class Shape(Record):
-    width: Dim
+    width: Expr
     letters: Mapping[str, int] = {}
 
 
-SHAPE = Shape(width=Dim("d", 8), letters={"d": Dim("d", 8)})
+SHAPE = Shape(width=Expr("d", 8), letters={"d": Expr("d", 8)})
 
 
 def test_default_json_has_every_field_in_order() -> None:
@@ -51,15 +51,15 @@ def test_default_json_has_every_field_in_order() -> None:
 
 def test_json_fields_rename_follow_paths_and_merge() -> None:
     timing = Timing(step=Fraction(1, 4), spans=(Span(0, 3),))
-    made = Plan(name="a", shape=SHAPE, timing=timing).to_json()
-    assert made == {"name": "a", "width": 8, "step": 0.25, "spans": [{"first": 0, "last": 3}], "double": 16, "best": None}
+    result = Plan(name="a", shape=SHAPE, timing=timing).to_json()
+    assert result == {"name": "a", "width": 8, "step": 0.25, "spans": [{"first": 0, "last": 3}], "double": 16, "best": None}
     assert list(Plan(name="a", shape=SHAPE, timing=None).to_json()) == ["name", "width", "double", "best"]
 
 
 def test_json_values_are_plain_types() -> None:
-    found = encode_json([Dim("H", 32), True, {"b", "a"}, (x for x in (1, 2)), None, 0.5])
-    assert found == [32, True, ["a", "b"], [1, 2], None, 0.5]
-    assert [type(x) for x in found] == [int, bool, list, list, type(None), float]
+    result = encode_json([Expr("H", 32), True, {"b", "a"}, (x for x in (1, 2)), None, 0.5])
+    assert result == [32, True, ["a", "b"], [1, 2], None, 0.5]
+    assert [type(x) for x in result] == [int, bool, list, list, type(None), float]
 
 
 def test_json_refuses_values_without_a_form() -> None:

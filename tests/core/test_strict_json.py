@@ -16,15 +16,12 @@ PLAIN = st.text(st.sampled_from("ab.c0{}[],: \x7f"), max_size=9)
 SPACES = st.sampled_from([(",", ":"), (", ", ": "), (",\n  ", ":\t"), (" , ", " : ")])
 
 
-def parsed(data: bytes, long: int, chunk: int = strict.CHUNK) -> tuple[str, str]:
-    """The parsed object as JSON, and the error, where texts from `long` bytes on are parsed in pieces of at least `chunk` bytes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strict, "LONG", long)
-        patch.setattr(strict, "CHUNK", chunk)
-        try:
-            return json.dumps(strict.parse_json(data, "index")), ""
-        except ConfigError as error:
-            return "", str(error)
+def parse(data: bytes, long_index: int, piece_bytes: int = strict.PIECE_BYTES) -> tuple[str, str]:
+    """Return the parsed object as JSON, and the error; an index of more than `long_index` bytes is parsed in pieces."""
+    try:
+        return json.dumps(strict.parse_json(data, "index", long_index=long_index, piece_bytes=piece_bytes)), ""
+    except ConfigError as error:
+        return "", str(error)
 
 
 @st.composite
@@ -43,15 +40,15 @@ def indexes(draw: st.DrawFn) -> bytes:
 @pytest.mark.slow
 @given(indexes(), st.integers(64, 90), st.integers(0, 60))
 @settings(max_examples=1000, deadline=None)
-def test_parsing_in_pieces_equals_parsing_whole(data: bytes, long: int, chunk: int) -> None:
-    assert parsed(data, long, chunk) == parsed(data, strict.MAX_BYTES)
+def test_parsing_in_pieces_equals_parsing_whole(data: bytes, long_index: int, piece_bytes: int) -> None:
+    assert parse(data, long_index, piece_bytes) == parse(data, strict.MAX_BYTES)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
 def test_written_index_is_parsed_in_pieces(indent: int | None) -> None:
     names = {f"model.layers.{i}.mlp.experts.{j}.up_proj.weight": f"model-{i:05}.safetensors" for i in range(40) for j in range(64)}
     data = json.dumps({"metadata": {"total_size": 1}, "weight_map": names}, indent=indent).encode()
-    assert len(data) > strict.LONG and strict.parse_json(data, "index") == json.loads(data)
+    assert len(data) > strict.LONG_INDEX and strict.parse_json(data, "index") == json.loads(data)
 
 
 def test_error_late_in_an_index_has_its_position() -> None:

@@ -21,12 +21,12 @@ MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe o
 
 
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
-    """The checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
+    """Return the checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
     import transformers
     from safetensors import safe_open
 
-    made = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(made)
+    hf_config = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(hf_config)
     model.save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

@@ -52,8 +52,8 @@ def built(config: dict[str, Any], attention: str, experts: str = "batched_mm") -
     import transformers
 
     torch.manual_seed(0)
-    made = transformers.AutoConfig.for_model(**config)
-    return transformers.AutoModelForCausalLM.from_config(made, attn_implementation=attention, experts_implementation=experts)
+    hf_config = transformers.AutoConfig.for_model(**config)
+    return transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation=attention, experts_implementation=experts)
 
 
 def ids() -> Any:
@@ -77,11 +77,11 @@ def these(tree: Decoder, kind: type[Any]) -> list[FoldedBlock]:
 
 def every_expert(tree: Decoder, tokens: int) -> int:
     """Llama 4 in transformers sends each token to all experts, and multiplies the outputs of those not chosen by 0."""
-    found = 0
+    result = 0
     for x in these(tree, MoE):
         (expert, n), *_ = x.block.experts.distinct()
-        found += x.active * (int(n) - int(x.block.experts.active)) * forward_flops(expert, ForwardPass.prefill(tokens), B).total
-    return found
+        result += x.active * (int(n) - int(x.block.experts.active)) * forward_flops(expert, ForwardPass.prefill(tokens), B).total
+    return result
 
 
 def outputs(tree: Decoder, more: int) -> int:
@@ -96,15 +96,15 @@ def padding(tree: Decoder) -> int:
 
 def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
     """The FLOPs of transformers' chunked algorithms, with padded chunks; torch does not count triangular solves."""
-    found, chunk = 0, 64
+    result, chunk = 0, 64
     for x in these(tree, GatedDeltaNet):
         Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
-        found += x.active * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
+        result += x.active * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
     for x in these(tree, Mamba2):
         H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size), config.get("chunk_size", 128)
         n = -(-T // C)
-        found += x.active * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
-    return found
+        result += x.active * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
+    return result
 
 
 def states(tree: Decoder, at: ForwardPass) -> int:
@@ -157,10 +157,10 @@ def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
     model = built(config, attention).eval()
     with torch.no_grad():
         cache = model(tokens[:, :-1], use_cache=True).past_key_values
-        found, _ = counted(lambda: model(tokens[:, -1:], past_key_values=cache, use_cache=True))
+        result, _ = counted(lambda: model(tokens[:, -1:], past_key_values=cache, use_cache=True))
     at = ForwardPass.decode(T, masked=False)
     ours = forward_flops(tree, at, B).total + unpacked_again(tree, at) - states(tree, at) + read_out(tree) + outputs(tree, 1)
-    assert found == ours + (every_expert(tree, 1) if config["model_type"] == "llama4_text" else 0)
+    assert result == ours + (every_expert(tree, 1) if config["model_type"] == "llama4_text" else 0)
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
@@ -211,13 +211,13 @@ def test_recurrent_mixer_flops_equal_their_products() -> None:
         for x in these(tree, GatedDeltaNet):
             Hv, hk, hv = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim)
             S, k, q, v = (torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1)))
-            found, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
-            assert found == int(x.block.flops_per_token)
+            result, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
+            assert result == int(x.block.flops_per_token)
         for x in these(tree, Mamba2):
             H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size)
             S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
-            found, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
-            assert found == int(x.block.flops_per_token)
+            result, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
+            assert result == int(x.block.flops_per_token)
 
 
 def test_absorbed_latent_attention_flops_equal_their_products() -> None:
@@ -236,5 +236,5 @@ def test_absorbed_latent_attention_flops_equal_their_products() -> None:
         scores = query @ k_up @ latent.mT + turned @ key.mT
         _ = (scores @ latent) @ v_up.mT
 
-    found, _ = counted(attend)
-    assert found == int(a.mixing_flops(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)
+    result, _ = counted(attend)
+    assert result == int(a.mixing_flops(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)

@@ -22,8 +22,8 @@ LLAMA = CONFIG | {"vocab_size": 323}
 def tiny(name: str) -> dict[str, Any]:
     """A tiny configuration, `family/label`."""
     family, label = name.split("/")
-    found: dict[str, Any] = json.loads((TINY / f"{family}.json").read_text())[label]
-    return found
+    config: dict[str, Any] = json.loads((TINY / f"{family}.json").read_text())[label]
+    return config
 
 
 TWO = (
@@ -85,10 +85,10 @@ def test_four_ranks_agree_with_one(tmp_path: Path) -> None:
 
 
 def assert_agreement(cases: list[dict[str, Any]], ended: list[list[dict[str, Any]]]) -> None:
-    for case, *found in zip(cases, *ended, strict=True):
-        first, what = found[0], (case["config"]["model_type"], case["expert_parallel"])
+    for case, *results in zip(cases, *ended, strict=True):
+        first, what = results[0], (case["config"]["model_type"], case["expert_parallel"])
         assert first["padding"] == 0, what
-        for x in found:
+        for x in results:
             assert x["logits"] < 1e-5 and x["decoded"] < 1e-5, what
             assert x["joins"] and x["texts"] == first["alone"] and x["unseeded"] == first["unseeded"], what
             assert x["bytes"] + x["padding"] == x["predicted"] and x["cache"] == x["cache_predicted"], what
@@ -117,8 +117,8 @@ def test_error_on_one_rank_is_raised_on_all(two: Found) -> None:
 
 
 def test_fsdp_training_matches_one_process(two: Found) -> None:
-    for found in (x["trained"] for x in two):
-        for x in found:
+    for results in (x["trained"] for x in two):
+        for x in results:
             assert all(one == pytest.approx(several, rel=1e-5) for one, several in x["losses"])
             assert x["losses"][0] != x["losses"][1] and x["gradients"] < 1e-4
             assert x["numbers"][0] <= 0.51 * x["numbers"][1]

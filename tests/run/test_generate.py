@@ -16,9 +16,9 @@ from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, 
 from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
-from support.oracle import blind, pair
 from support.reference_data import tiny_configs
-from support.tiny_checkpoint import CONFIG, tiny_checkpoint, words
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
+from support.transformers_pair import is_bidirectional, pair
 
 NEW = 12
 
@@ -32,9 +32,9 @@ def ids(
     module: Decoder, prompts: list[list[int]], sampling: Sampling | None = None, *, batching: dict[str, int] | None = None, **limits: Any
 ) -> list[list[int]]:
     """The generated tokens of each prompt; `batching` sets the prefill chunk and the initial margin of the cache."""
-    made = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits), **batching or {})
-    assert all(piece.row >= 0 for piece in made)
-    return [row.ids for row in made.rows]
+    generation = Generation(module, prompts, sampling or Sampling(), GenerationLimits(**limits), **batching or {})
+    assert all(piece.row >= 0 for piece in generation)
+    return [row.ids for row in generation.rows]
 
 
 def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
@@ -50,16 +50,16 @@ def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     context = both.ours.spec.context or 99
     long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
-    if blind(config):
+    if is_bidirectional(config):
         with pytest.raises(LlamathError, match="bidirectional"):
             ids(both.ours, [long], max_tokens=NEW)
         return
     prompts = [long, short[:5], short[:19]]
-    found = ids(both.ours, prompts, max_tokens=NEW)
-    for prompt, own in zip(prompts, found, strict=True):
-        known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(own) + 1
-        wanted = greedy(both.theirs, prompt, NEW) if max(own) < known and both.ours.spec.vocab <= known else own
-        assert own == wanted
+    actual = ids(both.ours, prompts, max_tokens=NEW)
+    for prompt, generated in zip(prompts, actual, strict=True):
+        known = both.ours.per_layer.embed.weight.shape[0] if both.ours.per_layer else max(generated) + 1
+        expected = greedy(both.theirs, prompt, NEW) if max(generated) < known and both.ours.spec.vocab <= known else generated
+        assert generated == expected
 
 
 @pytest.mark.transformers
@@ -84,17 +84,17 @@ def test_longrope_switch_matches_transformers() -> None:
 def test_long_prompts_are_prefilled_in_chunks(config: dict[str, Any]) -> None:
     module = tiny(**config)
     prompts = [list(range(5, 60)), [9, 8, 7], list(range(30, 50))]
-    wanted = ids(module, prompts, max_tokens=NEW)
+    expected = ids(module, prompts, max_tokens=NEW)
     chunked = {"prefill_chunk": 20}
-    assert ids(module, prompts, batching=chunked, max_tokens=NEW) == wanted
-    assert [ids(module, [prompt], batching=chunked, max_tokens=NEW)[0] for prompt in prompts] == wanted
+    assert ids(module, prompts, batching=chunked, max_tokens=NEW) == expected
+    assert [ids(module, [prompt], batching=chunked, max_tokens=NEW)[0] for prompt in prompts] == expected
 
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "mistral", "sliding_window": 6}], ids=["whole", "window"])
 def test_cache_grows_when_new_tokens_are_unlimited(config: dict[str, Any]) -> None:
     module = tiny(**config)
-    wanted = ids(module, [[5, 6, 7]], max_tokens=60)
-    assert ids(module, [[5, 6, 7]], batching={"initial_margin": 2}, context=63) == wanted
+    expected = ids(module, [[5, 6, 7]], max_tokens=60)
+    assert ids(module, [[5, 6, 7]], batching={"initial_margin": 2}, context=63) == expected
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_sequence_does_not_depend_on_its_batch(config: dict[str, Any]) -> None:
 
 def test_learned_positions_limit_each_row() -> None:
     module = tiny(model_type="gpt2", max_position_embeddings=32)
-    found = ids(module, [list(range(5, 34)), [5, 6]], context=32)
-    assert [len(x) for x in found] == [3, 30]
+    generated = ids(module, [list(range(5, 34)), [5, 6]], context=32)
+    assert [len(x) for x in generated] == [3, 30]
 
 
 def test_finish_reasons(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_finish_reasons(tmp_path: Path) -> None:
     ended = llama.start([llama.encode("The cat")], limits=GenerationLimits(stop_ids=frozenset({whole.ids[3]}))).attach_tokenizer(
         llama.tokenizer, [llama.encode("The cat")]
     )
-    (made,) = collect_completions(ended)
-    assert (made.finish, made.ids) == ("stop", whole.ids[:4])
-    assert made.text == llama.tokenizer.decode(whole.ids[:3])
+    (completion,) = collect_completions(ended)
+    assert (completion.finish, completion.ids) == ("stop", whole.ids[:4])
+    assert completion.text == llama.tokenizer.decode(whole.ids[:3])
     stop = whole.text[3:6]
     cut = llama.generate("The cat", max_tokens=20, stop_strings=(stop,))
     assert (cut.finish, cut.text) == ("string", whole.text[: whole.text.index(stop)])
@@ -166,8 +166,8 @@ def test_logprobs_match_a_single_pass() -> None:
     pieces = list(Generation(module, [prompt], Sampling(temperature=1.0, seed=1), GenerationLimits(max_tokens=9, logprobs=0)))
     text = [*prompt, *(x.token for x in pieces)]
     with torch.inference_mode():
-        wanted = module(torch.tensor([text[:-1]])).log_softmax(-1)[0, len(prompt) - 1 :]
-    own = wanted.gather(1, torch.tensor([[x.token] for x in pieces]))[:, 0].tolist()
+        expected = module(torch.tensor([text[:-1]])).log_softmax(-1)[0, len(prompt) - 1 :]
+    own = expected.gather(1, torch.tensor([[x.token] for x in pieces]))[:, 0].tolist()
     assert [x.logprob for x in pieces] == pytest.approx(own, abs=1e-4)
 
 
@@ -257,7 +257,7 @@ def test_out_of_memory_is_an_error(error: Exception) -> None:
 
 @pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
 def test_tokenizer_of_another_model_is_rejected(rows: int, fits: bool) -> None:
-    ours = Tokenizer(words(), "tokenizer.json")
+    ours = Tokenizer(train_tokenizer(), "tokenizer.json")
     assert ours.vocab_size == 316
     if fits:
         check_tokenizer(ours, rows)
@@ -275,20 +275,22 @@ def test_generation_resumes_from_a_prefix(tmp_path: Path) -> None:
     assert first.prefix_cache is not None
     known = first.prefix_cache.tokens
     longer = [*known, 9, 10]
-    wanted = collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)))
+    expected = collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)))
     passes.clear()
     assert (
-        collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)).resume(first.prefix_cache))[0].ids == wanted[0].ids
+        collect_completions(llama.start([longer], limits=GenerationLimits(max_tokens=6)).resume(first.prefix_cache))[0].ids
+        == expected[0].ids
     )
     assert passes[0] == 2
     other = [*known[:6], 99, 98, 97]
-    wanted = collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)))
+    expected = collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)))
     second = llama.start([longer], limits=GenerationLimits(max_tokens=6))
     assert list(second)
     assert second.prefix_cache is not None
     passes.clear()
     assert (
-        collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)).resume(second.prefix_cache))[0].ids == wanted[0].ids
+        collect_completions(llama.start([other], limits=GenerationLimits(max_tokens=6)).resume(second.prefix_cache))[0].ids
+        == expected[0].ids
     )
     assert passes[0] == 3
 

@@ -14,7 +14,7 @@ from llamath.core.attention_facts import Heads, ScoreTransform
 from llamath.core.blocks import Layer
 from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
 from llamath.core.errors import LlamathError
-from llamath.core.expr import Dim
+from llamath.core.expr import Expr
 from llamath.core.forward_pass import AttentionWindow
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
@@ -22,24 +22,24 @@ from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialize
 from llamath.run.kv_cache import KVCache, key_positions
 
-HEADS = Heads(Dim("H", 4), Dim("K", 2), Dim("h", 6))
-NORM = rms(Dim("d", 16), 1e-6)
+HEADS = Heads(Expr("H", 4), Expr("K", 2), Expr("h", 6))
+NORM = rms(Expr("d", 16), 1e-6)
 
 
 def model(*mixers: Any) -> Decoder:
     """A small model with one of these mixers per layer."""
-    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Dim("d", 16), Dim("F", 20))) for x in mixers]
-    return initialize(build(decoder(Dim("V", 30), Dim("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
+    layers = [Layer(attn_norm=NORM, attn=x, mlp_norm=NORM, mlp=swiglu(Expr("d", 16), Expr("F", 20))) for x in mixers]
+    return initialize(build(decoder(Expr("V", 30), Expr("d", 16), sequence(layers), NORM, tied=False)), std=0.3)
 
 
 def attention(**facts: Any) -> Any:
-    return gqa(Dim("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
+    return gqa(Expr("d", 16), HEADS, **({"rope": Rope(theta=100.0, dim=6)} | facts))
 
 
 LATENT = mla(
-    Dim("d", 16), LatentSizes(HEADS.num_heads, Dim("n", 6), Dim("p", 4), Dim("v", 5), None, Dim("r", 7)), rope=Rope(theta=100.0, dim=4)
+    Expr("d", 16), LatentSizes(HEADS.num_heads, Expr("n", 6), Expr("p", 4), Expr("v", 5), None, Expr("r", 7)), rope=Rope(theta=100.0, dim=4)
 )
-DELTA = gated_delta(Dim("d", 16), DeltaHeads(Dim("Hk", 2), Dim("hk", 4), Dim("Hv", 4), Dim("hv", 3)), 3, 1e-6, "silu")
+DELTA = gated_delta(Expr("d", 16), DeltaHeads(Expr("Hk", 2), Expr("hk", 4), Expr("Hv", 4), Expr("hv", 3)), 3, 1e-6, "silu")
 SLOPES, CAPPED = ScoreTransform(alibi=Alibi()), ScoreTransform(softcap=2.0)
 KINDS = {
     **{f"window {n}": model(attention(window=AttentionWindow(size=n)), attention()) for n in (1, 2, 3, 5, 8)},
@@ -49,7 +49,7 @@ KINDS = {
     ),
     "soft caps in a window": model(attention(score_transform=CAPPED, window=AttentionWindow(size=3)), attention(score_transform=CAPPED)),
     "latent": model(LATENT, LATENT),
-    "states": model(DELTA, short_conv(Dim("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
+    "states": model(DELTA, short_conv(Expr("d", 16), 3, True), attention(window=AttentionWindow(size=4))),
 }
 
 
@@ -58,15 +58,15 @@ KINDS = {
 @settings(max_examples=12, deadline=None)
 @torch.no_grad()
 def test_any_split_into_passes_matches_one_pass(kind: str, data: st.DataObject) -> None:
-    made, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
+    module, end = KINDS[kind], data.draw(st.integers(2, 20), "tokens")
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, end - 1)), "cuts")), end]
     pads = torch.tensor(data.draw(st.lists(st.integers(0, end - 1), min_size=2, max_size=2), "padding"))
     ids = torch.randint(0, 30, (2, end), generator=torch.Generator().manual_seed(end))
-    cache = made.new_cache(data.draw(st.integers(end, end + 5), "room"))
-    found = torch.cat([made(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
+    cache = module.new_cache(data.draw(st.integers(end, end + 5), "room"))
+    actual = torch.cat([module(ids[:, a:b], cache, None if a else pads) for a, b in itertools.pairwise(cuts)], 1)
     for row, pad in enumerate(pads):
-        wanted = made(ids[row : row + 1, pad:])
-        assert torch.allclose(found[row : row + 1, pad:], wanted, atol=1e-4, rtol=1e-4)
+        expected = module(ids[row : row + 1, pad:])
+        assert torch.allclose(actual[row : row + 1, pad:], expected, atol=1e-4, rtol=1e-4)
 
 
 @given(room=st.integers(1, 6), cuts=st.lists(st.integers(1, 7), min_size=1, max_size=8))
@@ -81,33 +81,33 @@ def test_ring_buffer_holds_the_last_tokens(room: int, cuts: list[int]) -> None:
 
 
 def test_window_limits_the_cache() -> None:
-    made = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
-    cache = made.new_cache(12)
-    made(torch.zeros(1, 9, dtype=torch.long), cache)
+    module = model(attention(window=AttentionWindow(size=5)), attention(), attention(window=AttentionWindow(chunk=3)))
+    cache = module.new_cache(12)
+    module(torch.zeros(1, 9, dtype=torch.long), cache)
     assert [x.buffers[0].shape[2] for x in cache.layers] == [5, 12, 3]
     assert cache.length == 9
 
 
 def test_full_cache_is_rejected_unchanged() -> None:
-    made = model(attention())
-    cache = made.new_cache(8)
-    made(torch.zeros(1, 6, dtype=torch.long), cache)
+    module = model(attention())
+    cache = module.new_cache(8)
+    module(torch.zeros(1, 6, dtype=torch.long), cache)
     with pytest.raises(LlamathError, match="room for 8 tokens, found 9"):
-        made(torch.zeros(1, 3, dtype=torch.long), cache)
-    assert made(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
+        module(torch.zeros(1, 3, dtype=torch.long), cache)
+    assert module(torch.zeros(1, 2, dtype=torch.long), cache).shape[1] == 2
 
 
 def test_shared_kv_layers_use_one_cache() -> None:
     lender = attention()
     borrower = lender.replace(k=None, v=None, kv_layer=0)
-    made = model(lender, borrower)
-    cache = made.new_cache(6)
-    made(torch.zeros(1, 4, dtype=torch.long), cache)
+    module = model(lender, borrower)
+    cache = module.new_cache(6)
+    module(torch.zeros(1, 4, dtype=torch.long), cache)
     assert [type(x).__name__ for x in cache.layers] == ["KVCache", "NoneType"]
     assert cache.nbytes == 2 * 2 * 6 * 6 * 4
 
 
 def test_repeated_block_becomes_separate_modules() -> None:
-    tree = decoder(Dim("V", 30), Dim("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
+    tree = decoder(Expr("V", 30), Expr("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
     layers = build(tree).layers
     assert len({id(x.attn.q.weight) for x in layers}) == 3

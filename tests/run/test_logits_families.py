@@ -10,8 +10,8 @@ import torch
 
 from llamath.core.errors import LlamathError
 from llamath.core.positions import LongRope
-from support.oracle import blind, logits, logits_match, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import is_bidirectional, logits, logits_match, pair
 
 pytestmark = pytest.mark.transformers
 LLAMA = {
@@ -46,7 +46,7 @@ def test_cached_passes_match_one_pass(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG)
     end = ids.shape[1]
-    if blind(config):
+    if is_bidirectional(config):
         with pytest.raises(LlamathError, match="bidirectional"):
             both.ours.new_cache(end)
         return
@@ -54,8 +54,8 @@ def test_cached_passes_match_one_pass(config: dict[str, Any]) -> None:
     ropes = [x for x in map(rope, both.ours.layers) if isinstance(x, LongRope) and x.original_context < end]
     first = max((x.original_context + 1 for x in ropes), default=5)  # no reading on over the border between its two sets of angles
     cuts = [0, first, first + 2, *range(first + 3, min(first + 12, end - 6)), end - 4, *range(end - 3, end + 1)]
-    found = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
-    assert logits_match(torch.cat(found, 1), both.ours(ids), both, ids)
+    results = [both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
+    assert logits_match(torch.cat(results, 1), both.ours(ids), both, ids)
     with pytest.raises(LlamathError, match=r"room for \d+ tokens"):
         both.ours(ids[:, :1], cache)
 
@@ -66,15 +66,15 @@ def test_padding_does_not_change_a_row(config: dict[str, Any]) -> None:
     ids = both.ids(LONG, rows=3)
     end, pads = ids.shape[1], torch.tensor([0, 3, 17])
     alone = [logits(both.theirs, row[None, pad:]) for row, pad in zip(ids, pads, strict=True)]
-    if blind(config):
-        found = both.ours(ids, None, pads)
+    if is_bidirectional(config):
+        actual = both.ours(ids, None, pads)
     else:
         cache = both.ours.new_cache(end)
-        found = torch.cat(
+        actual = torch.cat(
             [both.ours(ids[:, : end - 3], cache, pads), *(both.ours(ids[:, t : t + 1], cache) for t in range(end - 3, end))], 1
         )
-    for row, pad, wanted in zip(found, pads, alone, strict=True):
-        assert logits_match(row[None, pad:], wanted, both, ids)
+    for row, pad, expected in zip(actual, pads, alone, strict=True):
+        assert logits_match(row[None, pad:], expected, both, ids)
 
 
 @torch.no_grad()

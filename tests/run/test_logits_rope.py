@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from llamath.core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Rope, YarnRope
-from support.oracle import logits, logits_match, off, pair
+from support.transformers_pair import logits, logits_match, pair, relative_difference
 
 pytestmark = pytest.mark.transformers
 
@@ -58,7 +58,7 @@ def test_dynamic_rope_depends_on_the_length(tokens: int) -> None:
     ids = both.ids(tokens)
     logits(both.theirs, ids[:, :9])  # transformers keeps the longest length so far until it sees a short one
     with torch.no_grad():
-        assert off(both.ours(ids), logits(both.theirs, ids)) < 1e-5
+        assert relative_difference(both.ours(ids), logits(both.theirs, ids)) < 1e-5
 
 
 @torch.no_grad()
@@ -67,20 +67,20 @@ def test_cached_dynamic_rope_matches_transformers() -> None:
     ids, cache = both.ids(60), both.ours.new_cache(60)
     logits(both.theirs, ids[:, :9])
     first = both.theirs(ids[:, :40], use_cache=True)
-    found, wanted = [both.ours(ids[:, :40], cache)], [first.logits]
+    actual, expected = [both.ours(ids[:, :40], cache)], [first.logits]
     for t in range(40, 60):
-        wanted.append(both.theirs(ids[:, t : t + 1], past_key_values=first.past_key_values, use_cache=True).logits)
-        found.append(both.ours(ids[:, t : t + 1], cache))
-    assert off(torch.cat(found, 1), torch.cat(wanted, 1)) < 1e-5
+        expected.append(both.theirs(ids[:, t : t + 1], past_key_values=first.past_key_values, use_cache=True).logits)
+        actual.append(both.ours(ids[:, t : t + 1], cache))
+    assert relative_difference(torch.cat(actual, 1), torch.cat(expected, 1)) < 1e-5
 
 
 @torch.no_grad()
 def test_padding_does_not_count_as_length() -> None:
     both = pair(LLAMA | {"rope_scaling": LONG | {"original_max_position_embeddings": 32}})
     ids, pads = both.ids(40), torch.tensor([0, 20])  # one row past the original context, one not
-    found = both.ours(ids, None, pads)
+    padded = both.ours(ids, None, pads)
     for row, pad in enumerate(pads):
-        assert logits_match(found[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids)
+        assert logits_match(padded[row : row + 1, pad:], logits(both.theirs, ids[row : row + 1, pad:]), both, ids)
 
 
 @torch.no_grad()

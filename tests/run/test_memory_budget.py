@@ -12,7 +12,7 @@ from llamath.analysis.inference.inference_memory import MemoryRequest, memory
 from llamath.core.errors import LlamathError
 from llamath.run import build, check_memory_for, memory_budget
 from llamath.run.module import TensorOptions
-from support.checkpoints import SMALL
+from support.small_llama import SMALL
 
 CPU = torch.device("cpu")
 REQUEST = MemoryRequest(context=64, batch=3, chunk=64)
@@ -20,10 +20,10 @@ REQUEST = MemoryRequest(context=64, batch=3, chunk=64)
 
 @pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="available memory is read from Linux's /proc")
 def test_free_bytes_come_from_the_system() -> None:
-    found = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines() if "kB" in line}
+    meminfo = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines() if "kB" in line}
     free = memory_budget.free_bytes(CPU, cgroup="/nowhere/")
     assert free is not None
-    assert 0 < free < found["MemTotal"]
+    assert 0 < free < meminfo["MemTotal"]
 
 
 def test_container_limit_reduces_free_bytes(tmp_path: Path) -> None:
@@ -72,6 +72,6 @@ def test_dtypes_are_parsed_in_every_spelling(word: str, kind: torch.dtype) -> No
 
 
 def test_unknown_dtype_gets_a_hint() -> None:
-    with pytest.raises(LlamathError) as found:
+    with pytest.raises(LlamathError) as error:
         memory_budget.parse_dtype("bloat16")
-    assert found.value.hint == "did you mean bf16?"
+    assert error.value.hint == "did you mean bf16?"

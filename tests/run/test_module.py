@@ -16,8 +16,8 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
-from support.oracle import blind, pair
 from support.reference_data import TINY, tiny_configs
+from support.transformers_pair import is_bidirectional, pair
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -49,67 +49,67 @@ def unproven() -> list[Any]:
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_parameters_match_the_tree(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
-    made = run.build(tree, torch.bfloat16, "meta")
+    module = run.build(tree, torch.bfloat16, "meta")
     leaves = list(walk(tree))
-    assert {name: x.shape for name, x in made.state_dict().items()} == {x.path: x.shape for x in leaves}
-    assert sum(x.numel() for x in made.parameters()) == sum(x.parameters for x in leaves if not x.weight.buffer)
-    assert sum(x.numel() for x in made.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
+    assert {name: x.shape for name, x in module.state_dict().items()} == {x.path: x.shape for x in leaves}
+    assert sum(x.numel() for x in module.parameters()) == sum(x.parameters for x in leaves if not x.weight.buffer)
+    assert sum(x.numel() for x in module.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_config_runs_on_the_meta_device(config: dict[str, Any]) -> None:
-    made = run.build(find_family(config["model_type"])(Config(config)), device="meta")
-    out = config["vocab_size"] if made.head is None else made.head.weight.shape[0]
-    assert made(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
+    module = run.build(find_family(config["model_type"])(Config(config)), device="meta")
+    out = config["vocab_size"] if module.head is None else module.head.weight.shape[0]
+    assert module(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
 
 
 @pytest.mark.parametrize("config", unproven())
 @torch.no_grad()
 def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
-    made = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
-    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), made.new_cache(30)
-    whole = made(ids)
+    module = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
+    ids, pads, cache = torch.randint(0, 9, (2, 30)), torch.tensor([0, 7]), module.new_cache(30)
+    whole = module(ids)
     assert torch.isfinite(whole).all()
     first = 29 if config["model_type"] == "qwen" else 11  # whose angles are those of the prompt's length
     cuts = [0, first, *range(first + 1, 20), 30]
-    found = torch.cat([made(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1)
-    assert torch.allclose(found, whole, atol=1e-5 * float(whole.abs().max()))
-    padded = made(ids, None, pads)
-    assert torch.allclose(padded[1:, 7:], made(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
+    result = torch.cat([module(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)], 1)
+    assert torch.allclose(result, whole, atol=1e-5 * float(whole.abs().max()))
+    padded = module(ids, None, pads)
+    assert torch.allclose(padded[1:, 7:], module(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not blind(x.values[0])])
+@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not is_bidirectional(x.values[0])])
 @torch.no_grad()
 def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
-    made = run.build(tree, torch.bfloat16, "meta")
-    cache = made.new_cache(40)
-    made(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
+    module = run.build(tree, torch.bfloat16, "meta")
+    cache = module.new_cache(40)
+    module(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
     assert cache.nbytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
 
 
 def test_tied_head_shares_the_embedding() -> None:
-    made = tiny()
-    assert made.head is not None and made.head.weight is made.embed.weight
-    run.load_weights(made, {name: x.clone() for name, x in made.state_dict().items() if name != "head.weight"}.items())
-    assert made.head.weight is made.embed.weight
-    assert tiny(tie_word_embeddings=False).head.weight is not made.embed.weight
+    module = tiny()
+    assert module.head is not None and module.head.weight is module.embed.weight
+    run.load_weights(module, {name: x.clone() for name, x in module.state_dict().items() if name != "head.weight"}.items())
+    assert module.head.weight is module.embed.weight
+    assert tiny(tie_word_embeddings=False).head.weight is not module.embed.weight
 
 
 def test_weights_of_the_same_dtype_are_not_copied() -> None:
-    made, x = tiny(), torch.randn(99, 32)
-    run.load_weights(made, [("embed.weight", x)])
-    assert made.embed.weight.data_ptr() == x.data_ptr()
-    run.load_weights(made, [("embed.weight", x.bfloat16())])
-    assert made.embed.weight.dtype == torch.float32
+    module, x = tiny(), torch.randn(99, 32)
+    run.load_weights(module, [("embed.weight", x)])
+    assert module.embed.weight.data_ptr() == x.data_ptr()
+    run.load_weights(module, [("embed.weight", x.bfloat16())])
+    assert module.embed.weight.dtype == torch.float32
 
 
 def test_training_reduces_the_loss() -> None:
-    made = tiny()
-    descent = torch.optim.AdamW(made.parameters(), lr=3e-3)
+    module = tiny()
+    descent = torch.optim.AdamW(module.parameters(), lr=3e-3)
     losses = []
     for _ in range(30):
-        loss = torch.nn.functional.cross_entropy(made(IDS[:, :-1]).flatten(0, 1), IDS[:, 1:].flatten())
+        loss = torch.nn.functional.cross_entropy(module(IDS[:, :-1]).flatten(0, 1), IDS[:, 1:].flatten())
         descent.zero_grad()
         loss.backward()
         descent.step()
@@ -130,17 +130,17 @@ def test_gradients_match_transformers() -> None:
 
 
 def test_initial_norms_are_the_identity() -> None:
-    made = run.initialize(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
-    x = torch.randn(2, 3, made.spec.width)
-    assert torch.allclose(made.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
+    module = run.initialize(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
+    x = torch.randn(2, 3, module.spec.width)
+    assert torch.allclose(module.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
 
 
 @torch.no_grad()
 def test_more_tokens_than_positions_are_rejected() -> None:
-    made = run.initialize(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
-    assert made(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
+    module = run.initialize(run.build(llamath.load("gpt2", changes={"n_layer": 1, "n_positions": 8, "vocab_size": 99})))
+    assert module(IDS, None, torch.tensor([4, 5, 6])).shape == (3, 12, 99)
     with pytest.raises(LlamathError, match="position embeddings for 8 tokens, found 9 tokens"):
-        made(IDS, None, torch.tensor([3, 5, 6]))
+        module(IDS, None, torch.tensor([3, 5, 6]))
 
 
 def test_repr_shows_symbols_and_sizes() -> None:

@@ -101,8 +101,8 @@ def test_unused_expert_is_not_read() -> None:
         again = tiny("deepseek_v3/plain")
         with torch.no_grad():
             again.get_parameter(f"{path}.up.weight")[0, 0] = float("nan")
-        found = report_of(again, 1)
-        assert found.startswith(f"the weight {path}.up.weight is NaN") if path in met else found == ""
+        message = report_of(again, 1)
+        assert message.startswith(f"the weight {path}.up.weight is NaN") if path in met else message == ""
 
 
 def test_overflowing_sum_is_not_an_error() -> None:
@@ -138,11 +138,11 @@ def test_replaced_weights_are_checked() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint with NaN in an embedding row that no token uses."""
-    made = tiny_checkpoint(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
-    numbers = load_file(made / "model.safetensors")
+    checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
+    numbers = load_file(checkpoint / "model.safetensors")
     numbers["model.embed_tokens.weight"][319, 1] = float("nan")
-    save_file(numbers, made / "model.safetensors", {"format": "pt"})
-    return made
+    save_file(numbers, checkpoint / "model.safetensors", {"format": "pt"})
+    return checkpoint
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 from llamath.core.errors import LlamathError
 from llamath.run import memory_budget as room
 from llamath.run import open_model
-from support.checkpoints import IDS, SMALL, TYPES, Q, copied, saved
 from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
-from support.oracle import logits, off, pair
+from support.small_llama import IDS, SMALL, TYPES, Q, copy_checkpoint, save_llama
+from support.transformers_pair import logits, pair, relative_difference
 
 pytestmark = pytest.mark.transformers
 
@@ -37,7 +37,7 @@ def hf(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def get(dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
         key = f"{dtype} {shard} {changes}"
         if key not in known:
-            known[key] = saved(tmp_path_factory.mktemp("hf"), dtype, shard, **changes)
+            known[key] = save_llama(tmp_path_factory.mktemp("hf"), dtype, shard, **changes)
         return known[key]
 
     return get
@@ -52,11 +52,11 @@ def logits_of(path: Path, dtype: str | None = None, ids: Tensor = IDS) -> Tensor
 @pytest.mark.parametrize("dtype", TYPES)
 def test_three_formats_give_the_same_model(hf: Callable[..., Path], dtype: str, changes: dict[str, Any], tmp_path: Path) -> None:
     source = hf(dtype, **changes)
-    wanted = logits_of(source)
-    assert wanted.dtype == TYPES[dtype]
+    expected = logits_of(source)
+    assert expected.dtype == TYPES[dtype]
     for kind in ("meta", "gguf"):
         convert_checkpoint(str(source), str(tmp_path / kind), ConvertOptions(to=kind))
-        assert torch.equal(logits_of(tmp_path / kind), wanted)
+        assert torch.equal(logits_of(tmp_path / kind), expected)
 
 
 @torch.no_grad()
@@ -64,16 +64,16 @@ def test_opened_model_matches_transformers(hf: Callable[..., Path]) -> None:
     import transformers
 
     theirs = transformers.AutoModelForCausalLM.from_pretrained(hf("F32"), attn_implementation="eager")
-    assert off(logits_of(hf("F32")), logits(theirs, IDS)) < 1e-5
+    assert relative_difference(logits_of(hf("F32")), logits(theirs, IDS)) < 1e-5
 
 
 def test_shards_match_a_single_file(hf: Callable[..., Path]) -> None:
     whole, cut = hf(), hf(shard="40KB")
     assert len(list(cut.glob("*.safetensors"))) > 2
-    wanted = logits_of(whole)
-    assert torch.equal(logits_of(cut), wanted)
-    assert torch.equal(logits_of(whole / "model.safetensors"), wanted)
-    assert torch.equal(logits_of(cut / "model.safetensors.index.json"), wanted)
+    expected = logits_of(whole)
+    assert torch.equal(logits_of(cut), expected)
+    assert torch.equal(logits_of(whole / "model.safetensors"), expected)
+    assert torch.equal(logits_of(cut / "model.safetensors.index.json"), expected)
 
 
 def test_torch_checkpoint(hf: Callable[..., Path], tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ FOLDERS = [
 def test_every_family_opens_from_safetensors(label: str, tmp_path: Path) -> None:
     both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path)
-    found, ids = open_model(str(tmp_path)), both.ids(20)
-    assert torch.equal(found.module(ids), both.ours(ids))
+    loaded, ids = open_model(str(tmp_path)), both.ids(20)
+    assert torch.equal(loaded.module(ids), both.ours(ids))
 
 
 PAIRED = ("llama", "granite")
@@ -173,9 +173,9 @@ def written(label: str, theirs: Any, path: Path) -> Path:
     file = open_gguf_writer(path, entry["arch"], entry["keys"], entry["tokens"])
     for name, tensor in theirs.state_dict().items():
         for own, x in converted(name, tensor.numpy(), entry["arch"], theirs.config):
-            found = own if own.startswith("blk.") else names.get_name(own, (".weight", ".bias"))
-            assert found is not None, own
-            file.add_tensor(found, np.ascontiguousarray(x))
+            stored = own if own.startswith("blk.") else names.get_name(own, (".weight", ".bias"))
+            assert stored is not None, own
+            file.add_tensor(stored, np.ascontiguousarray(x))
     for name, factors in entry.get("values", {}).items():
         file.add_tensor(name, np.array(factors, np.float32))
     return finished(file, path)
@@ -200,8 +200,8 @@ GGUFS = [
 def test_every_family_opens_from_gguf(label: str, tmp_path: Path) -> None:
     both = pair(load_tiny_configs()[label])
     ids = both.ids(20)
-    found = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
-    assert off(found, logits(both.theirs, ids)) < 1e-5
+    actual = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
+    assert relative_difference(actual, logits(both.theirs, ids)) < 1e-5
 
 
 BLOCKS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
@@ -254,17 +254,17 @@ def quantized(path: Path, kind: str, big: bool = False) -> dict[str, np.ndarray[
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
     numbers = quantized(tmp_path / "q.gguf", kind)
-    found = open_model(str(tmp_path / "q.gguf"), "float32")
-    for name, x in found.module.state_dict().items():
-        stored = numbers[found.stored_name(name)]
+    loaded = open_model(str(tmp_path / "q.gguf"), "float32")
+    for name, x in loaded.module.state_dict().items():
+        stored = numbers[loaded.stored_name(name)]
         heads = {"q": 4, "k": 2}.get(name.split(".")[-2], 0)
         if heads:  # pairs to halves
             stored = stored.reshape(heads, 32, 2, 256).swapaxes(1, 2).reshape(stored.shape)
         assert np.array_equal(x.numpy(), stored), name
     narrow = open_model(str(tmp_path / "q.gguf"))
     assert narrow.options.dtype == torch.bfloat16
-    assert all(torch.equal(x, found.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
-    assert torch.isfinite(found.module(IDS)).all()
+    assert all(torch.equal(x, loaded.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
+    assert torch.isfinite(loaded.module(IDS)).all()
 
 
 @torch.no_grad()
@@ -308,29 +308,29 @@ def test_weights_are_memory_mapped(hf: Callable[..., Path], tmp_path: Path) -> N
     turned = ("attn.q.weight", "attn.k.weight")  # these are reordered where pairs are neighbors
     files = {source: "model.safetensors", tmp_path / "meta": "consolidated.00.pth", tmp_path / "m.gguf": ""}
     for place, name in files.items():
-        found = open_model(str(place))
+        loaded = open_model(str(place))
         spans = maps(place / name if name else place)
-        inside = {path for path, x in found.module.state_dict().items() if any(a <= x.data_ptr() < b for a, b in spans)}
-        wanted = {
+        inside = {path for path, x in loaded.module.state_dict().items() if any(a <= x.data_ptr() < b for a, b in spans)}
+        expected = {
             path
-            for path in found.module.state_dict()
+            for path in loaded.module.state_dict()
             if place == source or (not path.endswith(turned) and not ("norm" in path and name == ""))  # GGUF's vectors are F32
         }
-        assert inside == wanted
+        assert inside == expected
 
 
 def test_changed_weight_does_not_change_the_file(hf: Callable[..., Path]) -> None:
     source = hf() / "model.safetensors"
     before = source.read_bytes()
-    found = open_model(str(hf()))
+    loaded = open_model(str(hf()))
     with torch.no_grad():
-        for x in found.module.parameters():
+        for x in loaded.module.parameters():
             x.fill_(1.0)
     assert source.read_bytes() == before
 
 
 def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted, mapped = logits_of(hf()), mmap.mmap
+    expected, mapped = logits_of(hf()), mmap.mmap
 
     def refused(*args: Any, access: int) -> mmap.mmap:
         if access == mmap.ACCESS_COPY:
@@ -338,7 +338,7 @@ def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch:
         return mapped(*args, access=access)
 
     monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", refused)
-    assert torch.equal(logits_of(hf()), wanted)
+    assert torch.equal(logits_of(hf()), expected)
     monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
     with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
         open_model(str(hf()))
@@ -368,9 +368,9 @@ def test_opening_a_large_file_allocates_no_memory(tmp_path: Path, monkeypatch: p
     (tmp_path / "config.json").write_text(json.dumps(config))
     monkeypatch.setattr(room, "free_bytes", lambda _: 2 << 30)
     before = resident()
-    found = open_model(str(tmp_path))
+    loaded = open_model(str(tmp_path))
     assert resident() - before < 50 << 20
-    assert sum(x.numel() for x in found.module.parameters()) == model.parameters.total > 8e8
+    assert sum(x.numel() for x in loaded.module.parameters()) == model.parameters.total > 8e8
     need = f"{4 * model.parameters.total:,}"
     with pytest.raises(LlamathError, match=rf"float32 need {need} bytes \(3\.1 GiB\), but 2,147,483,648 \(2\.0 GiB\) are free on cpu"):
         open_model(str(tmp_path), "float32")
@@ -390,11 +390,11 @@ def test_verify_findings_are_errors(
 ) -> None:
     monkeypatch.setattr("llamath.run.weights.open_model.build", lambda *_: pytest.fail("something was built"))
     with pytest.raises(LlamathError, match=message):
-        open_model(str(copied(hf(), tmp_path, change)))
+        open_model(str(copy_checkpoint(hf(), tmp_path, change)))
 
 
 def test_truncated_file(hf: Callable[..., Path], tmp_path: Path) -> None:
-    place = copied(hf(), tmp_path, lambda _: None) / "model.safetensors"
+    place = copy_checkpoint(hf(), tmp_path, lambda _: None) / "model.safetensors"
     data = place.read_bytes()
     place.write_bytes(data[:-100])
     with pytest.raises(LlamathError, match=r"model\.safetensors"):
@@ -426,10 +426,10 @@ def test_first_nonfinite_weight_is_described(hf: Callable[..., Path], tmp_path: 
         x["model.layers.0.mlp.up_proj.weight"][3, 5] = torch.nan
         x[Q][0, :7] = torch.inf
 
-    found = open_model(str(copied(hf(), tmp_path / "a", spoil)))
-    assert found.first_nonfinite_weight() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 values"
-    found = open_model(str(copied(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
-    assert found.first_nonfinite_weight() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 values"
+    loaded = open_model(str(copy_checkpoint(hf(), tmp_path / "a", spoil)))
+    assert loaded.first_nonfinite_weight() == "layers.0.mlp.up.weight (model.layers.0.mlp.up_proj.weight) is NaN in 1 of its 5,376 values"
+    loaded = open_model(str(copy_checkpoint(hf(), tmp_path / "b", lambda x: x[Q][0, :7].fill_(torch.inf))))
+    assert loaded.first_nonfinite_weight() == f"layers.1.attn.q.weight ({Q}) is infinite in 7 of its 2,304 values"
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_unsupported_quantization_is_named(hf: Callable[..., Path], tmp_path: Pa
             x[f"{base}qzeros"] = torch.zeros(into // 16, out // 8, dtype=torch.int32)
             x[f"{base}scales"] = torch.zeros(into // 16, out, dtype=torch.float16)
 
-    place = copied(
+    place = copy_checkpoint(
         hf("F16"), tmp_path, awq, {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True}}
     )
     with pytest.raises(LlamathError, match=r"quantization scheme awq \(model\.layers\.0\..*\) is not supported"):
@@ -474,7 +474,7 @@ def test_unsupported_quantization_is_named(hf: Callable[..., Path], tmp_path: Pa
 @pytest.mark.parametrize("blocks", [(16, 16), (128, 128), (1, 48)], ids=str)
 def test_fp8_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_path: Path) -> None:
     """Compared with products computed block by block, including sizes that are not multiples of the block."""
-    wanted: dict[str, Tensor] = {}
+    expected: dict[str, Tensor] = {}
 
     def pack(x: dict[str, Tensor]) -> None:
         for name in [name for name in x if name.endswith("proj.weight")]:
@@ -486,14 +486,14 @@ def test_fp8_with_scales(hf: Callable[..., Path], blocks: tuple[int, int], tmp_p
             for i in range(0, rows, blocks[0]):
                 for j in range(0, columns, blocks[1]):
                     plain[i : i + blocks[0], j : j + blocks[1]] *= scales[i // blocks[0], j // blocks[1]]
-            wanted[name] = plain
+            expected[name] = plain
 
     config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": list(blocks), "activation_scheme": "dynamic"}}
-    place = copied(hf(), tmp_path, pack, config)
-    found = open_model(str(place), "float32")
-    for path, x in found.module.state_dict().items():
-        if (name := found.stored_name(path)) in wanted:
-            assert torch.equal(x, wanted[name]), name
+    place = copy_checkpoint(hf(), tmp_path, pack, config)
+    loaded = open_model(str(place), "float32")
+    for path, x in loaded.module.state_dict().items():
+        if (name := loaded.stored_name(path)) in expected:
+            assert torch.equal(x, expected[name]), name
     assert open_model(str(place)).options.dtype == torch.bfloat16
 
 
@@ -515,24 +515,24 @@ def test_mxfp4_matches_transformers(tmp_path: Path) -> None:
             unpacked[name] = convert_moe_packed_tensors(values, scales, dtype=torch.float32)
 
     config = {"quantization_config": {"quant_method": "mxfp4"}}
-    packed = copied(tmp_path, tmp_path / "packed", pack, config)
-    plain = copied(tmp_path, tmp_path / "plain", lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}))
-    found, wanted = (open_model(str(x), "float32").module.state_dict() for x in (packed, plain))
-    assert all(torch.equal(found[name], x) for name, x in wanted.items())
+    packed = copy_checkpoint(tmp_path, tmp_path / "packed", pack, config)
+    plain = copy_checkpoint(tmp_path, tmp_path / "plain", lambda x: x.update({k: v.contiguous() for k, v in unpacked.items()}))
+    actual, expected = (open_model(str(x), "float32").module.state_dict() for x in (packed, plain))
+    assert all(torch.equal(actual[name], x) for name, x in expected.items())
     assert open_model(str(packed)).options.dtype == torch.bfloat16
 
 
 def test_inferred_config_keys_are_notes(hf: Callable[..., Path], tmp_path: Path) -> None:
     convert_checkpoint(str(hf(tie_word_embeddings=True)), str(tmp_path), ConvertOptions(to="meta"))
-    found = open_model(str(tmp_path))
-    assert "embedding and output share one matrix" in found.notes
-    assert found.module.head is not None
-    assert found.module.head.weight is found.module.embed.weight
+    loaded = open_model(str(tmp_path))
+    assert "embedding and output share one matrix" in loaded.notes
+    assert loaded.module.head is not None
+    assert loaded.module.head.weight is loaded.module.embed.weight
 
 
 def test_progress_reaches_the_total(hf: Callable[..., Path]) -> None:
     seen: list[tuple[int, int]] = []
-    found = open_model(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
-    size = 4 * sum(x.numel() for x in found.module.parameters())
+    loaded = open_model(str(hf()), "float32", progress=lambda done, total: seen.append((done, total)))
+    size = 4 * sum(x.numel() for x in loaded.module.parameters())
     assert seen[-1] == (size, size)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)

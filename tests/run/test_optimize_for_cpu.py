@@ -45,12 +45,12 @@ def tiny(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> run.Deco
 def logits_of(module: run.Decoder) -> Tensor:
     """Logits of one pass, and of padded rows: a prefill, then token by token."""
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
-    found = [module(ids)]
+    results = [module(ids)]
     if all(not isinstance(x.attn, Attention) or x.attn.spec.window.causal for x in module.layers):
         cache = module.new_cache(12)
-        found.append(module(ids, cache, torch.tensor([0, 3])))
-        found += [module(ids[:, i : i + 1], cache) for i in range(3)]
-    return torch.cat(found, 1).float()
+        results.append(module(ids, cache, torch.tensor([0, 3])))
+        results += [module(ids[:, i : i + 1], cache) for i in range(3)]
+    return torch.cat(results, 1).float()
 
 
 @pytest.mark.parametrize("config", tiny_configs())
@@ -219,10 +219,10 @@ def test_released_pages_are_read_again(tmp_path: Path) -> None:
     }
     save_file({name: x.contiguous() for name, x in tensors.items()}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    found = run.open_model(str(tmp_path))
+    loaded = run.open_model(str(tmp_path))
     expected, calls = logits_of(module), []
-    assert optimize_for_cpu(found.module, release_pages=lambda: calls.append(found.files.release_pages())) == 3
-    assert not calls and found.module.packed_weights is not None  # until somebody reads
+    assert optimize_for_cpu(loaded.module, release_pages=lambda: calls.append(loaded.files.release_pages())) == 3
+    assert not calls and loaded.module.packed_weights is not None  # until somebody reads
     for kind, tokens, times in (
         (PANELS, 1, 3 + 1 + 1),  # packed: each layer, the rows of the head; the head
         (PANELS, 1, 0),
@@ -232,13 +232,13 @@ def test_released_pages_are_read_again(tmp_path: Path) -> None:
         (MKLDNN, 1, 1 + 1),
         (MKLDNN, 65, 2 + 1),
     ):
-        found.module.packed_weights.format = kind
+        loaded.module.packed_weights.format = kind
         with torch.inference_mode():
-            found.module(torch.ones(1, tokens, dtype=torch.int64), last_only=True)
+            loaded.module(torch.ones(1, tokens, dtype=torch.int64), last_only=True)
         assert len(calls) == times
         calls.clear()
-    assert (logits_of(found.module) - expected).abs().max() <= 1e-5 * expected.abs().max()
-    assert all(torch.equal(x, module.state_dict()[name]) for name, x in found.module.state_dict().items())
+    assert (logits_of(loaded.module) - expected).abs().max() <= 1e-5 * expected.abs().max()
+    assert all(torch.equal(x, module.state_dict()[name]) for name, x in loaded.module.state_dict().items())
 
 
 @given(st.integers(1, 40), st.integers(1, 70), st.floats(1e-3, 1e3), st.integers(0, 9))

@@ -21,8 +21,8 @@ from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
 from llamath.run.kv_cache import Cache
 from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
-from support.oracle import logits, logits_match, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import logits, logits_match, pair
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -41,13 +41,13 @@ def random(*shape: int) -> Tensor:
 
 def by_the_equations(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
     q, k = (x.repeat_interleave(v.shape[2] // k.shape[2], 2) for x in (q, k))
-    given = []
+    outputs = []
     for t in range(q.shape[1]):
         state = state * g[:, t, :, None, None].exp()
         u = v[:, t] if s is None else s[:, t, :, None] * (v[:, t] - torch.einsum("bhnm,bhn->bhm", state, k[:, t]))
         state = state + k[:, t, :, :, None] * u[:, :, None]
-        given.append(torch.einsum("bhnm,bhn->bhm", state, q[:, t]))
-    return torch.stack(given, 1), state
+        outputs.append(torch.einsum("bhnm,bhn->bhm", state, q[:, t]))
+    return torch.stack(outputs, 1), state
 
 
 @pytest.mark.parametrize("delta", [True, False])
@@ -59,17 +59,17 @@ def test_chunked_recurrence_matches_the_equations(delta: bool, decay: float, tok
     k = k / k.norm(dim=-1, keepdim=True)
     g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
     state = random(2, 6, 5, 3)
-    found = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, s), state, chunk_size=chunk)
-    for x, wanted in zip(found, by_the_equations(q, k, v, g, s, state), strict=True):
-        torch.testing.assert_close(x, wanted, **EXACT)
+    actual = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, s), state, chunk_size=chunk)
+    for x, expected in zip(actual, by_the_equations(q, k, v, g, s, state), strict=True):
+        torch.testing.assert_close(x, expected, **EXACT)
 
 
 def test_long_decay_loses_no_precision() -> None:
     q, k, v, g = random(1, 64, 1, 8), random(1, 64, 1, 8), random(1, 64, 1, 8), -random(1, 64, 1).abs()
     g[:, ::3] *= 40
-    wanted, _ = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g), None)
-    found, _ = linear_recurrence(RecurrenceInputs.from_heads(q.float(), k.float(), v.float(), g.float()), None)
-    assert float((found - wanted).abs().max() / wanted.abs().max()) < 1e-6
+    expected, _ = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g), None)
+    actual, _ = linear_recurrence(RecurrenceInputs.from_heads(q.float(), k.float(), v.float(), g.float()), None)
+    assert float((actual - expected).abs().max() / expected.abs().max()) < 1e-6
 
 
 SIGHTS = {
@@ -104,13 +104,13 @@ def test_mask_blocks_make_up_the_mask(name: str, data: st.DataObject) -> None:
     whole = mask._block(slice(None), slice(None)).mask  # not the triangle, where that is all
     assert whole is not None
     nothing: Any = -torch.inf if whole.is_floating_point() else False
-    found = torch.full_like(whole, nothing)
+    assembled = torch.full_like(whole, nothing)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step, "MAX_SCORES", 1)
         patch.setattr(step, "MIN_QUERIES", data.draw(st.integers(1, 8)))
         for part in mask.blocks(4):
-            found[..., part.queries, part.keys] = part.mask
-    assert torch.equal(found, whole)
+            assembled[..., part.queries, part.keys] = part.mask
+    assert torch.equal(assembled, whole)
 
 
 WEIGHINGS = {
@@ -126,9 +126,9 @@ WEIGHINGS = {
 def test_blockwise_attention_matches_full_attention(kind: str, name: str, pads: list[int] | None, small: None) -> None:
     scores, mask = WEIGHINGS[kind], steps(29, 0, pads).mask(SIGHTS[name], 0)
     q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
-    found = attend(q, k, v, mask, scores)
+    actual = attend(q, k, v, mask, scores)
     mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
-    torch.testing.assert_close(found, attend(q, k, v, mask, scores), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(actual, attend(q, k, v, mask, scores), rtol=1e-5, atol=1e-6)
 
 
 class Largest(TorchDispatchMode):
@@ -138,8 +138,8 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        made = out if isinstance(out, (tuple, list)) else [out]
-        self.numbers = max([self.numbers, *(x.numel() for x in made if isinstance(x, Tensor))])
+        result = out if isinstance(out, (tuple, list)) else [out]
+        self.numbers = max([self.numbers, *(x.numel() for x in result if isinstance(x, Tensor))])
         return out
 
 
@@ -148,9 +148,9 @@ class Largest(TorchDispatchMode):
 )
 @torch.no_grad()
 def test_no_tensor_has_all_queries_times_keys(facts: dict[str, Any]) -> None:
-    made, tokens = model(attention(**facts)), 2048
+    module, tokens = model(attention(**facts)), 2048
     with Largest() as largest:
-        made(torch.zeros(1, tokens, dtype=torch.long))
+        module(torch.zeros(1, tokens, dtype=torch.long))
     assert largest.numbers < tokens * 32 * 4 * 2  # a window's scores in all heads, twice
 
 

@@ -72,21 +72,21 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_run_continues_a_text(typed: Typed, plain: Path) -> None:
-    found = typed("run", plain, "The cat", "--max-tokens", 12)
-    assert found.status == 0
-    assert found.out == Llama.open(plain).generate("The cat", max_tokens=12).text + "\n"
-    assert found.err.startswith("12 tokens, ")
-    assert found.err.endswith("maximum length; greedy\n")
+    result = typed("run", plain, "The cat", "--max-tokens", 12)
+    assert result.status == 0
+    assert result.out == Llama.open(plain).generate("The cat", max_tokens=12).text + "\n"
+    assert result.err.startswith("12 tokens, ")
+    assert result.err.endswith("maximum length; greedy\n")
 
 
 def test_json_output(typed: Typed, plain: Path) -> None:
-    found = json.loads(typed("run", plain, "The cat", "--max-tokens", 5, "--json", "--logprobs", 2).out)
-    assert {"model", "text", "tokens", "finish", "prompt_tokens", "tokens_per_second", "ids", "logprobs"} == found.keys()
+    data = json.loads(typed("run", plain, "The cat", "--max-tokens", 5, "--json", "--logprobs", 2).out)
+    assert {"model", "text", "tokens", "finish", "prompt_tokens", "tokens_per_second", "ids", "logprobs"} == data.keys()
     whole = Llama.open(plain).generate("The cat", max_tokens=5, logprobs=2)
-    assert (found["text"], found["tokens"], found["finish"], found["prompt_tokens"]) == (whole.text, 5, "length", whole.prompt_tokens)
-    assert found["tokens_per_second"] > 0
-    assert [x["id"] for x in found["logprobs"]] == found["ids"] == list(whole.ids)
-    assert all(x["top"][0]["id"] == x["id"] and x["top"][0]["logprob"] == x["logprob"] for x in found["logprobs"])
+    assert (data["text"], data["tokens"], data["finish"], data["prompt_tokens"]) == (whole.text, 5, "length", whole.prompt_tokens)
+    assert data["tokens_per_second"] > 0
+    assert [x["id"] for x in data["logprobs"]] == data["ids"] == list(whole.ids)
+    assert all(x["top"][0]["id"] == x["id"] and x["top"][0]["logprob"] == x["logprob"] for x in data["logprobs"])
 
 
 def test_seed_reproduces_a_sample(typed: Typed, plain: Path) -> None:
@@ -111,25 +111,25 @@ def test_generation_config_sets_sampling_defaults(typed: Typed, tmp_path: Path) 
 
 
 def test_quiet_prints_only_the_text(typed: Typed, plain: Path) -> None:
-    found = typed("run", plain, "The cat", "--max-tokens", 3, "--brief")
-    assert found.err == ""
-    assert found.out == typed("run", plain, "The cat", "--max-tokens", 3).out
+    result = typed("run", plain, "The cat", "--max-tokens", 3, "--brief")
+    assert result.err == ""
+    assert result.out == typed("run", plain, "The cat", "--max-tokens", 3).out
 
 
 def test_unknown_chat_template_is_a_note(typed: Typed, tmp_path: Path) -> None:
     place = tiny_checkpoint(tmp_path, template="<<{{ messages[0].content }}>>")
     text = (place / "tokenizer.json").read_text()
     (place / "tokenizer.json").write_text(text.replace("<|im_start|>", "<|jm_start|>"))
-    found = typed("run", place, "The cat", "--max-tokens", 3)
-    assert found.err.startswith("note: unknown chat template: continuing the prompt as it is")
+    result = typed("run", place, "The cat", "--max-tokens", 3)
+    assert result.err.startswith("note: unknown chat template: continuing the prompt as it is")
     assert "its chat template is unknown" in typed("chat", place).err
 
 
 def test_stop_string_ends_generation(typed: Typed, plain: Path) -> None:
     whole = typed("run", plain, "The cat", "--max-tokens", 12).out
-    found = typed("run", plain, "The cat", "--max-tokens", 12, "--stop", whole[2:5], "--stop", "never")
-    assert found.out == whole[:2] + "\n"
-    assert "stop string" in found.err
+    result = typed("run", plain, "The cat", "--max-tokens", 12, "--stop", whole[2:5], "--stop", "never")
+    assert result.out == whole[:2] + "\n"
+    assert "stop string" in result.err
 
 
 def test_prompts_from_stdin_and_batch_file(typed: Typed, plain: Path, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_prompts_from_stdin_and_batch_file(typed: Typed, plain: Path, tmp_path: 
     objects.write_text('{"prompt": "The cat", "id": 1}\n"A dog ran"\n')
     for file in (lines, objects):
         for batch in (1, 8):
-            found = typed("run", plain, "--batch-file", file, "--max-tokens", 6, "--batch", batch)
-            rows = [json.loads(x) for x in found.out.splitlines()]
+            result = typed("run", plain, "--batch-file", file, "--max-tokens", 6, "--batch", batch)
+            rows = [json.loads(x) for x in result.out.splitlines()]
             assert [x["prompt"] for x in rows] == ["The cat", "A dog ran"]
             assert [x["ids"] for x in rows] == [json.loads(x.out)["ids"] for x in alone]
     drawn = [
@@ -153,9 +153,9 @@ def test_prompts_from_stdin_and_batch_file(typed: Typed, plain: Path, tmp_path: 
 
 def test_prompt_is_answered_with_a_chat_template(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
-    wanted = llama.chat([("system", "Be brief."), ("user", "The cat")], max_tokens=6)
-    found = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--system", "Be brief.").out)
-    assert (found["ids"], found["text"]) == (list(wanted.ids), wanted.text)
+    expected = llama.chat([("system", "Be brief."), ("user", "The cat")], max_tokens=6)
+    data = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--system", "Be brief.").out)
+    assert (data["ids"], data["text"]) == (list(expected.ids), expected.text)
     assert typed("run", talker, "The cat", "--max-tokens", 6, "--system", "Be brief.").err.endswith("; chat template chatml\n")
     asked = llama.chat([{"role": "user", "content": "The cat"}], max_tokens=6)
     assert json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json").out)["ids"] == list(asked.ids)
@@ -201,20 +201,20 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_exits_with_2(case: str, typed: Typed, plain: Path) -> None:
     words, stdin, message = BAD[case]
-    found = typed("run", *(plain if x == "." else x for x in words), stdin=stdin)
-    assert found.status == 2
-    assert found.err.startswith("error: ")
-    assert message in found.err
-    assert found.out == ""
+    result = typed("run", *(plain if x == "." else x for x in words), stdin=stdin)
+    assert result.status == 2
+    assert result.err.startswith("error: ")
+    assert message in result.err
+    assert result.out == ""
 
 
 def test_batch_larger_than_memory_exits_with_2(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Llama.open(plain)
     monkeypatch.setattr(rooms, "free_bytes", lambda _: 200_000)
-    found = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
-    assert found.status == 2
-    assert "for 99 sequences of 103 tokens in float32" in found.err
-    assert "200,000" in found.err
+    result = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
+    assert result.status == 2
+    assert "for 99 sequences of 103 tokens in float32" in result.err
+    assert "200,000" in result.err
 
 
 def test_nonfinite_weight_is_named(typed: Typed, tmp_path: Path) -> None:
@@ -222,23 +222,23 @@ def test_nonfinite_weight_is_named(typed: Typed, tmp_path: Path) -> None:
     weights = load_file(place / "model.safetensors")
     weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
     save_file(weights, place / "model.safetensors")
-    found = typed("run", place, "The cat")
-    assert found.status == 2
-    assert "layers.1.mlp.up.weight" in found.err
+    result = typed("run", place, "The cat")
+    assert result.status == 2
+    assert "layers.1.mlp.up.weight" in result.err
 
 
 def test_tokenizer_of_another_model(typed: Typed, tmp_path: Path) -> None:
-    found = typed("run", tiny_checkpoint(tmp_path, vocab_size=1000), "The cat")
-    assert found.status == 2
-    assert "the tokenizer has 316 tokens, but the model's embedding has 1,000 rows" in found.err
+    result = typed("run", tiny_checkpoint(tmp_path, vocab_size=1000), "The cat")
+    assert result.status == 2
+    assert "the tokenizer has 316 tokens, but the model's embedding has 1,000 rows" in result.err
 
 
 def test_folder_without_a_tokenizer(typed: Typed, tmp_path: Path) -> None:
     place = tiny_checkpoint(tmp_path)
     (place / "tokenizer.json").unlink()
-    found = typed("run", place, "The cat")
-    assert found.status == 2
-    assert "expected a tokenizer" in found.err
+    result = typed("run", place, "The cat")
+    assert result.status == 2
+    assert "expected a tokenizer" in result.err
 
 
 def test_gguf_without_vocabulary_uses_tokenizer_files(typed: Typed, plain: Path, tmp_path: Path) -> None:
@@ -278,11 +278,11 @@ never read
 
 def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
-    found = typed("chat", talker, "--max-tokens", 8, stdin=TALK.encode())
-    assert found.status == 0
+    actual = typed("chat", talker, "--max-tokens", 8, stdin=TALK.encode())
+    assert actual.status == 0
     brief = ("system", "Be brief.")
-    wanted = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
-    assert found.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in wanted)
+    expected = [[("user", "hi")], [brief, ("user", "Who?")], [brief, ("user", "hi")], [brief, ("user", "hi")]]
+    assert actual.out == "".join(llama.chat(x, max_tokens=8).text + "\n" for x in expected)
     for message in (
         "unknown command /nonsense",
         "\nBe brief.\n",
@@ -290,15 +290,15 @@ def test_chat_through_a_pipe(typed: Typed, talker: Path) -> None:
         "4 answers, 32 tokens, ",
         "the same answer again",
     ):
-        assert message in found.err
+        assert message in actual.err
 
 
 def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     llama = Llama.open(talker)
-    found = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
+    result = typed("chat", talker, "--max-tokens", 8, stdin=b"hi\nWho are you?\n")
     first = llama.chat([("user", "hi")], max_tokens=8).text
     second = llama.chat([("user", "hi"), ("assistant", first), ("user", "Who are you?")], max_tokens=8).text
-    assert found.out == f"{first}\n{second}\n"
+    assert result.out == f"{first}\n{second}\n"
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_chat_keeps_its_history(typed: Typed, talker: Path) -> None:
     ],
 )
 def test_chat_errors(words: tuple[str, ...], stdin: bytes, message: str, typed: Typed, plain: Path) -> None:
-    found = typed("chat", plain, *words, stdin=stdin)
-    assert found.status == 2
-    assert message in found.err
+    result = typed("chat", plain, *words, stdin=stdin)
+    assert result.status == 2
+    assert message in result.err
 
 
 def test_messages_as_pairs_and_mappings() -> None:
@@ -350,9 +350,9 @@ def test_interrupted_json_has_the_text_so_far(
         return read(*given)
 
     monkeypatch.setattr(run.Decoder, "forward", tired)
-    found = typed("run", plain, *words, stdin=b"The cat\nA dog ran\nthe\n")
-    assert found.status == 130
-    rows = [json.loads(x) for x in found.out.splitlines()]
+    result = typed("run", plain, *words, stdin=b"The cat\nA dog ran\nthe\n")
+    assert result.status == 130
+    rows = [json.loads(x) for x in result.out.splitlines()]
     assert [(x["finish"], x["tokens"]) for x in rows] == [("interrupted", 5)] * (2 if "--batch" in words else 1)
 
 
@@ -365,6 +365,6 @@ def test_interrupted_json_has_the_text_so_far(
     ],
 )
 def test_torchrun_rejects_interactive_use(words: list[str], message: str, plain: Path, typed: Typed, started: list[str]) -> None:
-    found = typed(words[0], plain, *words[1:], stdin=b"hello\n")
-    assert found.status == 2 and message in " ".join(found.err.split()) and not found.out
+    result = typed(words[0], plain, *words[1:], stdin=b"hello\n")
+    assert result.status == 2 and message in " ".join(result.err.split()) and not result.out
     assert started == ["cpu"]  # they meet first, so that only one of them says it

@@ -92,8 +92,8 @@ def test_samples_follow_the_distribution() -> None:
     x = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
     sampler = Sampler(Sampling(temperature=1.0, seed=3), [3])
     sampler.note_prompts([[0]], 4, CPU)
-    found = torch.bincount(torch.cat([sampler(x).ids for _ in range(4000)]), minlength=4) / 4000
-    assert (found - x.exp()[0]).abs().max() < 0.03
+    result = torch.bincount(torch.cat([sampler(x).ids for _ in range(4000)]), minlength=4) / 4000
+    assert (result - x.exp()[0]).abs().max() < 0.03
 
 
 def test_row_samples_do_not_depend_on_the_batch() -> None:
@@ -111,8 +111,8 @@ def test_logprobs_ignore_sampling_parameters() -> None:
     sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], num_logprobs=4)
     sampler.note_prompts([[1], [2], [3]], 60, CPU)
     choice = sampler(x)
-    wanted = x.log_softmax(-1)
-    assert choice.logprobs == wanted.gather(1, choice.ids[:, None])[:, 0].tolist()
+    expected = x.log_softmax(-1)
+    assert choice.logprobs == expected.gather(1, choice.ids[:, None])[:, 0].tolist()
     assert choice.top is not None
     assert [[i for i, _ in row] for row in choice.top] == x.topk(4).indices.tolist()
 

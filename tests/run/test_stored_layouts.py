@@ -54,8 +54,8 @@ def test_rows_layout_interleaves_transposed_rows() -> None:
 
 
 def test_split_heads_are_flattened() -> None:
-    (found,) = split_tensor(torch.stack((rows(1, 2), rows(3, 4))), [(4, 2)], "split", HEADS)
-    assert same(found, 1, 2, 3, 4)
+    (result,) = split_tensor(torch.stack((rows(1, 2), rows(3, 4))), [(4, 2)], "split", HEADS)
+    assert same(result, 1, 2, 3, 4)
     (flipped,) = split_tensor(torch.stack((rows(1, 2).mT, rows(3, 4).mT)), [(4, 2)], "flip split", HEADS)
     assert same(flipped, 1, 2, 3, 4)
 
@@ -101,7 +101,7 @@ def test_every_stored_value_is_used_once(config: dict[str, Any]) -> None:
             size = torch.Size(x.shape).numel()
             tensors[x.name] = torch.arange(count, count + size, dtype=torch.float64).view(tuple(x.shape))
             count += size
-        found = dict(canonical_weights(model.tree, scheme, tensors))
-        assert {path: tuple(x.shape) for path, x in found.items()} == {x.path: x.shape for x in model.weights if not x.weight.tied}
+        result = dict(canonical_weights(model.tree, scheme, tensors))
+        assert {path: tuple(x.shape) for path, x in result.items()} == {x.path: x.shape for x in model.weights if not x.weight.tied}
         if not {"shifted", "decay"} & {word for layout in scheme.layouts.values() for word in layout.split()}:
-            assert torch.equal(torch.cat([x.flatten() for x in found.values()]).sort().values, torch.arange(count, dtype=torch.float64))
+            assert torch.equal(torch.cat([x.flatten() for x in result.values()]).sort().values, torch.arange(count, dtype=torch.float64))

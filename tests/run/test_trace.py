@@ -64,21 +64,21 @@ def check_shapes(seen: TracedPass | None) -> None:
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
 def test_shapes_match_tensors(config: dict[str, Any]) -> None:
     model = llamath.load(config)
-    found = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
-    assert found.has_values
-    check_shapes(found.first)
-    check_shapes(found.following)
-    if found.following is not None:
-        assert found.cache.elements == found.following.walk.cached == kv_cache_size(model.tree, 8).elements
+    report = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
+    assert report.has_values
+    check_shapes(report.first)
+    check_shapes(report.following)
+    if report.following is not None:
+        assert report.cache.elements == report.following.walk.cached == kv_cache_size(model.tree, 8).elements
 
 
 @pytest.mark.parametrize("config", plain())
 @pytest.mark.parametrize("tokens", [1, 9])
 def test_shapes_match_meta_tensors(config: dict[str, Any], tokens: int) -> None:
-    found = trace(llamath.load(config), [0] * tokens)
-    assert (found.device, found.has_values, found.top_tokens) == ("meta", False, ())
-    check_shapes(found.first)
-    check_shapes(found.following)
+    report = trace(llamath.load(config), [0] * tokens)
+    assert (report.device, report.has_values, report.top_tokens) == ("meta", False, ())
+    check_shapes(report.first)
+    check_shapes(report.following)
 
 
 @pytest.mark.parametrize("config", tiny_configs() + unproven())
@@ -94,11 +94,11 @@ def test_step_sums_match_presets(slug: str) -> None:
 def sums_are_exact(tree: llamath.Decoder) -> None:
     for at in (prompt_pass(9), prompt_pass(1), *([following(9)] if reads_on(tree) else [])):
         for batch in (1, 2):
-            found = walkthrough(tree, at, batch)
-            assert found.parameters == count_parameters(tree).parameters.total
-            assert found.flops == forward_flops(tree, at, batch).total
-            assert found.cached == kv_cache_size(tree, at.context, batch).elements
-            assert sum(x.times for x in found.layers) == tree.layers.n
+            result = walkthrough(tree, at, batch)
+            assert result.parameters == count_parameters(tree).parameters.total
+            assert result.flops == forward_flops(tree, at, batch).total
+            assert result.cached == kv_cache_size(tree, at.context, batch).elements
+            assert sum(x.times for x in result.layers) == tree.layers.n
 
 
 @pytest.mark.parametrize("config", plain())
@@ -115,30 +115,30 @@ def test_step_inputs_exist(config: dict[str, Any]) -> None:
 def test_flops_match_torch(family: str) -> None:
     config = next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))
     tree = llamath.load(config).tree
-    made, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
+    result, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        made(ids)
+        result(ids)
     assert walkthrough(tree, ForwardPass.prefill(9, masked=False), 2).flops == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_largest_models_trace_without_memory(slug: str) -> None:
-    found = trace(llamath.load(slug), [0] * 7)
-    assert found.device == "meta"
-    check_shapes(found.first)
-    check_shapes(found.following)
+    report = trace(llamath.load(slug), [0] * 7)
+    assert report.device == "meta"
+    check_shapes(report.first)
+    check_shapes(report.following)
 
 
 def test_recording_does_not_change_logits() -> None:
     for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
-        made = run.initialize(run.build(model), std=0.1)
+        result = run.initialize(run.build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]
         with torch.inference_mode():
-            wanted = made(torch.tensor([ids]))[0, -1].softmax(-1)
-        likely = trace(model, ids, made).top_tokens
-        assert likely[0][0] == int(wanted.argmax())
-        assert all(abs(share - float(wanted[token])) < 1e-5 for token, share in likely)
+            expected = result(torch.tensor([ids]))[0, -1].softmax(-1)
+        likely = trace(model, ids, result).top_tokens
+        assert likely[0][0] == int(expected.argmax())
+        assert all(abs(share - float(expected[token])) < 1e-5 for token, share in likely)
 
 
 def test_window_limits_the_next_pass() -> None:
@@ -157,18 +157,18 @@ def test_unused_weight_is_detected() -> None:
 
 def test_wrong_shape_is_detected() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
-    found = trace(model, [0] * 3).first
+    result = trace(model, [0] * 3).first
     other = walkthrough(model.tree, prompt_pass(4))
-    assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=found.shapes).mismatches
+    assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=result.shapes).mismatches
 
 
 def test_published_flops_example() -> None:
     """ai.stackexchange.com/questions/40592: 32 heads × 766 × 2,048 positions × 4,096."""
     assert MISTAKEN_PRODUCT == 205_621_559_296
-    found = attention_wiring(llamath.load("llama-1-7b").tree)
-    assert found is not None and found.learned is None
-    assert (int(found.joined), int(found.matrix.size)) == (4096, 16_777_216)
-    assert found.mistaken_size == 32 * 4096 * 2048 * 4096
+    result = attention_wiring(llamath.load("llama-1-7b").tree)
+    assert result is not None and result.learned is None
+    assert (int(result.joined), int(result.matrix.size)) == (4096, 16_777_216)
+    assert result.mistaken_size == 32 * 4096 * 2048 * 4096
     learned = attention_wiring(llamath.load("gpt2").tree)
     assert learned is not None and learned.learned is not None and learned.context == 1024
 
@@ -213,19 +213,19 @@ def test_wide_terminal_shows_descriptions(typed: Typed, monkeypatch: pytest.Monk
 
 def test_trace_runs_a_prompt(folder: Path, typed: Typed) -> None:
     status, out, _ = typed(folder, "The cat sat", "--json")
-    found = json.loads(out)
-    assert status == 0 and found["numbers"]
-    assert [x["text"] for x in found["tokens"]] == ["<s>", "The", " cat", " sat"]
+    data = json.loads(out)
+    assert status == 0 and data["numbers"]
+    assert [x["text"] for x in data["tokens"]] == ["<s>", "The", " cat", " sat"]
     ours = run.Llama.open(folder)
     with torch.inference_mode():
-        wanted = ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(5)
-    assert [x["id"] for x in found["likely"]] == wanted.indices.tolist()
-    assert [x["probability"] for x in found["likely"]] == pytest.approx(wanted.values.tolist(), rel=1e-4)
-    steps = [x for stage in found["prompt"]["stages"] for x in stage["steps"]]
+        expected = ours.module(torch.tensor([ours.encode("The cat sat")]))[0, -1].softmax(-1).topk(5)
+    assert [x["id"] for x in data["likely"]] == expected.indices.tolist()
+    assert [x["probability"] for x in data["likely"]] == pytest.approx(expected.values.tolist(), rel=1e-4)
+    steps = [x for stage in data["prompt"]["stages"] for x in stage["steps"]]
     assert all(x["tensor"] == x["shape"] for x in steps)
     assert next(x for x in steps if x["name"] == "attn.scores")["weights"] == []
-    assert found["cached"] == {"tokens": 5, "numbers": 2 * 2 * 5 * 16, "bytes": 4 * 2 * 2 * 5 * 16}
-    assert found["next"]["context"] == 5
+    assert data["cached"] == {"tokens": 5, "numbers": 2 * 2 * 5 * 16, "bytes": 4 * 2 * 2 * 5 * 16}
+    assert data["next"]["context"] == 5
     _, text, _ = typed(folder, "The cat sat")
     assert "tokens: '<s>' 'The' ' cat' ' sat'" in text and "probability" in text
 
@@ -234,8 +234,8 @@ def test_trace_without_weights(folder: Path, tmp_path: Path, typed: Typed) -> No
     for name in ("config.json", "tokenizer.json"):
         (tmp_path / name).write_text((folder / name).read_text())
     status, out, _ = typed(tmp_path, "The cat sat", "--json")
-    found = json.loads(out)
-    assert status == 0 and (found["device"], len(found["tokens"]), found["likely"]) == ("meta", 4, [])
+    data = json.loads(out)
+    assert status == 0 and (data["device"], len(data["tokens"]), data["likely"]) == ("meta", 4, [])
 
 
 def test_trace_of_one_layer(typed: Typed) -> None:
@@ -307,6 +307,6 @@ def test_billion_layers(typed: Typed) -> None:
 
 
 def test_report_is_frozen() -> None:
-    found: Trace = trace(llamath.load("gpt2"), [0])
+    report: Trace = trace(llamath.load("gpt2"), [0])
     with pytest.raises(AttributeError):
-        found.ids = ()  # type: ignore[misc]
+        report.ids = ()  # type: ignore[misc]

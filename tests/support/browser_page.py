@@ -55,9 +55,9 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS)
-        yield found
-        found.close()
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS)
+        yield chromium
+        chromium.close()
 
 
 def new_context(browser: Any, **how: Any) -> Any:

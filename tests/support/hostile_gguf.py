@@ -1,4 +1,4 @@
-"""GGUF bytes written by hand: a writer that can lie, a valid file, a corpus of hostile ones, and odd ones that must be read."""
+"""GGUF bytes written by hand: a writer of inconsistent files, a valid file, a corpus of hostile ones, and unusual ones that must be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HALF = 1 << 63
 
 
 class Gguf:
-    """A file put together field by field; nothing is checked."""
+    """A file assembled field by field without checks."""
 
     def __init__(self, version: int = 3, order: str = "<", align: int = 32) -> None:
         self.version, self.order, self.align = version, order, align
@@ -44,7 +44,7 @@ class Gguf:
         return self.array(name, STR, b"".join(map(self.string, values)), len(values))
 
     def tensor(self, name: str | bytes, *dims: int, kind: int = 0, offset: int | None = None, size: int = 32) -> Self:
-        """`dims` as in the file, innermost first; `size` is what the running offset grows by."""
+        """`dims` as in the file, innermost first; `size` is the increment of the running offset."""
         shape = self.pack(f"I{len(dims)}Q", len(dims), *dims)
         self.tensors.append(self.string(name) + shape + self.pack("IQ", kind, self.size if offset is None else offset))
         self.size += size + -size % self.align
@@ -64,7 +64,7 @@ class Gguf:
 
 
 def valid(version: int = 3, order: str = "<") -> Gguf:
-    """A file with a value of every type; its last byte is a tensor's."""
+    """Return a file with a value of every type; its last byte belongs to a tensor."""
     file = Gguf(version, order).text("general.architecture", "llama").number("general.alignment", U32, 32)
     for kind, value in {U8: 255, I8: -128, U16: 65535, I16: -32768, U32: 4096, I32: -7, F32: 0.5, U64: TOP, I64: -HALF, F64: 1e-5}.items():
         file.number(f"n.{kind}", kind, value)
@@ -75,7 +75,7 @@ def valid(version: int = 3, order: str = "<") -> Gguf:
 
 
 def hostile() -> dict[str, tuple[str, Callable[[], bytes]]]:
-    """Name → the code it must be refused with, and its bytes."""
+    """Return for each name the expected error code and the bytes."""
     return _preambles() | _keys() | _values() | _arrays() | _alignments() | _names() | _shapes() | _offsets()
 
 
@@ -334,7 +334,7 @@ def _offsets() -> dict[str, tuple[str, Callable[[], bytes]]]:
 
 
 def odd() -> dict[str, bytes]:
-    """Name → bytes that llama.cpp reads, and that must be read here."""
+    """Return by name the bytes that llama.cpp reads and that must be read here."""
     return {
         "nothing in it": Gguf().bytes(),
         "version 2": valid(2).bytes(),

@@ -1,4 +1,4 @@
-"""Index files written by hand: a corpus of hostile ones, and odd ones that must be read."""
+"""Index files written by hand: a corpus of hostile ones, and unusual ones that must be read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def text(value: str | bytes) -> Callable[[], bytes]:
 
 
 def hostile() -> Corpus:
-    """Name → the code it must be refused with, and its bytes."""
+    """Return for each name the expected error code and the bytes."""
     return _texts() | _maps() | _names()
 
 
@@ -119,7 +119,7 @@ def _names() -> Corpus:
 
 
 def odd() -> dict[str, Callable[[], bytes]]:
-    """Name → bytes of an index that must be read, beside one shard with the tensor `w`."""
+    """Return by name the bytes of an index that must be read, next to one shard with the tensor `w`."""
     return {
         "no metadata": shard(SHARD),
         **{

@@ -1,4 +1,4 @@
-"""Torch checkpoints written by hand: a pickle assembler, a ZIP writer that can lie, and a corpus of hostile files with their codes."""
+"""Torch checkpoints written by hand: a pickle assembler, a writer of inconsistent ZIP archives, and a corpus of hostile files with their codes."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stream(body: bytes) -> bytes:
 
 
 def saved(body: bytes) -> bytes:
-    """A state dict of one good tensor and one entry that is not."""
+    """Return a state dict of one valid tensor and one invalid entry."""
     return stream(DICT + MARK + text("w") + tensor() + text("x") + body + SETITEMS)
 
 
@@ -100,7 +100,7 @@ def saved(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Part:
-    """A member, honest unless told otherwise."""
+    """A member, consistent unless fields are replaced."""
 
     name: bytes
     data: bytes
@@ -160,7 +160,7 @@ def parts(pickled: bytes, data: Mapping[str, bytes] | None = None, order: bytes 
 
 
 def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lies: int) -> bytes:
-    """Members, directory and end records; `lies` replace what the end records say."""
+    """Return members, directory and end records; `lies` replace fields of the end records."""
     body, directory, count = b"", b"", 0
     for part in members:
         directory += part.entry(len(body))
@@ -237,7 +237,7 @@ REFUSED = {
 
 
 def streams() -> dict[str, tuple[bytes, str]]:
-    """Hostile streams for a sound archive, and the code of the refusal."""
+    """Return hostile streams for a valid archive, with the expected error codes."""
     found = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
     found |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
     opcodes = {
@@ -502,7 +502,7 @@ def _strings() -> dict[str, tuple[bytes, str]]:
 
 
 def archives() -> dict[str, tuple[bytes, str]]:
-    """Hostile archives around a sound stream."""
+    """Return hostile archives around a valid stream."""
     good = archive(parts(VALID))
     whole = parts(VALID)
     packed = zlib.compress(VALID)[2:-4]
@@ -642,7 +642,7 @@ def _records(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
 
 
 def old() -> dict[str, tuple[bytes, str]]:
-    """Hostile files of the older container."""
+    """Return hostile files of the legacy container."""
     good = legacy(VALID_OLD)
     six = struct.pack("<q", 6)
     pid = tupled(text("module"), named("torch.float32"), text("x.py"), text("import os"), NONE, NONE) + BINPERSID
@@ -694,5 +694,5 @@ def old() -> dict[str, tuple[bytes, str]]:
 
 
 def hostile() -> dict[str, tuple[bytes, str]]:
-    """Every hostile file by name, with the code that it must be refused with."""
+    """Return every hostile file by name, with the expected error code."""
     return {name: (zipped(pickled), code) for name, (pickled, code) in streams().items()} | archives() | old()

@@ -1,4 +1,4 @@
-"""Safetensors bytes written by hand: a writer that can lie, a valid file, a corpus of hostile ones, and odd ones that must be read."""
+"""Safetensors bytes written by hand: a writer of inconsistent files, a valid file, a corpus of hostile ones, and unusual ones that must be read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Corpus = dict[str, tuple[str, Callable[[], bytes]]]
 
 
 def file(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:
-    """Length, header, data; nothing is checked."""
+    """Return length, header and data without checks."""
     text = header.encode("utf-8", "surrogatepass") if isinstance(header, str) else header
     return (len(text) if length is None else length).to_bytes(8, "little") + text + data
 
 
 def entry(name: str = "a", dtype: str = '"U8"', shape: str = "[1]", offsets: str = "[0,1]") -> str:
-    """One tensor, as JSON text put together from what is given."""
+    """Return the JSON entry of one tensor from these texts."""
     return f'"{name}":{{"dtype":{dtype},"shape":{shape},"data_offsets":{offsets}}}'
 
 
@@ -30,7 +30,7 @@ def header(*entries: str) -> str:
 
 
 def one(**changes: str) -> Callable[[], bytes]:
-    """A file of one tensor of one byte, with changes."""
+    """Return a file of one tensor of one byte, with changes."""
     return lambda: file(header(entry(**changes)), b"x")
 
 
@@ -51,7 +51,7 @@ def valid() -> bytes:
 
 
 def hostile() -> Corpus:
-    """Name → the code it must be refused with, and its bytes."""
+    """Return for each name the expected error code and the bytes."""
     return _lengths() | _starts() | _json() | _fields() | _dims() | _offsets() | _dtypes() | _names() | _metadata() | _layouts() | _floods()
 
 
@@ -197,7 +197,7 @@ NUMBERS = {x: x for x in "-2 -0 +1 2.0 1. .5 1e0 1E2 1e999 -1e999 01 00 0x1 1_0 
     "full width": "\uff11",
     "nothing": "",
 }
-"""Whatever is no integer of 64 bits without a sign."""
+"""Texts that are not unsigned 64-bit integers."""
 _BEYOND = ("2^64", "2^64+1", "10^19 · 2")  # twenty digits: an integer by its looks
 
 
@@ -353,7 +353,7 @@ def _layouts() -> Corpus:
 
 
 def _floods() -> Corpus:
-    """Headers as long as they may be, of whatever could cost time or memory."""
+    """Return headers of the maximum length with content that could cost time or memory."""
 
     def flood(unit: str, start: str = "{", end: str = "", between: str = "") -> Callable[[], bytes]:
         count = (HEADER - len(start.encode()) - len(end.encode())) // len((unit + between).encode())
@@ -406,7 +406,7 @@ def _floods() -> Corpus:
 
 
 def odd() -> dict[str, Callable[[], bytes]]:
-    """Name → bytes that the reference reads, and that must be read here."""
+    """Return by name the bytes that the reference reads and that must be read here."""
     a, b = entry(), entry("b", offsets="[1,2]")
     spaces = header(a, b).replace(":", " : ").replace(",", " ,\t").replace("{", "{\n").replace("[", "[ ").replace("]", "\r\n]") + " \n\t\r"
     fields = {"dtype": '"dtype":"U8"', "shape": '"shape":[1]', "data_offsets": '"data_offsets":[0,1]'}
@@ -479,7 +479,7 @@ _POOL = (
 
 
 def _base(rng: random.Random) -> tuple[list[str], bytes]:
-    """A valid header, as tokens, and its data, whose bytes say where they are."""
+    """Return a valid header as tokens, and its data, in which each byte depends on its position."""
     entries, at = [], 0
     gap = rng.choice(["", "", "", " ", "\n "])
     for i in range(rng.randrange(5)):
@@ -507,7 +507,7 @@ def _base(rng: random.Random) -> tuple[list[str], bytes]:
 
 
 def mutants(seed: int, bases: int = 500) -> Iterator[bytes]:
-    """Files without end: valid ones, and such as differ from a valid one in a token, a byte or a length."""
+    """Yield files forever: valid ones, and files that differ from a valid one in a token, a byte or a length."""
     rng = random.Random(seed)
     known = [_base(rng) for _ in range(bases)]
     while True:

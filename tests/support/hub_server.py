@@ -1,5 +1,5 @@
-"""Web servers on loopback: one speaks the hub's protocol over files that a test makes, another is the store it redirects to; any page of
-either can be made to misbehave."""
+"""Web servers on loopback: a Hub endpoint for files of a test, and the store that it redirects to. Every page of either can be replaced
+by one that misbehaves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.site.pages.get(path, status(404, {"X-Error-Code": "EntryNotFound"}))(self)
 
     def do_CONNECT(self) -> None:
-        """A proxy's tunnel; whatever is asked for, it leads to `tunnel`."""
+        """Open a proxy tunnel to `tunnel`, whatever host is requested."""
         self.site.seen.append(Request(self.path, {k.lower(): v for k, v in self.headers.items()}))
         self.send_response(200)
         self.end_headers()
@@ -83,7 +83,7 @@ class Quiet(ThreadingHTTPServer):
 
 
 class Site:
-    """A server, what it was asked, how many bytes of body it sent."""
+    """A server, its received requests, and the number of body bytes it sent."""
 
     def __init__(self, certificate: tuple[str, str] | None = None) -> None:
         self.seen: list[Request] = []
@@ -107,22 +107,22 @@ class Site:
 
 @contextmanager
 def sites(count: int, certificate: tuple[str, str] | None = None) -> Iterator[list[Site]]:
-    made = [Site(certificate) for _ in range(count)]
+    sites_ = [Site(certificate) for _ in range(count)]
     try:
-        yield made
+        yield sites_
     finally:
-        for site in made:
+        for site in sites_:
             site.close()
 
 
 def file(data: bytes, tag: str = '"one"') -> Page:
-    """A file, by ranges as RFC 9110 has them."""
+    """Return a page that serves a file by ranges as in RFC 9110."""
 
     def page(handler: Handler) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
-        if asked is None:
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", handler.headers.get("Range", ""))
+        if match is None:
             return handler.answer(200, data, {"ETag": tag})
-        first, last = int(asked[1]), min(int(asked[2]), len(data) - 1)
+        first, last = int(match[1]), min(int(match[2]), len(data) - 1)
         if first >= len(data):
             return handler.answer(416, b"", {"Content-Range": f"bytes */{len(data)}"})
         return handler.answer(206, data[first : last + 1], {"Content-Range": f"bytes {first}-{last}/{len(data)}", "ETag": tag})
@@ -139,7 +139,7 @@ def redirect(to: str, code: int = 302) -> Page:
 
 
 def raw(*parts: bytes, pause: float = 0) -> Page:
-    """These bytes as they are, then the end of the connection."""
+    """Return a page that sends these bytes and closes the connection."""
 
     def page(handler: Handler) -> None:
         for part in parts:
@@ -153,7 +153,7 @@ def raw(*parts: bytes, pause: float = 0) -> Page:
 
 
 class Hub:
-    """One repository: small JSON comes from the endpoint itself, everything else is redirected to the store, as on the real one."""
+    """One repository: the endpoint serves small JSON files and redirects everything else to the store, as the Hub does."""
 
     def __init__(self, endpoint: Site, store: Site, files: Mapping[str, bytes], repo: str = "org/name") -> None:
         self.endpoint, self.store, self.files, self.repo = endpoint, store, dict(files), repo

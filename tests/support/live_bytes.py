@@ -20,14 +20,14 @@ class LiveBytes(TorchDispatchMode):
         self.sizes = dict.fromkeys((x.untyped_storage()._cdata for x in before), 0)
 
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = call(*args, **(kwargs or {}))
-        for x in tree_leaves(made):
+        out = call(*args, **(kwargs or {}))
+        for x in tree_leaves(out):
             if isinstance(x, torch.Tensor) and (key := (storage := x.untyped_storage())._cdata) not in self.sizes:
                 self.sizes[key] = storage.nbytes()
                 self.now += storage.nbytes()
                 weakref.finalize(storage, self._gone, key)
         self.most = max(self.most, self.now)
-        return made
+        return out
 
     def _gone(self, key: int) -> None:
         self.now -= self.sizes.pop(key, 0)

@@ -50,17 +50,17 @@ def run_ranks(n: int, folder: Path, jobs: dict[str, Any], timeout_s: float = 300
     processes = [subprocess.Popen([*command, str(i)], env=env, stderr=subprocess.PIPE, text=True) for i in range(n)]
     results = []
     try:
-        for i, one in enumerate(processes):
-            stderr = one.communicate(timeout=HANG_TIMEOUT_S)[1]
+        for i, process in enumerate(processes):
+            stderr = process.communicate(timeout=HANG_TIMEOUT_S)[1]
             path = folder / f"{i}.json"
-            found = json.loads(path.read_text()) if path.exists() else None
-            results.append(RankResult(one.returncode, found, stderr))
-            if one.returncode:
+            data = json.loads(path.read_text()) if path.exists() else None
+            results.append(RankResult(process.returncode, data, stderr))
+            if process.returncode:
                 break
     finally:
-        for one in processes:
-            one.kill()
-            one.communicate()
+        for process in processes:
+            process.kill()
+            process.communicate()
     return results
 
 
@@ -104,51 +104,51 @@ def predicted_bytes(tree: Decoder, ranks: int, expert_parallel: bool) -> int:
 
 def padding(tree: Decoder, mesh: DeviceMesh) -> int:
     """The bytes of rows that the prediction counts but this rank lacks, where rows do not divide evenly."""
-    found = 0
+    missing_bytes = 0
     for x in fold(tree):
         if x.split and x.split.on_indivisible == "pad" and not x.weight.tied:
             rows, *others = map(int, x.weight.shape)
             step = -(-rows // mesh.size())
-            found += 4 * prod(others) * (step - max(0, min(step, rows - step * mesh.get_local_rank())))
-    return found
+            missing_bytes += 4 * prod(others) * (step - max(0, min(step, rows - step * mesh.get_local_rank())))
+    return missing_bytes
 
 
 @torch.inference_mode()
 def agreement(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Compare one process with all ranks on the same tokens: in one pass, token by token, and in generation."""
-    found = []
+    """Compare single process with all ranks on the same tokens: in single pass, token by token, and in generation."""
+    results = []
     for case in given:
         config, expert_parallel = case["config"], case["expert_parallel"]
-        known, one = model(config)
-        _, several = model(config)
-        weights = {path: x.clone() for path, x in one.state_dict().items()}
-        parallelize(several, mesh, expert_parallel)
+        known, single = model(config)
+        _, sharded = model(config)
+        weights = {path: x.clone() for path, x in single.state_dict().items()}
+        parallelize(sharded, mesh, expert_parallel)
         tokens = ids(config, 2, 9)
-        caches = [one.new_cache(16), several.new_cache(16)]
+        caches = [single.new_cache(16), sharded.new_cache(16)]
         decoded = [
             [m(tokens[:, :6], c, torch.tensor([2, 0])), *(m(tokens[:, i : i + 1], c) for i in (6, 7))]
-            for m, c in zip((one, several), caches, strict=True)
+            for m, c in zip((single, sharded), caches, strict=True)
         ]
         samplings = [run.Sampling(), run.Sampling(temperature=1.0, top_p=0.9, repetition_penalty=1.1, seed=7)]
         sizes = MemoryCalculator(known, MemoryRequest(dtype="fp32", kv_dtype="fp32", context=16, batch=2))
-        gathered = {path: x.full_tensor() if hasattr(x, "full_tensor") else x for path, x in several.state_dict().items()}
-        found.append(
+        gathered = {path: x.full_tensor() if hasattr(x, "full_tensor") else x for path, x in sharded.state_dict().items()}
+        results.append(
             {
-                "logits": relative_difference(one(tokens), several(tokens)),
+                "logits": relative_difference(single(tokens), sharded(tokens)),
                 "decoded": max(relative_difference(x, y) for x, y in zip(*decoded, strict=True)),
-                "texts": [generate(several, tokens, x) for x in samplings],
-                "alone": [generate(one, tokens, x) for x in samplings] if mesh.get_local_rank() == 0 else None,
-                "unseeded": generate(several, tokens, run.Sampling(temperature=1.5)),
-                "bytes": local_bytes(several),
+                "texts": [generate(sharded, tokens, x) for x in samplings],
+                "alone": [generate(single, tokens, x) for x in samplings] if mesh.get_local_rank() == 0 else None,
+                "unseeded": generate(sharded, tokens, run.Sampling(temperature=1.5)),
+                "bytes": local_bytes(sharded),
                 "predicted": predicted_bytes(known.tree, mesh.size(), expert_parallel),
                 "padding": padding(known.tree, mesh),
                 "cache": caches[1].nbytes,
                 "cache_predicted": ShardedModel(sizes, layout_for(mesh.size(), expert_parallel)).kv_cache(0, 16, 2),
-                "parameters": [sum(x.numel() for x in m.parameters()) for m in (one, several)],
+                "parameters": [sum(x.numel() for x in m.parameters()) for m in (single, sharded)],
                 "joins": all(torch.equal(x, weights[path]) for path, x in gathered.items()),
             }
         )
-    return found
+    return results
 
 
 def errors(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[str]:
@@ -174,7 +174,7 @@ def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     loaded = run.open_model(given["folder"], device=mesh)
     with torch.inference_mode():
         logits = loaded.module(ids(given["config"], 2, 9))
-    found = {
+    results = {
         "logits": logits.tolist(),
         "bytes": local_bytes(loaded.module),
         "flaw": loaded.first_nonfinite_weight(),
@@ -182,8 +182,8 @@ def opened(mesh: DeviceMesh, given: dict[str, Any]) -> dict[str, Any]:
     }
     layout = layout_for(mesh.size())
     tree = loaded.model.tree
-    found["predicted"] = 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout))
-    return found
+    results["predicted"] = 4 * sum(x.elements for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout))
+    return results
 
 
 def mapped_bytes(file: str) -> dict[str, int]:
@@ -209,16 +209,16 @@ def missing(mesh: DeviceMesh, given: dict[str, Any]) -> str:
 
 
 def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Two training steps, on one process and with the batch split over the ranks."""
+    """Two training steps, on single process and with the batch split over the ranks."""
     from llamath.run.distributed.fsdp import apply_fsdp  # takes a second to import
 
-    found = []
+    results = []
     for case in given:
-        (known, one), (_, several) = model(case["config"]), model(case["config"])
-        apply_fsdp(several, mesh)
+        (known, single), (_, sharded) = model(case["config"]), model(case["config"])
+        apply_fsdp(sharded, mesh)
         rows = ids(case["config"], 2 * mesh.size(), case["tokens"])
         first = 2 * mesh.get_local_rank()
-        parts = [(one, rows), (several, rows[first : first + 2])]
+        parts = [(single, rows), (sharded, rows[first : first + 2])]
         optimizers = [torch.optim.SGD(m.parameters(), lr=0.5) for m, _ in parts]
         result: dict[str, Any] = {"losses": [], "gradients": 0.0}
         for _ in range(2):
@@ -228,19 +228,19 @@ def trained(mesh: DeviceMesh, given: list[dict[str, Any]]) -> list[dict[str, Any
             mean = losses[1].detach().clone()
             dist.all_reduce(mean)
             result["losses"].append([losses[0].item(), mean.item() / mesh.size()])
-            theirs = {path: x.grad.full_tensor() for path, x in several.named_parameters() if x.grad is not None}
-            for path, x in one.named_parameters():
+            theirs = {path: x.grad.full_tensor() for path, x in sharded.named_parameters() if x.grad is not None}
+            for path, x in single.named_parameters():
                 if x.grad is not None:
                     result["gradients"] = max(result["gradients"], gradient_error(x.grad, theirs[path]))
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
         result["numbers"] = [
-            sum(local_tensor(x).numel() for x in several.parameters()),
+            sum(local_tensor(x).numel() for x in sharded.parameters()),
             sum(x.parameters for x in walk(known.tree) if not x.weight.buffer),
         ]
-        found.append(result)
-    return found
+        results.append(result)
+    return results
 
 
 def loss(module: run.Decoder, rows: torch.Tensor) -> torch.Tensor:
@@ -269,8 +269,8 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=i, world_size=n)
     dist.barrier()
     mesh = DeviceMesh.from_group(dist.new_group(timeout=timeout), "cpu")
-    found = {job: JOBS[job](mesh, given) for job, given in jobs.items()}
-    (folder / f"{i}.json").write_text(json.dumps(found))
+    results = {job: JOBS[job](mesh, item) for job, item in jobs.items()}
+    (folder / f"{i}.json").write_text(json.dumps(results))
     dist.destroy_process_group()
 
 

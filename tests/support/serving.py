@@ -30,9 +30,9 @@ class Place:
         addresses = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
         wire.request(method, self.path if path is None else path, body=body, headers=addresses)
         answer = wire.getresponse()
-        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+        reply = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
         wire.close()
-        return found
+        return reply
 
     @property
     def connections(self) -> int:

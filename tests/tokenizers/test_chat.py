@@ -1,4 +1,4 @@
-"""Chat formats: the texts of transformers, the ids of mistral-common, and no way to forge a turn."""
+"""Chat formats: texts equal transformers, ids equal mistral-common, and messages cannot inject turns."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_format_is_detected_by_template_and_special_tokens(name: str) -> None:
         assert chat.detect_chat_format(bytes_tokenizer([*form.markers]), "") == form
 
 
-def test_llama_3_and_3_1_are_told_apart_by_the_template() -> None:
+def test_template_distinguishes_llama_3_from_3_1() -> None:
     ours = bytes_tokenizer(["<|start_header_id|>", "<|eot_id|>"])
     assert chat.detect_chat_format(ours) == CHAT_FORMATS["llama-3"]
     assert chat.detect_chat_format(ours, "<|start_header_id|> <|eot_id|> Cutting Knowledge Date") == CHAT_FORMATS["llama-3.1"]

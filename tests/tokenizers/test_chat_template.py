@@ -9,7 +9,7 @@ import gguf
 import pytest
 
 from llamath.core.errors import LlamathError
-from llamath.tokenizers.template_lookup import MAX_TEMPLATE_BYTES, find_chat_template, read_sampling_settings
+from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_template, read_sampling_settings
 
 WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
 

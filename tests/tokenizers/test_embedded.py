@@ -18,7 +18,7 @@ from llamath import embedded, run
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers import load_tokenizer
-from tiny.measure import Known, granted, known, loss, openings, questions, right, stories
+from tiny.measure import TinyModel, count_correct, loss, measure_requests, open_tiny, openings, questions, stories
 from tiny.reader import read, sentences
 from tiny.stories import story
 from tiny.talk import exchanges
@@ -37,14 +37,14 @@ SHARES = {
     "numbers, seen": 0.95,
     "words, seen": 0.95,
     "manners, seen": 0.95,
-    "words of no world, drawn anew": 0.95,
+    "unknown words, sampled anew": 0.95,
 }
-"""Minimum number of right answers; the model's README has the measured numbers."""
+"""Minimum number of correct answers; the model's README has the measured numbers."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """A model this small is faster on one thread."""
+    """Use one thread, as it is faster for a model of this size."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -52,8 +52,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model() -> Known:
-    return known(FOLDER)
+def model() -> TinyModel:
+    return open_tiny(FOLDER)
 
 
 def test_embedded_model_verifies_and_is_small() -> None:
@@ -65,7 +65,7 @@ def test_embedded_model_verifies_and_is_small() -> None:
 def test_local_folder_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "embedded").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert embedded.named("embedded") == "embedded"
+    assert embedded.resolve_name("embedded") == "embedded"
     with pytest.raises(llamath.LlamathError, match="neither"):
         llamath.load("embedded")
 
@@ -102,23 +102,23 @@ def test_logits_match_transformers() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_generated_stories_are_consistent(model: Known, temperature: float) -> None:
-    told, texts = stories(model, openings(40), temperature)
-    assert told.known >= 0.98 and told.true >= 0.95 and told.whole >= 0.85, texts
+def test_generated_stories_are_consistent(model: TinyModel, temperature: float) -> None:
+    scores, texts = stories(model, openings(40), temperature)
+    assert scores.known >= 0.98 and scores.true >= 0.95 and scores.whole >= 0.85, texts
 
 
-def test_generated_stories_match_the_request(model: Known) -> None:
-    assert granted(model, 40) >= 0.9
+def test_generated_stories_match_the_request(model: TinyModel) -> None:
+    assert measure_requests(model, 40) >= 0.9
 
 
-def test_answers_are_right(model: Known) -> None:
-    shares = {kind: right(model, pairs[:60]) / len(pairs[:60]) for kind, pairs in questions(300).items()}
+def test_answers_are_right(model: TinyModel) -> None:
+    shares = {kind: count_correct(model, pairs[:60]) / len(pairs[:60]) for kind, pairs in questions(300).items()}
     assert shares.keys() == SHARES.keys()
     assert not {kind: share for kind, share in shares.items() if share < SHARES[kind]}
 
 
 def test_damaged_weights_lower_the_score() -> None:
-    wrong = known(FOLDER)
+    wrong = open_tiny(FOLDER)
     right = loss(wrong, 12)
     for x in (x for name, x in wrong.module.state_dict().items() if name.startswith("layers.1.") and x.dim() == 2):
         kept = x.clone()
@@ -129,7 +129,7 @@ def test_damaged_weights_lower_the_score() -> None:
 
 
 def test_permuted_rows_lower_the_score() -> None:
-    wrong = known(FOLDER)
+    wrong = open_tiny(FOLDER)
     q = wrong.module.state_dict()["layers.3.attn.q.weight"]
     q.copy_(q.flip(0))
     assert stories(wrong, openings(20), 0.0)[0].whole < 0.5

@@ -1,4 +1,4 @@
-"""Tokenizers from every kind of file, compared with sentencepiece, tiktoken and transformers."""
+"""Tokenizers from every file format, compared with sentencepiece, tiktoken and transformers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from llamath.core.errors import FormatError, LlamathError
 from llamath.tokenizers import Tokenizer, load_tokenizer
-from llamath.tokenizers.find_tokenizer import special_tokens
 from llamath.tokenizers.pretokenizers import SPLIT_PATTERNS
+from llamath.tokenizers.read_tokenizer import special_tokens
 from llamath.tokenizers.vocabulary_engines import byte_alphabet
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
@@ -90,7 +90,7 @@ def test_ids_equal_those_of_sentencepiece(pieces: Pair, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def byte_level() -> Engine:
-    """A small byte-level BPE, trained here with Llama 3's way to cut words."""
+    """A small byte-level BPE, trained here with Llama 3's split pattern."""
     engine = Engine(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=sorted(byte_alphabet().values()), show_progress=False)
@@ -197,7 +197,7 @@ def test_sentencepiece_vocabulary_in_gguf(llama_gguf: tuple[sentencepiece.Senten
 
 @pytest.fixture(scope="module", params=["llama-bpe", "gpt-2", "qwen2", "deepseek-v3", "gpt-4o", "tekken", "smollm"])
 def bytes_gguf(request: pytest.FixtureRequest, byte_level: Engine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Engine, Tokenizer]:
-    """A GGUF vocabulary, and the same as a tokenizer.json with its own way to cut words."""
+    """A GGUF vocabulary, and the same as a tokenizer.json with its split pattern."""
     from llamath.tokenizers.pretokenizers import GGUF_PRETOKENIZERS
 
     config = json.loads(byte_level.to_str())

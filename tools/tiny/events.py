@@ -25,11 +25,11 @@ class Event(NamedTuple):
 
 
 def _own(w: World, e: Event) -> None:
-    w.colour[e.o], w.held[e.o], w.owner[e.o] = e.c, e.p, e.p
+    w.colour[e.o], w.holder[e.o], w.owner[e.o] = e.c, e.p, e.p
 
 
 def _lie(w: World, e: Event) -> None:
-    w.colour[e.o], w.lies[e.o] = e.c, e.l or w.place[e.p]
+    w.colour[e.o], w.lying_at[e.o] = e.c, e.l or w.place[e.p]
 
 
 def _want(w: World, e: Event) -> None:
@@ -43,11 +43,11 @@ def _take(w: World, e: Event) -> None:
 
 
 def _drop(w: World, e: Event) -> None:
-    w.lies[e.o] = w.place[w.held.pop(e.o)]
+    w.lying_at[e.o] = w.place[w.holder.pop(e.o)]
 
 
 def _lose(w: World, e: Event) -> None:
-    del w.held[e.o]
+    del w.holder[e.o]
     w.lost.add(e.o)
     w.feel("sad", e.p)
 
@@ -59,22 +59,22 @@ def _break(w: World, e: Event) -> None:
 
 def _mend(w: World, e: Event) -> None:
     w.broken.discard(e.o)
-    w.said = ("done", e.p)
+    w.last_act = ("done", e.p)
     w.feel("happy", w.owner[e.o])
 
 
 def _steal(w: World, e: Event) -> None:
-    w.held[e.o] = e.a
+    w.holder[e.o] = e.a
     w.feel("sad", w.owner[e.o])
 
 
 def _release(w: World, e: Event) -> None:
-    del w.held[e.o]
-    w.lies[e.o] = next(iter(w.place.values()))
+    del w.holder[e.o]
+    w.lying_at[e.o] = next(iter(w.place.values()))
 
 
 def _refuse(w: World, e: Event) -> None:
-    w.said = ("refused", e.p)
+    w.last_act = ("refused", e.p)
     w.feel("sad", w.want[0])
 
 
@@ -92,13 +92,13 @@ def _stray(w: World, _: Event) -> None:
 
 
 def _meet(w: World, e: Event) -> None:
-    w.near, w.said = e.a, ("done", e.p)
+    w.near, w.last_act = e.a, ("done", e.p)
     w.feel("happy", w.pet[0])
 
 
 def _said(what: str) -> Callable[[World, Event], None]:
     def then(w: World, e: Event) -> None:
-        w.said = (what, e.p)
+        w.last_act = (what, e.p)
 
     return then
 
@@ -142,8 +142,8 @@ SORTS: dict[str, Sort] = {
     "ask": Sort(
         ('"May I have the {o}?" asked {p}.', '{p} asked, "May I have the {o}?"'), lambda w, e: w.want == (e.p, e.o), _said("asked")
     ),
-    "agree": Sort(('"Yes," said {p}.', '{p} said, "Yes."'), lambda w, e: w.asked(e.p), _said("agreed")),
-    "refuse": Sort(('"No," said {p}.', '{p} said, "No."'), lambda w, e: w.asked(e.p), _refuse),
+    "agree": Sort(('"Yes," said {p}.', '{p} said, "Yes."'), lambda w, e: w.format_question(e.p), _said("agreed")),
+    "refuse": Sort(('"No," said {p}.', '{p} said, "No."'), lambda w, e: w.format_question(e.p), _refuse),
     "sorry": Sort(('"I am sorry," said {p}.', '{p} said, "I am sorry."'), lambda w, e: w.anyone("sad", e.p)),
     "go": Sort(
         ("{p} went to the {l}.", "{p} walked to the {l}.", "{p} ran to the {l}.", "Then {p} went to the {l}."),
@@ -155,7 +155,7 @@ SORTS: dict[str, Sort] = {
         lambda w, e: w.pair() and e.l not in w.place.values(),
         lambda w, e: w.move(e.l),
     ),
-    "take": Sort(("{p} took the {o}.", "{p} picked up the {o}."), lambda w, e: w.beside(e.p, e.o), _take),
+    "take": Sort(("{p} took the {o}.", "{p} picked up the {o}."), lambda w, e: w.in_reach(e.p, e.o), _take),
     "drop": Sort(("{p} put down the {o}.", "{p} left the {o} there."), lambda w, e: w.has(e.p, e.o), _drop),
     "give": Sort(
         ("{p} gave the {o} to {q}.", "{p} gave {q} the {o}."),
@@ -175,7 +175,7 @@ SORTS: dict[str, Sort] = {
     "break": Sort(("Then the {o} broke.", "The {o} broke."), lambda w, e: e.o in FRAGILE and w.usable(e.o), _break),
     "mend": Sort(("{p} mended the {o}.", "Then {p} mended the {o}."), lambda w, e: e.p in w.place and e.o in w.broken, _mend),
     "thank": Sort(
-        ('{p} said, "Thank you, {q}!"', '"Thank you, {q}!" said {p}.'), lambda w, e: w.said == ("done", e.q) and w.together(e.p, e.q)
+        ('{p} said, "Thank you, {q}!"', '"Thank you, {q}!" said {p}.'), lambda w, e: w.last_act == ("done", e.q) and w.together(e.p, e.q)
     ),
     "spot": Sort(("{p} saw a {a} there.", "{p} met a {a} there."), lambda w, e: w.place.get(e.p) in ANIMALS[e.a].homes, _near),
     "watch": Sort(("They saw a {a} there.", "There they saw a {a}."), lambda w, e: w.pair() and w.lives(e.a), _near),
@@ -221,12 +221,12 @@ def possible(w: World, e: Event) -> bool:
 
 def happen(w: World, e: Event) -> None:
     """Apply the effects of an event."""
-    w.said = ("", "")
+    w.last_act = ("", "")
     SORTS[e.kind].then(w, e)
     w.named(e.q, e.p)
 
 
-def told(e: Event, form: str, who: str, thing: str) -> str:
+def format_sentence(e: Event, form: str, who: str, thing: str) -> str:
     """Return the sentence of an event; `who` and `thing` are the words for p and o."""
     beast = ANIMALS.get(e.a)
     line = form.format(

@@ -19,14 +19,14 @@ from tokenizers import Tokenizer
 from .reader import read
 from .stories import NOBODY, play
 from .talk import FACTS, SUMS, Exchange, about_numbers, about_story, animal, minus, numbers, plus, small_talk, tale, things, unknown
-from .texts import CLOSE, END, START, asked, texts
+from .texts import CLOSE, END, START, format_question, texts
 from .words import ANIMALS, PEOPLE, SKILLS, THINGS
 
 SEED = 1000
 ROOM = 160  # tokens at most that are written
 
 
-class Known(NamedTuple):
+class TinyModel(NamedTuple):
     """A model and its tokenizer."""
 
     module: Decoder
@@ -36,29 +36,29 @@ class Known(NamedTuple):
         return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def known(folder: Path) -> Known:
+def open_tiny(folder: Path) -> TinyModel:
     """Open the model in a folder, with float32 weights."""
-    return Known(open_model(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    return TinyModel(open_model(str(folder), "float32").module, Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 @torch.inference_mode()
-def written(model: Known, prompts: list[str], temperature: float = 0.0, seed: int = 0) -> list[str]:
+def continue_prompts(model: TinyModel, prompts: list[str], temperature: float = 0.0, seed: int = 0) -> list[str]:
     """Continue each prompt; temperature 0 is greedy."""
-    found: list[str] = []
+    continuations: list[str] = []
     dice = torch.Generator().manual_seed(seed)
     for i in range(0, len(prompts), 50):
-        found += _batch(model, prompts[i : i + 50], temperature, dice)
-    return found
+        continuations += _batch(model, prompts[i : i + 50], temperature, dice)
+    return continuations
 
 
-def _batch(model: Known, prompts: list[str], temperature: float, dice: torch.Generator) -> list[str]:
-    given = [model.ids(x) for x in prompts]
-    width = max(map(len, given))
+def _batch(model: TinyModel, prompts: list[str], temperature: float, dice: torch.Generator) -> list[str]:
+    prompt_ids = [model.ids(x) for x in prompts]
+    width = max(map(len, prompt_ids))
     stops = torch.tensor([model.tokenizer.token_to_id(x) for x in (END, CLOSE)])
-    ids = torch.tensor([[0] * (width - len(x)) + x for x in given])
-    cache, pads = model.module.new_cache(width + ROOM), torch.tensor([width - len(x) for x in given])
+    ids = torch.tensor([[0] * (width - len(x)) + x for x in prompt_ids])
+    cache, pads = model.module.new_cache(width + ROOM), torch.tensor([width - len(x) for x in prompt_ids])
     logits, chosen = model.module(ids, cache, pads, True), []
-    over = torch.zeros(len(given), dtype=torch.bool)
+    over = torch.zeros(len(prompt_ids), dtype=torch.bool)
     for _ in range(ROOM):
         chosen.append(_next(logits[:, -1], temperature, dice))
         over |= torch.isin(chosen[-1], stops)
@@ -77,7 +77,7 @@ def _next(logits: torch.Tensor, temperature: float, dice: torch.Generator) -> to
 
 
 @torch.inference_mode()
-def loss(model: Known, count: int = 300) -> float:
+def loss(model: TinyModel, count: int = 300) -> float:
     """Cross-entropy of held-out texts in nats per token."""
     total, tokens = 0.0, 0
     for text in islice(texts(SEED, held=True), count):
@@ -95,20 +95,20 @@ def held_out(make: Callable[[random.Random], list[Exchange]], count: int, seed: 
 
 def questions(count: int) -> dict[str, list[tuple[str, str]]]:
     """Prompts with their right answers by topic: held-out stories, and all sums and facts of the world."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    by_topic: dict[str, list[tuple[str, str]]] = {}
     for make in (about_story, about_numbers):
         for talk in held_out(make, count):
-            found.setdefault(f"{talk[0].kind}, held out", []).append((asked(talk[0]), talk[0].answer))
+            by_topic.setdefault(f"{talk[0].kind}, held out", []).append((format_question(talk[0]), talk[0].answer))
     sums = [make(x, y) for x in range(11) for y in range(11) for make in (_plus, _minus)]
     facts = {animal(x, kind, skill) for x in ANIMALS for kind in FACTS for skill in SKILLS}
     for x in (*sums, *sorted(facts)):
-        found.setdefault(f"{x.kind}, seen", []).append((asked(x), x.answer))
+        by_topic.setdefault(f"{x.kind}, seen", []).append((format_question(x), x.answer))
     dice = random.Random(SEED)
-    others = {"numbers, seen": numbers, "words, seen": things, "manners, seen": small_talk, "words of no world, drawn anew": unknown}
+    others = {"numbers, seen": numbers, "words, seen": things, "manners, seen": small_talk, "unknown words, sampled anew": unknown}
     for name, make in others.items():
-        said = sorted({x for _ in range(500) for x in make(dice)})
-        found[name] = [(asked(x), x.answer) for x in dice.sample(said, min(len(said), 60))]
-    return found
+        examples = sorted({x for _ in range(500) for x in make(dice)})
+        by_topic[name] = [(format_question(x), x.answer) for x in dice.sample(examples, min(len(examples), 60))]
+    return by_topic
 
 
 def _plus(x: int, y: int) -> Exchange:
@@ -125,16 +125,16 @@ def openings(count: int, seed: int = SEED) -> list[str]:
     return [START + play(dice, NOBODY, 3).text for _ in range(count)]
 
 
-def wishes(count: int) -> list[tuple[str, list[str]]]:
+def story_requests(count: int) -> list[tuple[str, list[str]]]:
     """Prompts that request a story, and its requested topic."""
-    asked_ = [x[0] for x in held_out(tale, count)]
-    return [(asked(x), [y for y in re.findall("[A-Za-z]+", x.question.partition(" about ")[2]) if y in ABOUT]) for x in asked_]
+    requests = [x[0] for x in held_out(tale, count)]
+    return [(format_question(x), [y for y in re.findall("[A-Za-z]+", x.question.partition(" about ")[2]) if y in ABOUT]) for x in requests]
 
 
 ABOUT = {*PEOPLE, *THINGS, *ANIMALS}
 
 
-class Told(NamedTuple):
+class StoryScores(NamedTuple):
     """Fractions of correct sentences and stories."""
 
     known: float
@@ -142,52 +142,56 @@ class Told(NamedTuple):
     whole: float
 
 
-def stories(model: Known, begun: list[str], temperature: float, seed: int = 0) -> tuple[Told, list[str]]:
+def stories(model: TinyModel, openings: list[str], temperature: float, seed: int = 0) -> tuple[StoryScores, list[str]]:
     """Complete stories, and check each generated sentence for being known and consistent."""
     counts: Counter[str] = Counter()
-    told = []
-    for opening, rest in zip(begun, written(model, begun, temperature, seed), strict=True):
+    texts_ = []
+    for opening, rest in zip(openings, continue_prompts(model, openings, temperature, seed), strict=True):
         before = opening.removeprefix(START)
-        told.append(before + rest)
-        verdicts = list(read(told[-1]))[len(list(read(before))) :]
+        texts_.append(before + rest)
+        verdicts = list(read(texts_[-1]))[len(list(read(before))) :]
         counts["all"] += len(verdicts)
         counts["known"] += sum(x.known for x in verdicts)
         counts["true"] += sum(x.true for x in verdicts)
-        counts["whole"] += sound(told[-1])
+        counts["whole"] += is_consistent(texts_[-1])
     all_ = max(1, counts["all"])
-    return Told(counts["known"] / all_, counts["true"] / all_, counts["whole"] / len(begun)), told
+    return StoryScores(counts["known"] / all_, counts["true"] / all_, counts["whole"] / len(openings)), texts_
 
 
-def granted(model: Known, count: int, temperature: float = 0.0) -> float:
+def measure_requests(model: TinyModel, count: int, temperature: float = 0.0) -> float:
     """Fraction of requested stories that are on topic and consistent."""
-    wished = wishes(count)
-    said = written(model, [x for x, _ in wished], temperature)
-    return sum(all(x in text for x in about) and sound(text) for text, (_, about) in zip(said, wished, strict=True)) / len(wished)
+    requests = story_requests(count)
+    answers = continue_prompts(model, [x for x, _ in requests], temperature)
+    return sum(all(x in text for x in about) and is_consistent(text) for text, (_, about) in zip(answers, requests, strict=True)) / len(
+        requests
+    )
 
 
-def sound(text: str) -> bool:
+def is_consistent(text: str) -> bool:
     """Whether a story is complete and consistent."""
     return text.endswith("The end.") and all(x.true for x in read(text))
 
 
-def right(model: Known, asked_: list[tuple[str, str]], temperature: float = 0.0) -> int:
+def count_correct(model: TinyModel, questions: list[tuple[str, str]], temperature: float = 0.0) -> int:
     """Number of answers that equal the right one."""
-    said = written(model, [x for x, _ in asked_], temperature)
-    return sum(a == b for a, (_, b) in zip(said, asked_, strict=True))
+    answers = continue_prompts(model, [x for x, _ in questions], temperature)
+    return sum(a == b for a, (_, b) in zip(answers, questions, strict=True))
 
 
 def report(folder: Path, count: int = 300) -> str:
     """All measures, as a table in Markdown."""
-    model = known(folder)
+    model = open_tiny(folder)
     lines = ["| measured | greedy | temperature 0.8 |", "| --- | ---: | ---: |"]
     for kind, pairs in questions(count).items():
-        plain, warm = (right(model, pairs, t) / len(pairs) for t in (0.0, 0.8))
+        plain, warm = (count_correct(model, pairs, t) / len(pairs) for t in (0.0, 0.8))
         lines.append(f"| {kind} ({len(pairs)} questions) | {plain:.1%} | {warm:.1%} |")
-    begun = openings(100)
-    cold, hot = (stories(model, begun, t)[0] for t in (0.0, 0.8))
-    for i, name in enumerate(("sentences of the world's grammar", "sentences that can be so", "whole stories without a mistake")):
+    prompts = openings(100)
+    cold, hot = (stories(model, prompts, t)[0] for t in (0.0, 0.8))
+    for i, name in enumerate(
+        ("sentences that the grammar can generate", "sentences consistent with the story", "stories without a mistake")
+    ):
         lines.append(f"| {name} (100 stories) | {cold[i]:.1%} | {hot[i]:.1%} |")
-    cold_, hot_ = (granted(model, 100, t) for t in (0.0, 0.8))
-    lines.append(f"| stories without a mistake about what was asked for (100 wishes) | {cold_:.1%} | {hot_:.1%} |")
+    cold_, hot_ = (measure_requests(model, 100, t) for t in (0.0, 0.8))
+    lines.append(f"| stories without a mistake that match the request (100 requests) | {cold_:.1%} | {hot_:.1%} |")
     lines.append(f"| loss, nats per token (300 held-out texts) | {loss(model):.4f} | |")
     return "\n".join(lines)

@@ -65,31 +65,31 @@ def read(text: str) -> Iterator[Verdict]:
 def _events(line: str, world: World) -> Iterator[Event]:
     """The possible meanings of a sentence."""
     for kind, pattern in PATTERNS:
-        found = pattern.fullmatch(line)
-        if found:
-            e = _event(kind, {k: v or "" for k, v in found.groupdict().items()}, world)
+        match = pattern.fullmatch(line)
+        if match:
+            e = _event(kind, {k: v or "" for k, v in match.groupdict().items()}, world)
             if e is not None:
                 yield e
 
 
-def _event(kind: str, said: dict[str, str], world: World) -> Event | None:
+def _event(kind: str, groups: dict[str, str], world: World) -> Event | None:
     """The event that a sentence describes, if its statements are true."""
-    place = said.get("at", "").rpartition(" ")[2]
-    if place and said["at"] not in PLACED:
+    place = groups.get("at", "").rpartition(" ")[2]
+    if place and groups["at"] not in PLACED:
         return None
-    p, o, c = (said.get(x, "") for x in "poc")
-    who = world.told.get(p.lower(), "") if p.lower() in ("he", "she") else p
-    beast = VOICES.get(said["says"], "") if kind == "hear" else said.get("a", "")
-    if (p and not who) or (kind == "hear" and not beast) or not _true(said, beast):
+    p, o, c = (groups.get(x, "") for x in "poc")
+    who = world.pronouns.get(p.lower(), "") if p.lower() in ("he", "she") else p
+    beast = VOICES.get(groups["says"], "") if kind == "hear" else groups.get("a", "")
+    if (p and not who) or (kind == "hear" and not beast) or not _true(groups, beast):
         return None
     if kind not in NEW and c and world.colour.get(o) != c:
         return None
-    return Event(kind, who, said.get("q", ""), o, c, said.get("l", "") or place, beast)
+    return Event(kind, who, groups.get("q", ""), o, c, groups.get("l", "") or place, beast)
 
 
-def _true(said: dict[str, str], beast: str) -> bool:
+def _true(groups: dict[str, str], beast: str) -> bool:
     """Whether the animal makes this sound and eats this, and the thing is used this way."""
-    if said.get("does", THINGS.get(said.get("o", ""))) != THINGS.get(said.get("o", "")):
+    if groups.get("does", THINGS.get(groups.get("o", ""))) != THINGS.get(groups.get("o", "")):
         return False
     x = ANIMALS.get(beast)
-    return x is None or (said.get("says", x.says), said.get("eats", x.eats)) == (x.says, x.eats)
+    return x is None or (groups.get("says", x.says), groups.get("eats", x.eats)) == (x.says, x.eats)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from itertools import groupby
 
-from .events import SORTS, Event, happen, possible, told
+from .events import SORTS, Event, format_sentence, happen, possible
 from .words import ANIMALS, BOYS, COLOURS, FRUIT, GIRLS, PEOPLE, PLACES, THINGS, many
 from .world import PRONOUN, World
 
@@ -55,7 +55,7 @@ class Cast:
 
 def script(dice: random.Random, plot: str) -> list[list[str]]:
     """One variant of a plot: kind, people and place of each event."""
-    chosen = re.sub(r"\[([^\]]*)\]", lambda found: dice.choice(found[1].split("|")), plot)
+    chosen = re.sub(r"\[([^\]]*)\]", lambda match: dice.choice(match[1].split("|")), plot)
     return [x.split() for x in chosen.split(",") if x.strip()]
 
 
@@ -83,10 +83,10 @@ class Teller:
             return False
         forms = [x for x in SORTS[e.kind].forms if all(getattr(e, y) for y in "ql" if f"{{{y}}}" in x)]
         form = dice.choice(forms if not self.lines else [x for x in forms if not x.startswith("O")] or forms)
-        mentioned = e.p and e.p in (self.last.p, self.last.q) and w.told.get(PRONOUN[e.p]) == e.p
+        mentioned = e.p and e.p in (self.last.p, self.last.q) and w.pronouns.get(PRONOUN[e.p]) == e.p
         who = PRONOUN[e.p] if mentioned and "d {p}" not in form and dice.random() < 0.4 else e.p
         thing = f"{e.c} {e.o}" if e.o and dice.random() < 0.3 else e.o
-        self.lines.append(told(e, form, who, thing))
+        self.lines.append(format_sentence(e, form, who, thing))
         happen(w, e)
         self.last = e
         return True
@@ -103,8 +103,8 @@ def play(dice: random.Random, wish: Mapping[str, str], most: int = 99) -> Teller
         for _ in range(20):
             teller, cast = Teller(dice), Cast(dice, wish)
             steps = [x for x, _ in groupby([*script(dice, plot), *script(dice, dice.choice(ENDS)), ["end"]])]
-            told_all = all(teller.tell(teller.event(x, cast)) for x in steps[:most])
-            if told_all and {*wish.values()} <= {*re.findall("[A-Za-z]+", teller.text)}:
+            complete = all(teller.tell(teller.event(x, cast)) for x in steps[:most])
+            if complete and {*wish.values()} <= {*re.findall("[A-Za-z]+", teller.text)}:
                 return teller
 
 

@@ -30,17 +30,17 @@ def about_story(dice: random.Random) -> list[Exchange]:
     """The beginning of a story, and its state."""
     while True:
         teller = play(dice, NOBODY, dice.randint(2, 7))
-        found = [x for x in (_asked(teller, dice) for _ in range(dice.choice((1, 1, 2)))) if x]
-        if found and not teller.world.over:
-            held = hashed(teller.text) % 20 == 0
-            found[0] = found[0]._replace(question=f"{teller.text} {found[0].question}")
-            return [x._replace(held=held) for x in found]
+        exchanges_ = [x for x in (_asked(teller, dice) for _ in range(dice.choice((1, 1, 2)))) if x]
+        if exchanges_ and not teller.world.over:
+            held_out = hashed(teller.text) % 20 == 0
+            exchanges_[0] = exchanges_[0]._replace(question=f"{teller.text} {exchanges_[0].question}")
+            return [x._replace(held=held_out) for x in exchanges_]
 
 
 def _asked(teller: Teller, dice: random.Random) -> Exchange | None:
     w = teller.world
     p, o = dice.choice(list(w.place)), next(iter(w.colour), "")
-    place, holder = w.place[p], w.held.get(o, "")
+    place, holder = w.place[p], w.holder.get(o, "")
     kind = dice.choice(("person", "thing", "holder", "holder", "colour"))
     if kind == "person" and place in PLACES:
         return Exchange("where is a person", f"Where is {p}?", f"{p} is {at(place)}.")
@@ -109,15 +109,15 @@ def portrait(name: str) -> str:
 
 def animal(name: str, kind: str, skill: str) -> Exchange:
     """One fact."""
-    x, one = ANIMALS[name], a(name)
-    can = f"Yes, {one} can {skill}." if skill in x.can else f"No, {one} cannot {skill}."
+    x, name_ = ANIMALS[name], a(name)
+    can = f"Yes, {name_} can {skill}." if skill in x.can else f"No, {name_} cannot {skill}."
     question, answer = {
-        "says": (f"What does {one} say?", f"{capital(one)} says {x.says.lower()}."),
-        "eats": (f"What does {one} eat?", f"{capital(one)} eats {x.eats}."),
-        "legs": (f"How many legs does {one} have?", f"{capital(one)} has {many(x.legs, 'leg')}."),
-        "can": (f"Can {one} {skill}?", can),
-        "all": (f"Tell me about {one}.", portrait(name)),
-        "bird": (f"Is {one} a bird?", f"Yes, {one} is a bird." if x.bird else f"No, {one} is not a bird."),
+        "says": (f"What does {name_} say?", f"{capital(name_)} says {x.says.lower()}."),
+        "eats": (f"What does {name_} eat?", f"{capital(name_)} eats {x.eats}."),
+        "legs": (f"How many legs does {name_} have?", f"{capital(name_)} has {many(x.legs, 'leg')}."),
+        "can": (f"Can {name_} {skill}?", can),
+        "all": (f"Tell me about {name_}.", portrait(name)),
+        "bird": (f"Is {name_} a bird?", f"Yes, {name_} is a bird." if x.bird else f"No, {name_} is not a bird."),
     }[kind]
     return Exchange("animals", question, answer)
 
@@ -145,8 +145,8 @@ SMALL = {
 
 def small_talk(dice: random.Random) -> list[Exchange]:
     """Manners."""
-    asked = dice.choice(list(SMALL))
-    return [Exchange("manners", dice.choice(asked), SMALL[asked])]
+    greetings = dice.choice(list(SMALL))
+    return [Exchange("manners", dice.choice(greetings), SMALL[greetings])]
 
 
 def unknown(dice: random.Random) -> list[Exchange]:
@@ -205,8 +205,8 @@ def going_on(dice: random.Random) -> list[Exchange]:
         text = " ".join(whole)
         return [Exchange("story", dice.choice(BEGINNINGS), text, hashed(text) % 20 == 0)]
     cut = dice.randint(1, min(5, len(whole) - 1))
-    begun = " ".join(whole[:cut])
-    return [Exchange("going on", begun, " ".join(whole[cut:]), hashed(begun) % 20 == 0)]
+    opening = " ".join(whole[:cut])
+    return [Exchange("going on", opening, " ".join(whole[cut:]), hashed(opening) % 20 == 0)]
 
 
 KINDS: dict[Callable[[random.Random], list[Exchange]], float] = {
@@ -234,7 +234,7 @@ def loosely(question: str) -> str:
 
 def exchanges(dice: random.Random) -> list[Exchange]:
     """A conversation: a few questions of one kind or several."""
-    found: list[Exchange] = []
+    conversation: list[Exchange] = []
     for _ in range(dice.choice((1, 1, 1, 2, 2, 3, 5))):
-        found += dice.choices(list(KINDS), list(KINDS.values()))[0](dice)
-    return [x._replace(question=loosely(x.question)) if x.kind not in TELLING and dice.random() < 0.1 else x for x in found]
+        conversation += dice.choices(list(KINDS), list(KINDS.values()))[0](dice)
+    return [x._replace(question=loosely(x.question)) if x.kind not in TELLING and dice.random() < 0.1 else x for x in conversation]

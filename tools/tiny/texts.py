@@ -20,18 +20,18 @@ POOL = 1000  # texts that are sorted by length
 
 def sums(dice: random.Random) -> str:
     """A few sums."""
-    found = [x for _ in range(6) for x in arithmetic(dice)]
-    return " ".join(x.answer for x in found)
+    exchanges_ = [x for _ in range(6) for x in arithmetic(dice)]
+    return " ".join(x.answer for x in exchanges_)
 
 
-def asked(x: Exchange) -> str:
+def format_question(x: Exchange) -> str:
     """A question in ChatML, ready for the answer."""
     return f"{OPEN}user\n{x.question}{CLOSE}\n{OPEN}assistant\n"
 
 
-def talk(found: list[Exchange]) -> str:
+def talk(exchanges_: list[Exchange]) -> str:
     """A conversation in ChatML."""
-    return "".join(f"{asked(x)}{x.answer}{CLOSE}\n" for x in found)
+    return "".join(f"{format_question(x)}{x.answer}{CLOSE}\n" for x in exchanges_)
 
 
 def texts(seed: int, held: bool = False) -> Iterator[str]:
@@ -40,9 +40,9 @@ def texts(seed: int, held: bool = False) -> Iterator[str]:
     while True:
         kind = dice.random()
         if kind < 0.64:
-            found = exchanges(dice)
-            if any(x.held for x in found) == held:
-                yield talk(found) + END
+            conversation = exchanges(dice)
+            if any(x.held for x in conversation) == held:
+                yield talk(conversation) + END
         elif kind < 0.94:
             text = story(dice)
             if (hashed(text) % 20 == 0) == held:
@@ -54,16 +54,16 @@ def texts(seed: int, held: bool = False) -> Iterator[str]:
 @cache
 def tokenizer(size: int, count: int = 6000) -> Tokenizer:
     """Byte-level BPE with Llama 3's pre-tokenizer, trained on the first texts."""
-    made = Tokenizer(models.BPE(ignore_merges=True))
+    engine = Tokenizer(models.BPE(ignore_merges=True))
     cut = pre_tokenizers.Split(Regex(SPLIT_PATTERNS["llama-3"][0]), "isolated")
-    made.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    made.decoder = decoders.ByteLevel()
+    engine.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    engine.decoder = decoders.ByteLevel()
     letters = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(MARKS), initial_alphabet=letters, show_progress=False)
     stream = texts(seed=0)
-    made.train_from_iterator((_plain(next(stream)) for _ in range(count)), trainer)
-    made.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, 0)])
-    return made
+    engine.train_from_iterator((_plain(next(stream)) for _ in range(count)), trainer)
+    engine.post_processor = processors.TemplateProcessing(single=f"{START} $A", special_tokens=[(START, 0)])
+    return engine
 
 
 def _plain(text: str) -> str:
@@ -72,18 +72,18 @@ def _plain(text: str) -> str:
     return text
 
 
-def batches(stream: Iterator[str], made: Tokenizer, tokens: int, longest: int) -> Iterator[list[list[int]]]:
+def batches(stream: Iterator[str], tokenizer_: Tokenizer, tokens: int, longest: int) -> Iterator[list[list[int]]]:
     """Batches of texts of similar length with a fixed number of tokens; longer texts are truncated."""
     dice = random.Random(0)
     while True:
-        pool = sorted((made.encode(next(stream), add_special_tokens=False).ids[: longest + 1] for _ in range(POOL)), key=len)
-        found: list[list[list[int]]] = [[]]
+        pool = sorted((tokenizer_.encode(next(stream), add_special_tokens=False).ids[: longest + 1] for _ in range(POOL)), key=len)
+        batches_: list[list[list[int]]] = [[]]
         for x in pool:
-            if (len(found[-1]) + 1) * len(x) > tokens and found[-1]:
-                found.append([])
-            found[-1].append(x)
-        dice.shuffle(found)
-        yield from found
+            if (len(batches_[-1]) + 1) * len(x) > tokens and batches_[-1]:
+                batches_.append([])
+            batches_[-1].append(x)
+        dice.shuffle(batches_)
+        yield from batches_
 
 
 def padded(batch: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:

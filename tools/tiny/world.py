@@ -13,33 +13,33 @@ class World:
     def __init__(self) -> None:
         self.place: dict[str, str] = {}  # of people
         self.colour: dict[str, str] = {}  # of things
-        self.held: dict[str, str] = {}  # thing → which person or animal has it
-        self.lies: dict[str, str] = {}  # thing → where it lies
+        self.holder: dict[str, str] = {}  # thing → which person or animal has it
+        self.lying_at: dict[str, str] = {}  # thing → where it lies
         self.owner: dict[str, str] = {}  # thing → whose it is
         self.lost: set[str] = set()
         self.broken: set[str] = set()
         self.mood: dict[str, str] = {}
         self.want = ("", "")  # who wants what
-        self.said = ("", "")  # what was just asked, answered or done for somebody, and by whom
+        self.last_act = ("", "")  # what was just asked, answered or done for somebody, and by whom
         self.near = ""  # the animal that is there
         self.heard = ""  # the animal that only its voice is known of
         self.pet = ("", "")  # who has which animal
         self.hidden = ""
-        self.told: dict[str, str] = {}  # pronoun → whom it means
+        self.pronouns: dict[str, str] = {}  # pronoun → whom it means
         self.over = False
 
     def named(self, *people: str) -> None:
         """Set the people that he and she refer to."""
-        self.told.update({PRONOUN[p]: p for p in people if p})
+        self.pronouns.update({PRONOUN[p]: p for p in people if p})
 
     def has(self, p: str, o: str) -> bool:
-        return bool(o) and self.held.get(o) == p
+        return bool(o) and self.holder.get(o) == p
 
     def together(self, p: str, q: str) -> bool:
         return p != q and p in self.place and self.place[p] == self.place.get(q)
 
-    def beside(self, p: str, o: str) -> bool:
-        return p in self.place and self.place[p] == self.lies.get(o)
+    def in_reach(self, p: str, o: str) -> bool:
+        return p in self.place and self.place[p] == self.lying_at.get(o)
 
     def pair(self) -> bool:
         """Whether two people are present together."""
@@ -57,12 +57,12 @@ class World:
         """Whether another person has this feeling."""
         return any(x == how for p, x in self.mood.items() if p != but)
 
-    def asked(self, p: str) -> bool:
+    def format_question(self, p: str) -> bool:
         """Whether a person present has just asked for something."""
-        return self.said[0] == "asked" and self.together(p, self.said[1])
+        return self.last_act[0] == "asked" and self.together(p, self.last_act[1])
 
     def usable(self, o: str) -> bool:
-        return o not in self.broken and self.held.get(o) in self.place
+        return o not in self.broken and self.holder.get(o) in self.place
 
     def move(self, where: str, *people: str) -> None:
         """Move these people, or all; an animal that is not theirs stays."""
@@ -77,8 +77,8 @@ class World:
 
     def pass_on(self, o: str, to: str, said: str = "", by: str = "") -> None:
         """Give a thing to another person, which makes whoever wanted it glad."""
-        self.lies.pop(o, None)
+        self.lying_at.pop(o, None)
         self.lost.discard(o)
-        self.held[o], self.said = to, (said, by)
+        self.holder[o], self.last_act = to, (said, by)
         if self.want == (to, o) or self.owner.get(o) == to or said:
             self.feel("happy", to)

@@ -47,8 +47,13 @@ class PresetList(Report):
 
     @property
     def summary(self) -> str:
-        """The number of presets."""
-        return self.models[0].name if len(self.models) == 1 else format_count(len(self.models), "preset")
+        """The size of a single preset, or the number of presets and the range of their sizes."""
+        if len(self.models) == 1:
+            preset = self.models[0]
+            active = f", {short_count(preset.active)} active" if preset.active != preset.total else ""
+            return f"{preset.name}: {preset.total:,} parameters ({short_count(preset.total)}){active}"
+        sizes = sorted(x.total for x in self.models)
+        return f"{format_count(len(sizes), 'preset')} with {short_count(sizes[0])} to {short_count(sizes[-1])} parameters"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each preset."""
@@ -66,7 +71,7 @@ def find_presets(words: Sequence[str] = ()) -> PresetList:
     if not found:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
-        hint = f"did you mean {near[0]}? `llamath models` lists all" if near else "`llamath models` lists all"
+        hint = f"did you mean {near[0]}? llamath.models() lists all" if near else "llamath.models() lists all"
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
     return PresetList(models=tuple(map(_summarize_preset, found)))
 

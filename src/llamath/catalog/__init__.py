@@ -62,16 +62,16 @@ def find_preset(name: str) -> Preset:
     """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an unknown name lists the nearest."""
     for form in FORMS:
         by_slug = {form(slug): slug for slug in slugs()}
-        if (wanted := form(name)) in by_slug:
-            return read_preset(by_slug[wanted])
-    everything = list(presets())
+        if (normalized := form(name)) in by_slug:
+            return read_preset(by_slug[normalized])
+    all_presets = list(presets())
     for form in FORMS:
-        for preset in everything:
+        for preset in all_presets:
             if form(name) in {form(x) for x in (*preset.ids, *preset.aliases, *(x.rpartition("/")[2] for x in preset.ids))}:
                 return preset
-    known = {normalize_name(x): x for preset in everything for x in (*preset.ids, preset.slug)}
+    known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
-    hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
+    hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII) and not name.startswith("."):
         hint = f"hf://{safe(name)} reads it from the Hugging Face Hub" + (f"; {hint}" if near else "")
     raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)

@@ -1,4 +1,4 @@
-"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); shapes tell along which axis.
+"""Merge Meta's sharded checkpoints (`consolidated.NN.pth`, one file per model-parallel rank); the shapes show the axis.
 
 llama's `model.py` splits wq, wk, wv, w1, w3 and output by rows, wo and w2 by columns (fairscale's column- and row-parallel layers),
 tok_embeddings by columns (Llama 1 and 2: ParallelEmbedding) or by rows (Llama 3: VocabParallelEmbedding); every file has the norms. With
@@ -21,25 +21,25 @@ Shape = tuple[int, ...]
 
 
 class _InferredValue(NamedTuple):
-    """A configuration value that the tensors tell, and a note about it."""
+    """A configuration value inferred from the tensors, and a note about it."""
 
     value: Any
     note: str
 
 
-def merged_vocab_size(found: Mapping[str, list[Tensor]], embed: str, norm: str) -> int | None:
-    """The rows of the whole embedding, which is cut along either axis; a norm is whole and says how wide it is."""
-    parts, norms = found.get(embed, []), found.get(norm, [])
+def merged_vocab_size(tensors: Mapping[str, list[Tensor]], embed: str, norm: str) -> int | None:
+    """Return the rows of the merged embedding, which may be split along either axis; norms are not split, so they have the whole width."""
+    parts, norms = tensors.get(embed, []), tensors.get(norm, [])
     if not parts or not norms or len(norms[0].shape) != 1 or any(len(x.shape) != 2 for x in parts):
         return None
-    cut = parts[0].shape[1] != norms[0].shape[0]
-    return parts[0].shape[0] if cut else sum(x.shape[0] for x in parts)
+    is_split_by_columns = parts[0].shape[1] != norms[0].shape[0]
+    return parts[0].shape[0] if is_split_by_columns else sum(x.shape[0] for x in parts)
 
 
-def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, found: Mapping[str, list[Tensor]]) -> dict[str, _InferredValue]:
+def infer_missing_config(data: Mapping[str, Any], scheme: Scheme, tensors: Mapping[str, list[Tensor]]) -> dict[str, _InferredValue]:
     """Infer configuration values that `params.json` leaves out from Meta's tensors; `data` has its values under Hugging Face keys."""
     inferred: dict[str, _InferredValue] = {}
-    head, embed = (found.get(scheme.stored_name(f"{x}.weight")) for x in ("head", "embed"))
+    head, embed = (tensors.get(scheme.stored_name(f"{x}.weight")) for x in ("head", "embed"))
     if embed is not None and (head is None or [(x.file, x.start, x.shape) for x in head] == [(x.file, x.start, x.shape) for x in embed]):
         inferred["tie_word_embeddings"] = _InferredValue(True, "embedding and output share one matrix")
     context = _trained_context(data)
@@ -59,33 +59,33 @@ def _trained_context(data: Mapping[str, Any]) -> int:
 def merge_tensor(name: str, parts: list[Tensor], expected: Shape | None) -> MergedTensor:
     """Merge the parts of a tensor; where their shapes do not add up to the expected one, return the first part for `verify` to report."""
     first = parts[0]
-    alone = MergedTensor(name, first.dtype, first.shape, (first,))
+    unmerged = MergedTensor(name, first.dtype, first.shape, (first,))
     if len(parts) == 1 or expected is None or any((x.shape, x.dtype) != (first.shape, first.dtype) for x in parts):
-        return alone
+        return unmerged
     if first.shape == expected:
-        return alone._replace(parts=tuple(parts))
+        return unmerged._replace(parts=tuple(parts))
     n = len(parts)
     differ = [i for i, (a, b) in enumerate(zip(first.shape, expected, strict=False)) if a != b]
     if len(first.shape) != len(expected) or len(differ) != 1 or differ[0] > 1:
-        return alone
-    copies, rest = divmod(first.shape[differ[0]] * n, expected[differ[0]])
-    if rest or n % copies or (copies > 1 and differ != [0]):
-        return alone
+        return unmerged
+    copies, remainder = divmod(first.shape[differ[0]] * n, expected[differ[0]])
+    if remainder or n % copies or (copies > 1 and differ != [0]):
+        return unmerged
     return MergedTensor(name, first.dtype, expected, tuple(parts), differ[0])
 
 
-def drop_copies(one: MergedTensor, files: TensorReader) -> MergedTensor:
+def drop_copies(tensor: MergedTensor, files: TensorReader) -> MergedTensor:
     """Return the tensor without parts that repeat another one; copies that differ are an error."""
-    rows = sum(x.shape[0] for x in one.parts)
-    copies = rows // one.shape[0] if one.axis == 0 else 1
-    alone = [MergedTensor(one.name, x.dtype, x.shape, (x,)) for x in one.parts]
-    for i, x in enumerate(alone):
-        if i % copies and not have_equal_values(first := alone[i - i % copies], x, files):
+    rows = sum(x.shape[0] for x in tensor.parts)
+    copies = rows // tensor.shape[0] if tensor.axis == 0 else 1
+    parts = [MergedTensor(tensor.name, x.dtype, x.shape, (x,)) for x in tensor.parts]
+    for i, x in enumerate(parts):
+        if i % copies and not have_equal_values(first := parts[i - i % copies], x, files):
             where = f"{files.file_name_of(first)} and {files.file_name_of(x)}"
             raise ConvertError(
-                f"{safe(one.name)} should be equal in {where}, and differs", hint="these files do not belong to one checkpoint"
+                f"{safe(tensor.name)} should be equal in {where}, and differs", hint="these files do not belong to one checkpoint"
             )
-    return one._replace(parts=one.parts[::copies])
+    return tensor._replace(parts=tensor.parts[::copies])
 
 
 def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import FormatError, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
-from ..embedded import named
+from ..embedded import resolve_name
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest, Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 """Files that hold a tokenizer's vocabulary, preferred first."""
 _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
-"""Dtypes of packed weights whose headers can leave open how many values each stored number holds."""
+"""Dtypes of packed weights for which headers may not determine the number of values per stored number."""
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
@@ -99,7 +99,7 @@ class OpenedCheckpoint(Record):
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
-        """The `quantization_config`, read only where the headers alone can leave open how weights are packed."""
+        """The `quantization_config`, read only if the headers alone may not determine the packing of weights."""
         return None if _PACKING_DTYPES.isdisjoint(self.manifest.columns.dtype) else self.quantization_config
 
     @property
@@ -110,10 +110,10 @@ class OpenedCheckpoint(Record):
     @property
     def tensors_by_name(self) -> dict[str, list[Tensor]]:
         """The tensors by name; a name that occurs in several files has one entry for each."""
-        found: dict[str, list[Tensor]] = {}
+        tensors: dict[str, list[Tensor]] = {}
         for x in self.manifest.tensors:
-            found.setdefault(x.name, []).append(x)
-        return found
+            tensors.setdefault(x.name, []).append(x)
+        return tensors
 
     @property
     def missing_shards_note(self) -> str:
@@ -122,12 +122,12 @@ class OpenedCheckpoint(Record):
 
 
 def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool = False) -> OpenedCheckpoint:
-    """Open the checkpoint that a text names; an existing path takes precedence over a Hub id.
+    """Open the checkpoint with this path or address; an existing path takes precedence over a Hub id.
 
     With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as far as possible, unless none of the
     files can be read. Without it, the first problem is raised. With `local_only`, the text is a path.
     """
-    text = named(text)
+    text = resolve_name(text)
     problems: list[FormatError] | None = [] if allow_partial else None
     revision = ""
     if local_only or os.path.lexists(text) or not (is_url(text) or _is_hub_id(text)):
@@ -158,11 +158,14 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     is_json = text.endswith(".json") and not is_checkpoint
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
         return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
+    notes = []
     if is_checkpoint:
         keys, path = _read_config_in(folder)
+        if keys is not None and not text.endswith(".index.json"):
+            notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
         keys, path = read_json(text), text
-    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".")
+    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
 def read_config(address: str) -> tuple[Mapping[str, Any], str]:
@@ -173,11 +176,11 @@ def read_config(address: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the part of a configuration that describes how weights are quantized, if there is one."""
+    """Return the section of a configuration about the quantization of weights, if there is one."""
     for part in (config, config.get("text_config")):
         for key in ("quantization_config", "compression_config", "quantization"):
-            if isinstance(part, Mapping) and isinstance(found := part.get(key), Mapping):
-                return found
+            if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
+                return section
     return None
 
 
@@ -254,9 +257,9 @@ def _find_remote_config(address: str, problems: list[FormatError] | None) -> Fou
     opened = open_checkpoint(address, allow_partial=problems is not None)
     if problems is not None:
         problems += opened.problems
-    found = _config_of_gguf(opened.manifest, safe(address), address)
-    notes = (opened.commit_note, *found.notes) if opened.commit_note else found.notes
-    return found.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
+    config = _config_of_gguf(opened.manifest, safe(address), address)
+    notes = (opened.commit_note, *config.notes) if opened.commit_note else config.notes
+    return config.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
 
 
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:

@@ -17,7 +17,7 @@ CHUNK_BYTES = 1 << 20
 
 
 class MergedTensor(NamedTuple):
-    """A tensor and the parts that it is read from, as rows of its last dimension; each element of a vector is a row."""
+    """A tensor and the stored parts that it consists of, read as rows of its last dimension; each element of a vector is a row."""
 
     name: str
     dtype: str
@@ -46,21 +46,21 @@ class TensorReader:
                 raise ConvertError(f"{safe(source.name)} has changed since its header was read")
         return self._open[file]
 
-    def file_name_of(self, whole: MergedTensor) -> str:
+    def file_name_of(self, tensor: MergedTensor) -> str:
         """Return the base name of the file with the first part of a tensor."""
-        return safe(os.path.basename(self._files[whole.parts[0].file].name))
+        return safe(os.path.basename(self._files[tensor.parts[0].file].name))
 
-    def read_rows(self, whole: MergedTensor, first: int, last: int) -> bytes:
+    def read_rows(self, tensor: MergedTensor, first: int, last: int) -> bytes:
         """Read the rows from `first` up to, and not including, `last`."""
-        if whole.axis:
-            return b"".join(_interleave_rows([self._read_part(x, first, last) for x in whole.parts], last - first))
-        found, above = [], 0
-        for x in whole.parts:
-            height = prod(x.shape) // _row_width(x.shape)
-            if above < last and first < above + height:
-                found.append(self._read_part(x, max(first - above, 0), min(last - above, height)))
-            above += height
-        return found[0] if len(found) == 1 else b"".join(found)
+        if tensor.axis:
+            return b"".join(_interleave_rows([self._read_part(x, first, last) for x in tensor.parts], last - first))
+        pieces, rows_before = [], 0
+        for x in tensor.parts:
+            rows = prod(x.shape) // _row_width(x.shape)
+            if rows_before < last and first < rows_before + rows:
+                pieces.append(self._read_part(x, max(first - rows_before, 0), min(last - rows_before, rows)))
+            rows_before += rows
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _read_part(self, x: Tensor, first: int, last: int) -> bytes:
         size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
@@ -76,14 +76,14 @@ class TensorReader:
 
     def _read_strided(self, x: Tensor, first: int, last: int) -> Iterator[bytes]:
         """Yield the rows of a torch tensor that is not contiguous."""
-        down, along = (*x.strides, 1)[:2] if x.strides else (1, 1)
+        row_stride, column_stride = (*x.strides, 1)[:2] if x.strides else (1, 1)
         size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
-        start, span = first * down, (last - first - 1) * down + (width - 1) * along + 1
+        start, span = first * row_stride, (last - first - 1) * row_stride + (width - 1) * column_stride + 1
         data = memoryview(self._read(x, x.start + start * size, span * size)).cast("I" if size == 4 else "H")
         for row in range(last - first):
-            at = row * down
-            if along:
-                yield data[at : at + (width - 1) * along + 1 : along].tobytes()
+            at = row * row_stride
+            if column_stride:
+                yield data[at : at + (width - 1) * column_stride + 1 : column_stride].tobytes()
             else:
                 yield data[at : at + 1].tobytes() * width
 

@@ -64,8 +64,23 @@ EXAMPLES = (
 )
 
 
+SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "--set": {"multiple": True, "metavar": "KEY=VALUE", "help": "Change a config key of MODEL; may be repeated."},
+    "--json": {"is_flag": True, "help": "Print JSON, errors included."},
+    "--brief": {"is_flag": True, "help": "Answer in one line."},
+    "--force": {"is_flag": True, "help": "Overwrite an existing file."},
+    "--device": {"default": "cpu", "show_default": True, "metavar": "NAME", "help": "Device to compute on: cpu, cuda, cuda:1, …"},
+}
+"""The options that many commands share, with their settings; `llamath help options` explains them."""
+
+
 class SharedOption(click.Option):
-    """An option that many commands have; help lists it after the command's own options."""
+    """An option that many commands have; the help of a command names it, and `llamath help options` explains it."""
+
+
+def shared_option(name: str, parameter: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add one of the shared options; the command gets it as `parameter`, if that differs from the option's name."""
+    return click.option(name, *([parameter] if parameter else []), cls=SharedOption, **SHARED_OPTIONS[name])
 
 
 class _Main(click.Command):
@@ -95,8 +110,8 @@ class _Main(click.Command):
         except click.Abort:
             sys.exit(130)
         except click.ClickException as error:
-            wanted = isinstance(error, click.UsageError) and error.ctx is not None
-            hint = f"{error.ctx.command_path} --help" if wanted else ""  # type: ignore[attr-defined]
+            failed = error.ctx if isinstance(error, click.UsageError) else None
+            hint = f"{failed.command_path} --help" if failed else ""
             print_error(LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError")
             sys.exit(2)
         except LlamathError as error:
@@ -118,8 +133,8 @@ class Command(_Main):
         if any(x.name == "json" for x in self.params):
             ctx.params["form"] = formats[0] if formats else None
         for option in self.params:
-            given = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-            if given and isinstance(option, click.Option) and ctx.params.get(option.name or "") == "" and not option.is_flag:
+            typed = ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+            if typed and isinstance(option, click.Option) and ctx.params.get(option.name or "") == "" and not option.is_flag:
                 raise click.UsageError(f"{option.opts[0]} is empty", ctx)
         try:
             code = super().invoke(ctx)
@@ -131,15 +146,23 @@ class Command(_Main):
         return 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [x for x in self.get_params(ctx) if isinstance(x, click.Option)]
-        shared = [x for x in options if isinstance(x, SharedOption) or x.name == "help"]
-        for title, listed in (("Options", [x for x in options if x not in shared]), ("Shared options", shared)):
-            if rows := [x for option in listed if (x := option.get_help_record(ctx))]:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        own = [x for x in self.params if isinstance(x, click.Option) and not isinstance(x, SharedOption)]
+        if rows := [record for option in own if (record := option.get_help_record(ctx))]:
+            with formatter.section("Options"):
+                formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         _write_examples(formatter, self.examples)
+        line, explained_by = f"Common options: {', '.join(self.shared_options)}", "(llamath help options)"
+        fits = len(f"{line}  {explained_by}") <= formatter.width
+        formatter.write_paragraph()
+        formatter.write(f"{line}  {explained_by}\n" if fits else f"{line}\n  {explained_by}\n")
+
+    @property
+    def shared_options(self) -> list[str]:
+        """The options of this command that others have, too."""
+        accepted = {x.opts[0] for x in self.params if isinstance(x, SharedOption)}
+        return [x for x in SHARED_OPTIONS if x in accepted]
 
 
 def command(
@@ -151,16 +174,15 @@ def command(
     """
 
     def decorate(function: Callable[..., int | None]) -> Command:
-        made: Command = click.command(name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(function)
-        made.examples = examples
+        command: Command = click.command(name, cls=Command, context_settings={"help_option_names": ["-h", "--help"]})(function)
+        command.examples = examples
         if formats:
             metavar = f"[{'|'.join(formats)}]" if len(formats) > 1 else formats[0]
-            made.params.append(click.Option(["--format"], type=click.Choice(formats), metavar=metavar, help="Print in this format."))
-        if json:
-            made.params.append(SharedOption(["--json"], is_flag=True, help="Print JSON."))
-        if brief:
-            made.params.append(SharedOption(["--brief"], is_flag=True, help="Answer in one line."))
-        return made
+            command.params.append(click.Option(["--format"], type=click.Choice(formats), metavar=metavar, help="Print in this format."))
+        for option, accepted in (("--json", json), ("--brief", brief)):
+            if accepted:
+                command.params.append(SharedOption([option], **SHARED_OPTIONS[option]))
+        return command
 
     return decorate
 
@@ -176,8 +198,8 @@ class CommandGroup(_Main, click.Group):
             return show_help
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = import_module(f".{cmd_name}", __package__).command
-        return found
+        command: click.Command = import_module(f".{cmd_name}", __package__).command
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in (*COMMANDS, "help"):
@@ -200,6 +222,9 @@ class CommandGroup(_Main, click.Group):
             "MODEL is a preset (llama-3-8b), a known public id, hf://owner/name, a config.json, params.json, GGUF file or folder, "
             "- for standard input, or ModelArgs: dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
         )
+        formatter.write_paragraph()
+        *names, last = SHARED_OPTIONS
+        formatter.write_text(f"`llamath help options` explains {', '.join(names)} and {last}.")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
@@ -207,14 +232,14 @@ class CommandGroup(_Main, click.Group):
         return [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
 
 
-def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _print_help(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
+    if requested and not ctx.resilient_parsing:
         echo(ctx.get_help())
         ctx.exit()
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
+def _print_version(ctx: click.Context, _option: click.Parameter, requested: bool) -> None:
+    if requested and not ctx.resilient_parsing:
         from importlib.metadata import version
 
         echo(f"llamath, version {version('llamath')}")
@@ -252,19 +277,36 @@ def cli(ctx: click.Context) -> None:
 
 
 @click.command("help", hidden=True)
-@click.argument("names", nargs=-1, metavar="[COMMAND]")
+@click.argument("topics", nargs=-1, metavar="[COMMAND | options]")
 @click.pass_context
-def show_help(ctx: click.Context, names: tuple[str, ...]) -> None:
-    """Show the help of a command."""
+def show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
+    """Show the help of a command, or of the options that many commands share."""
     parent = ctx.parent or ctx
-    if not names:
+    if not topics:
         echo(parent.get_help())
         return
-    found = cli.get_command(parent, names[0])
-    if found is None:
-        raise _unknown_command(names[0])
-    with click.Context(found, info_name=names[0], parent=parent) as inner:
-        echo(found.get_help(inner))
+    if topics[0] == "options":
+        echo(_shared_options_help(parent))
+        return
+    command = cli.get_command(parent, topics[0])
+    if command is None:
+        raise _unknown_command(topics[0])
+    with click.Context(command, info_name=topics[0], parent=parent) as inner:
+        echo(command.get_help(inner))
+
+
+def _shared_options_help(ctx: click.Context) -> str:
+    formatter = ctx.make_formatter()
+    formatter.write_text("Options that many commands share; `llamath COMMAND --help` names those of a command.")
+    with formatter.section("Common options"):
+        formatter.write_dl(shared_option_records(ctx))
+    return formatter.getvalue().rstrip("\n")
+
+
+def shared_option_records(ctx: click.Context) -> list[tuple[str, str]]:
+    """Return each shared option with its help, and --help."""
+    records = [SharedOption([name], **settings).get_help_record(ctx) for name, settings in SHARED_OPTIONS.items()]
+    return [*(x for x in records if x), ("-h, --help", "Show the help of a command.")]
 
 
 def main() -> NoReturn:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core.errors import safe
+from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
 from .model_options import COMPUTE_DTYPE, MODEL, force_option, parse_changes, set_option
 from .output import echo, echo_json
+
+if TYPE_CHECKING:
+    from ..conversion.convert_checkpoint import ConversionReport
 
 EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
@@ -47,10 +53,9 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     """Convert the Llama-family checkpoint SRC to DST, a folder, or a file for GGUF."""
     from ..api import convert
     from ..render.progress import Bar
-    from ..render.text.convert_text import format_conversion
 
     try:
-        with Bar() as bar:
+        with Bar("checking the source") as bar:
             done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
@@ -59,4 +64,16 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     if form == "json":
         echo_json({"model": source, **done.to_json()})
     else:
-        echo(format_conversion(done, bar.seconds, options["dry_run"]))
+        echo(_format_conversion(done, bar.seconds, options["dry_run"]))
+
+
+def _format_conversion(report: ConversionReport, seconds: float, dry_run: bool) -> str:
+    """Return a line with the summary, the files, and the notes."""
+    written = sum(x.bytes for x in report.files if os.path.basename(x.path) not in report.kept)
+    rate = f", {seconds:.1f} s, {written / 1e9 / seconds:.2f} GB/s" if seconds >= 0.1 and written and not dry_run else ""
+    kept = f" ({len(report.kept)} of them from an earlier run)" if report.kept else ""
+    verb = "would write" if dry_run else "wrote"
+    files = "1 file" if len(report.files) == 1 else f"{len(report.files)} files"
+    lines = [bold(f"{verb} {report.tensors:,} tensors, {report.bytes:,} bytes, in {files}{kept} to {safe(report.folder)}{rate}")]
+    lines += [f"  {x}" for x in align([(safe(os.path.basename(x.path)), f"{x.bytes:,}") for x in report.files], right=(1,))]
+    return "\n".join(lines + [dim(line) for note in report.notes for line in wrap(f"· {safe(note, 400)}", indent="  ")])

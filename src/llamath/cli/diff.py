@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, parse_changes, set_option, svg_option
 from .output import echo, write_file
@@ -42,7 +43,8 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
     if len(models) == 1 and not changes:
         raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
     first, *others = models
-    report = diff(first, *others, changes=parse_changes(changes))
+    with Progress("comparing models"):
+        report = diff(first, *others, changes=parse_changes(changes))
     for line in _lines(report, form):
         echo(line)
     if svg is not None and isinstance(report, DiffReport):

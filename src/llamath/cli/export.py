@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, force_option
 from .output import echo_json, write_file
@@ -24,7 +25,8 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
     from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.page_html import model_page
 
-    text = model_page([load_with_checkpoint(x) for x in models])
+    with Progress("building the page"):
+        text = model_page([load_with_checkpoint(x) for x in models])
     write_file(output, text, overwrite=force)
     if form == "json":
         echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.report import Report
 from ..model import Model
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import (
     batch_option,
@@ -16,12 +16,13 @@ from .model_options import (
     dtype_option,
     kv_dtype_option,
     on_option,
+    print_inference,
     svg_option,
     takes_model,
     warn_context,
     warn_quantization,
 )
-from .output import echo, echo_json, note, write_file
+from .output import note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
@@ -33,7 +34,6 @@ EXAMPLES = (
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
     "llamath fit llama-3.1-8b --on 3060,4090  # in one machine",
 )
-T = TypeVar("T", bound=Report)
 DEFAULT_CONTEXT = 4096
 """Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""
 
@@ -59,26 +59,21 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
     if on is None and (svg is not None or layout is not None):
         raise click.UsageError("--svg and --layout need GPUs: --on 2xh100")
     if on is None:
-        ranking = fit(model, **settings)
+        with Progress("sizing the model for each GPU"):
+            ranking = fit(model, **settings)
         warn_quantization(ranking, settings["dtype"])
-        _print(ranking, form, gpu_ranking_text)
+        print_inference(ranking, form, gpu_ranking_text)
         return int(not ranking.fits)
-    report = fit(model, on=on, layout=layout or "", **settings)
+    with Progress("sizing the model"):
+        report = fit(model, on=on, layout=layout or "", **settings)
     if settings["context"] is None and form is None:
         note(f"assuming a context of {report.context:,} tokens; --context changes it")
     warn_quantization(report, settings["dtype"])
     warn_context(model, report.context)
-    _print(report, form, fit_text)
+    print_inference(report, form, fit_text)
     if svg is not None:
         write_file(svg, _roofline(report, settings), overwrite=force)
     return int(not report.fits)
-
-
-def _print(report: T, form: str | None, text: Callable[[T], str]) -> None:
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else text(report))
 
 
 def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
@@ -87,5 +82,5 @@ def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
     from ..render.svg.roofline_svg import roofline_svg
 
     request = MemoryRequest(**{**settings, "context": report.context})
-    stored = None if request.dtype else read_stored_weights(report.model.location)
+    stored = None if request.dtype else read_stored_weights(report.model)
     return roofline_svg(report.model, MemoryCalculator(report.model, request, stored), report)

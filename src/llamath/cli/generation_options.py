@@ -6,13 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from ..core.errors import LlamathError, safe
 from ..core.key_values import Reader, integer, number, parse_key_values
-from .command_group import SharedOption
+from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
 from .output import echo, note, warn
 
@@ -29,9 +30,7 @@ NARROWING = ("top_k", "top_p", "min_p")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-device_option: Decorator = click.option(
-    "--device", cls=SharedOption, default="cpu", show_default=True, metavar="NAME", help="cpu, cuda, cuda:1, …"
-)
+device_option: Decorator = shared_option("--device")
 
 
 def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]") -> Decorator:
@@ -83,7 +82,7 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
     from ..run import Llama, Sampling, limit_threads
 
     Sampling(**_given_sampling(options))
-    with Bar() as bar:
+    with Bar("opening the checkpoint") as bar:
         found = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
     limit_threads(found.module)
     known = found.model.notes if found.model is not None else ()
@@ -127,13 +126,18 @@ def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None
     return GenerationLimits(max_tokens=options["max_tokens"], context=context, stop_strings=stops, logprobs=logprobs)
 
 
-def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None]) -> bool:
-    """Pass on every piece as it is generated; return whether the user interrupted."""
+def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None], heading: str = "") -> bool:
+    """Pass on every piece as it is generated, and before the first one write `heading`; return whether the user interrupted."""
+    from ..render.progress import Progress
     from ..run import Generation
 
     finish = ""
     try:
-        for piece in pieces:
+        rest = iter(pieces)
+        with Progress("processing the prompt"):
+            first = list(islice(rest, 1))
+        write(heading)
+        for piece in chain(first, rest):
             out(piece)
             finish = piece.finish or finish
     except KeyboardInterrupt:

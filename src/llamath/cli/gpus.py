@@ -12,19 +12,19 @@ from .output import echo, echo_json
 EXAMPLES = ("llamath gpus", "llamath gpus rtx 40", "llamath gpus h100-sxm", "llamath gpus amd --format csv")
 
 
-@make_command("gpus", EXAMPLES, formats=("csv",))
+@make_command("gpus", EXAMPLES, brief=True, formats=("csv",))
 @click.argument("words", nargs=-1, type=GPU)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one, everything known about it.
 
     Exit code 2: none does.
     """
-    from ..render.text.gpus_text import gpus_csv, gpus_text
+    from ..render.text.catalog_text import gpus_csv, gpus_text
 
-    found = find_gpus(*words)
+    devices = find_gpus(*words)
     if form == "json":
-        echo_json(found.to_json())
+        echo_json(devices.to_json())
     elif form == "csv":
-        echo("\n".join(gpus_csv(found)))
+        echo("\n".join(gpus_csv(devices)))
     else:
-        echo(gpus_text(found))
+        echo(devices.summary if form == "brief" else gpus_text(devices))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, MissingExtra, safe
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, parse_changes, set_option
@@ -65,7 +66,7 @@ def command(
 
     --set changes a config key of B.
     """
-    from ..render.text.logits_text import logits_text
+    from ..render.text.verify_text import logits_text
     from ..run.debug.compare_runs import compare_activations
     from ..run.memory_budget import parse_dtype
     from ..run.weights.verified_checkpoint import open_verified
@@ -74,19 +75,21 @@ def command(
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
         raise LlamathError("the prompt is empty", hint="leave it out for a built-in text, or give --ids")
-    sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
+    with Progress("reading headers"):
+        sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
     tokens, text = _tokens(sources, prompt, ids)
     torch_dtype = parse_dtype(dtype or "fp32")
     ours, theirs = (_capture(x, tokens, torch_dtype, device) for x in sources)
     default = 1e-4 if torch_dtype.itemsize > 2 else 2e-2
-    found = compare_activations(ours, theirs, tokens, text, default if tolerance is None else tolerance)
+    with Progress("comparing"):
+        report = compare_activations(ours, theirs, tokens, text, default if tolerance is None else tolerance)
     if form == "json":
-        echo_json({"model": sources[0].model.name, **found.to_json()})
+        echo_json({"model": sources[0].model.name, **report.to_json()})
     elif form == "brief":
-        echo(logits_text(found).partition("\n")[0])
+        echo(logits_text(report).partition("\n")[0])
     else:
-        echo(logits_text(found))
-    return int(not found.same)
+        echo(logits_text(report))
+    return int(not report.same)
 
 
 def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:
@@ -95,9 +98,10 @@ def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: 
     from ..run.debug.activations import capture_activations
     from ..run.weights.open_model import load_verified
 
-    with Bar() as bar:
-        found = load_verified(source, dtype, device, bar.update)
-    return capture_activations(found, source.path, tokens)
+    with Bar("loading the weights") as bar:
+        loaded = load_verified(source, dtype, device, bar.update)
+    with Progress(f"running {safe(source.path)}"):
+        return capture_activations(loaded, source.path, tokens)
 
 
 def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | None) -> tuple[list[int], str]:

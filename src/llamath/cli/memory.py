@@ -11,6 +11,7 @@ from ..core.errors import safe
 from ..core.key_values import Reader, choice, parse_key_values, plain, yes_or_no
 from ..hardware import parse_devices
 from ..model import Model
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import (
     batch_option,
@@ -18,6 +19,7 @@ from .model_options import (
     dtype_option,
     kv_dtype_option,
     on_option,
+    print_inference,
     takes_checkpoint,
     warn_context,
     warn_quantization,
@@ -83,15 +85,13 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
     from ..api import memory
     from ..render.text.memory_text import memory_text
 
-    report = memory(model, **options | {"chunk": options["chunk"] or None})
+    with Progress("sizing the model"):
+        report = memory(model, **options | {"chunk": options["chunk"] or None})
     if options["on"] is not None:
         _note_gpus(options["on"])
     warn_context(model, report.context)
     warn_quantization(report, options["dtype"])
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else memory_text(report))
+    print_inference(report, form, memory_text)
     return int(report.limit is not None and report.limit.max_context == 0)
 
 
@@ -119,7 +119,7 @@ def _weights_only(found: HeaderCount, form: str | None, given: bool) -> int:
 
 def _train(model: Model, options: dict[str, Any], training: str | None, form: str | None) -> int:
     from ..api import memory
-    from ..render.text.training_text import training_text
+    from ..render.text.memory_text import training_text
 
     for name in ("kv_dtype", "chunk"):
         if options.pop(name):
@@ -127,7 +127,9 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
     first, *more = options.pop("context") or [None]
     if more:
         raise click.UsageError("training has one --context")
-    report = memory(model, train=True, context=first, **options, **parse_key_values(training or "", "--training", TRAINING))
+    settings = parse_key_values(training or "", "--training", TRAINING)
+    with Progress("sizing a training step"):
+        report = memory(model, train=True, context=first, **options, **settings)
     warn_context(model, report.context)
     if form == "json":
         echo_json(report.to_json())

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..core.errors import FormatError, LlamathError, UnknownModel, safe
-from .command_group import SharedOption
-from .output import note, warn
+from ..render.progress import Progress
+from .command_group import shared_option
+from .output import echo, echo_json, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ..analysis.plan.serving_plan import ServeReport
     from ..model import Model
 
+R = TypeVar("R", "MemoryReport", "FitReport", "GPURanking")
 DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
@@ -74,13 +77,12 @@ COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16"
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
-    text = "Change a config key; may be repeated."
-    return click.option("--set", "changes", cls=SharedOption, multiple=True, metavar="KEY=VALUE", help=text)(command)
+    return shared_option("--set", "changes")(command)
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --force, for a command that writes a file."""
-    return click.option("--force", cls=SharedOption, is_flag=True, help="Overwrite an existing file.")(command)
+    return shared_option("--force")(command)
 
 
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -161,7 +163,8 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
         raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
     from ..loading import load
 
-    return load(model, changes=changes)
+    with Progress("reading the config") if model != "-" else nullcontext():
+        return load(model, changes=changes)
 
 
 def _header(model: str, error: UnknownModel) -> HeaderCount:
@@ -172,7 +175,8 @@ def _header(model: str, error: UnknownModel) -> HeaderCount:
     if not names_checkpoint(model):
         raise error
     try:
-        return count_header(model, str(error))
+        with Progress("reading headers"):
+            return count_header(model, str(error))
     except FormatError as problem:
         raise (error if problem.code == "no_checkpoint" else problem) from None
 
@@ -199,6 +203,16 @@ def warn_context(model: Model, context: int) -> None:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
     elif not own:
         note(f"the config has no context length; using {context:,} tokens")
+
+
+def print_inference(report: R, form: str | None, text: Callable[[R], str]) -> None:
+    """Print a report on inference; in its brief form, warn if the files differ from the model."""
+    if form == "json":
+        echo_json(report.to_json())
+        return
+    echo(report.summary if form == "brief" else text(report))
+    for line in report.checkpoint_notes if form == "brief" else ():
+        warn(line)
 
 
 def warn_quantization(report: MemoryReport | FitReport | GPURanking | ServeReport, dtype: str) -> None:

@@ -19,7 +19,7 @@ EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
 def command(model: Model, *, names: Scheme | None, form: str | None) -> None:
     """Show the names of every weight in HF, Meta and GGUF files, or list all tensors of one of them."""
     from .. import api
-    from ..render.text.names_text import names_text
+    from ..render.text.verify_text import names_text
 
     if form is not None:
         report = api.names(model, names=names) if names else api.names(model)

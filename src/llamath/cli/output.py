@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -90,11 +91,21 @@ ERROR_CODES = {
 
 def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -> None:
     """Write an error to stderr, and with `as_json` also as JSON to stdout."""
+    hint = _as_commands(error.hint)
     if as_json:
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
         code = own or ERROR_CODES.get(kind or type(error).__name__, "bad_input")
-        echo_json({"error": {"message": str(error), "hint": error.hint, "code": code}})
-    echo(f"error: {error}" + (f"\n\nhint: {error.hint}" if error.hint else ""), err=True)
+        echo_json({"error": {"message": str(error), "hint": hint, "code": code}})
+    echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
+
+
+_PYTHON_CALL = re.compile(r"llamath\.(\w+)\((?:path|'([^']*)')?\)")
+"""A call in a hint; errors speak Python, since the functions raise them."""
+
+
+def _as_commands(hint: str) -> str:
+    """Return a hint with the commands in place of calls of the public functions."""
+    return _PYTHON_CALL.sub(lambda x: f"`llamath {'ls' if x[1] == 'inspect' else x[1]}{f' {x[2]}' if x[2] else ''}`", hint)
 
 
 def write_file(path: str, text: str, *, overwrite: bool = False) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import LlamathError, safe
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import (
     choose_limits,
@@ -107,8 +110,8 @@ class Job:
             from ..tokenizers import chat_prompt as chat
 
             ends = ends.replace(stop_ids=chat.chat_stop_ids(self.form, self.llama.tokenizer))
-        made = self.llama.start(ids, sampling or self.sampling, ends)
-        return made.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
+        generation = self.llama.start(ids, sampling or self.sampling, ends)
+        return generation.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
     def token(self, token: int) -> str:
         """Return the text of a token."""
@@ -126,9 +129,8 @@ class Job:
             elif piece.logprob is not None:
                 write(logprob_text(piece.token, piece.logprob, piece.top, self.token) + "\n")
 
-        if self.form is None and not self.logprobs and sys.stdout.isatty():
-            write(prompt)
-        broken = stream(generation, out)
+        continues = self.form is None and not self.logprobs and sys.stdout.isatty()
+        interrupted = stream(generation, out, prompt if continues else "")
         row = generation.rows[0]
         write("" if self.logprobs else "\n")
         theirs = self.sampling.replace(seed=None) == self.llama.sampling
@@ -144,7 +146,7 @@ class Job:
         ]
         if not self.quiet:
             echo("; ".join(statistics), err=True)
-        if broken:
+        if interrupted:
             exit_interrupted()
 
     def print_completion(self, prompt: str) -> None:
@@ -152,9 +154,10 @@ class Job:
         from ..render.text.generation_text import completion_json
         from ..run.session import collect_completions
 
-        (made,) = collect_completions(self.begin([prompt]))
-        echo_json({"model": model_name(self.llama), **completion_json(made, self.token if self.logprobs else None)})
-        if made.finish == "interrupted":
+        with Progress("generating"):
+            (completion,) = collect_completions(self.begin([prompt]))
+        echo_json({"model": model_name(self.llama), **completion_json(completion, self.token if self.logprobs else None)})
+        if completion.finish == "interrupted":
             exit_interrupted()
 
     def run_batches(self, prompts: Sequence[str], batch: int) -> None:
@@ -169,11 +172,12 @@ class Job:
             part = prompts[first : first + batch]
             generation = self.begin(part, None if seed is None else self.sampling.replace(seed=(seed + first) % 2**63))
             seed = generation.seed if seed is None else seed
-            made = collect_completions(generation)
-            for prompt, x in zip(part, made, strict=True):
-                found = completion_json(x, self.token if self.logprobs else None)
-                echo_json({"model": model_name(self.llama), "prompt": prompt} | found)
-            if any(x.finish == "interrupted" for x in made):
+            with Progress(f"generating from prompts {first + 1:,} to {first + len(part):,} of {len(prompts):,}"):
+                completions = collect_completions(generation)
+            for prompt, completion in zip(part, completions, strict=True):
+                as_json = completion_json(completion, self.token if self.logprobs else None)
+                echo_json({"model": model_name(self.llama), "prompt": prompt} | as_json)
+            if any(x.finish == "interrupted" for x in completions):
                 exit_interrupted()
 
 
@@ -195,6 +199,10 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
     if not 1 <= len(words) <= 2:
         given = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
         raise click.UsageError(f"expected [MODEL] and PROMPT, {given}")
+    looks_like_a_prompt = len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
+    if looks_like_a_prompt and words[1] != "-" and not os.path.lexists(words[0]) and not _is_preset(words[0]):
+        hint = f"quote a prompt of several words: llamath run {safe(shlex.quote(' '.join(words)), 60)}"
+        raise LlamathError(f"{safe(repr(words[0]), 60)} is not a model", hint=hint)
     return (words[0] if len(words) == 2 else None), words[-1]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL
 from .output import echo, echo_json, warn
@@ -54,7 +55,9 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
         if is_interactive() if browser is None else browser:
             open_browser(where.one_time_address)
 
-    serve([load_with_checkpoint(x) for x in models], host, port, ready, hub=hub)
+    with Progress("loading models"):
+        pages = [load_with_checkpoint(x) for x in models]
+    serve(pages, host, port, ready, hub=hub)
 
 
 def is_interactive() -> bool:

@@ -9,8 +9,9 @@ import click
 
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.units import parse_tokens
-from ..embedded import MODEL_NAME, named
+from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, load_model, parse_changes, set_option, svg_option
@@ -45,31 +46,35 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
-    from ..render.text.trace_text import Shown, Words, trace_summary, trace_text
+    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
-    place, prompt = _model_and_prompt(model, prompt)
+    location, prompt = _model_and_prompt(model, prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
-    if place is None and prompt is not None:
-        place = MODEL_NAME
-    place = named(place) if place else place
-    loaded, layer = load_model(place, parse_changes(changes)), options["layer"]
+    if location is None and prompt is not None:
+        location = MODEL_NAME
+    location = resolve_name(location) if location else location
+    loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
-        found, words = trace(loaded, [0] * _num_tokens(options["tokens"]), layer=layer), Words()
+        num_tokens = _num_tokens(options["tokens"])
+        with Progress("tracing the model"):
+            report, words = trace(loaded, [0] * num_tokens, layer=layer), TokenTexts()
     else:
-        loaded, module, tokens = _read(loaded, place, options | {"changes": changes})
-        ids = tokens.encode(prompt, parse_special_tokens=True)
-        found = trace(loaded, ids, module, layer, TOP)
-        words = Words({x: tokens.decode([x], keep_special_tokens=True) for x in (*ids, *(x for x, _ in found.top_tokens))})
+        loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
+        ids = tokenizer.encode(prompt, parse_special_tokens=True)
+        with Progress("running the model"):
+            report = trace(loaded, ids, module, layer, TOP)
+        shown = (*ids, *(x for x, _ in report.top_tokens))
+        words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
-        walk = found.following.walk if options["decode"] and found.following else found.first.walk
+        walk = report.following.walk if options["decode"] and report.following else report.first.walk
         _draw(loaded, walk, options["svg"], layer, options["force"])
     if form == "json":
-        echo_json(found.replace(texts=words.texts).to_json())
+        echo_json(report.replace(texts=words.texts).to_json())
     else:
         as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, found, words, Shown(options["decode"], layer)))
+        echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))
 
 
 def _num_tokens(text: str | None) -> int:
@@ -90,41 +95,41 @@ def _draw(model: Model, walk: Walkthrough, path: str, layer: int | None, force: 
     write_file(path, block_svg(model, walk, layer), overwrite=force)
 
 
-def _read(model: Model, place: str | None, options: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
-    """Return the model that reads the prompt, its module if there are weights, and its tokenizer."""
-    if place is not None and _weightless(place):
+def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:
+    """Return the model that processes the prompt, its module if there are weights, and its tokenizer."""
+    if location is not None and not _has_weights(location):
         from ..tokenizers import load_tokenizer
 
-        if not os.path.isdir(place):
+        if not os.path.isdir(location):
             hint = "leave out the prompt to see the shapes (--tokens N), or give a folder with weights and a tokenizer"
-            raise LlamathError(f"{safe(place)} has no tokenizer for the prompt", hint=hint)
-        return model, None, load_tokenizer(place)
+            raise LlamathError(f"{safe(location)} has no tokenizer for the prompt", hint=hint)
+        return model, None, load_tokenizer(location)
     from ..render.progress import Bar
     from ..run import open_model
     from ..run.session import check_tokenizer
     from ..tokenizers import load_tokenizer
 
     changes = parse_changes(options["changes"])
-    with Bar() as bar:
-        found = open_model(place or MODEL_NAME, options["dtype"], options["device"], progress=bar.update, changes=changes)
-    for text in found.notes:
+    with Bar("opening the checkpoint") as bar:
+        opened = open_model(location or MODEL_NAME, options["dtype"], options["device"], progress=bar.update, changes=changes)
+    for text in opened.notes:
         note(text)
-    words = load_tokenizer(found.folder)
-    check_tokenizer(words, found.module.embed.weight.shape[0])
-    return found.model, found.module, words
+    tokenizer = load_tokenizer(opened.folder)
+    check_tokenizer(tokenizer, opened.module.embed.weight.shape[0])
+    return opened.model, opened.module, tokenizer
 
 
-def _weightless(place: str) -> bool:
-    """Return whether there are no weights: a preset, a configuration, a folder without tensors."""
+def _has_weights(location: str) -> bool:
+    """Return whether this is a checkpoint, and not a preset, a config or a folder without tensors."""
     from ..checkpoint.open import open_checkpoint
 
-    if not os.path.lexists(place) or place.endswith(".json"):
-        return True
+    if not os.path.lexists(location) or location.endswith(".json"):
+        return False
     try:
-        open_checkpoint(place)
+        open_checkpoint(location)
     except FormatError as error:
-        return error.code == "no_checkpoint"
-    return False
+        return error.code != "no_checkpoint"
+    return True
 
 
 def _model_and_prompt(model: str | None, prompt: str | None) -> tuple[str | None, str | None]:

@@ -57,17 +57,17 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 
 
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
-    found, notes = checkpoint.tensors_by_name, list[str]()
-    model = _load_model(checkpoint, found, changes)
-    scheme = _detect_scheme(checkpoint, model, found)
+    stored, notes = checkpoint.tensors_by_name, list[str]()
+    model = _load_model(checkpoint, stored, changes)
+    scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
-        inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, found).items() if key not in changes}
+        inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}
         notes += [x.note for x in inferred.values()]
         if inferred:
-            model = _load_model(checkpoint, found, {**changes, **{key: x.value for key, x in inferred.items()}})
+            model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     head = scheme.stored_name("head.weight")
-    tensors = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in found.items()}
+    tensors = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
     notes += _verify(checkpoint, model, tensors)
     tensors = {name: drop_copies(x, reader) for name, x in tensors.items() if name in expected or name == head}
     _check_quantization(checkpoint, expected, tensors)
@@ -86,17 +86,19 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     )
 
 
-def _load_model(checkpoint: OpenedCheckpoint, found: TensorsByName, changes: Mapping[str, Any]) -> Model:
+def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]) -> Model:
     """Load the model from the configuration or the GGUF metadata."""
     path, manifest = checkpoint.name, checkpoint.manifest
     if manifest.format == "gguf":
         model = _load_from_gguf(checkpoint, changes)
     else:
-        size = None if checkpoint.has_config_json else merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
+        size = None if checkpoint.has_config_json else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
         model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
     if model.wrapper or model.family.gguf_arch not in _SUPPORTED:
-        what = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
-        raise ConvertError(f"{safe(path)} is {what}, which cannot be converted", hint="Llama, Mistral, Mixtral and Qwen 2 can be converted")
+        subject = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
+        raise ConvertError(
+            f"{safe(path)} is {subject}, which cannot be converted", hint="Llama, Mistral, Mixtral and Qwen 2 can be converted"
+        )
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
         raise ConvertError(f"{safe(path)} is a model without a language-model head, which other formats do not support")
@@ -122,12 +124,13 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
 
 
-def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, found: TensorsByName) -> Scheme:
+def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsByName) -> Scheme:
     """Return the naming scheme that most of the tensors follow."""
-    match = detect_scheme(model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(found, ()))
+    match = detect_scheme(model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ()))
     if not match.overlap:
         raise ConvertError(
-            f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family", hint="llamath ls lists the tensors of a checkpoint"
+            f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
+            hint="llamath.inspect(path) lists its tensors",
         )
     return match.scheme
 
@@ -136,22 +139,22 @@ def _verify(checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, Me
     """Verify the tensors against the model: findings that would be carried over are errors, and the others are returned as notes."""
     merged = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in tensors.values())
     verdict = verify_tensors(expectation_of(model, checkpoint), checkpoint.manifest.replace(tensors=merged))
-    wrong = [x for x in verdict.findings if x.severity != "info" and x.code not in _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS]
-    if wrong:
-        first, more = wrong[0], f"; and {len(wrong) - 1} more findings" if len(wrong) > 1 else ""
+    problems = [x for x in verdict.findings if x.severity != "info" and x.code not in _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS]
+    if problems:
+        first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
         message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
-        raise ConvertError(message, hint=first.hint or "llamath verify lists all findings")
+        raise ConvertError(message, hint=first.hint or "llamath.verify(path) lists all findings")
     infos = [x for x in verdict.findings if x.severity == "info" and x.code not in ("buffer", "packed")]
     return [x.message for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or x in infos]
 
 
 def _check_quantization(checkpoint: OpenedCheckpoint, expected: Mapping[str, object], tensors: Mapping[str, MergedTensor]) -> None:
     """Refuse checkpoints whose weights are packed under other names (GPTQ, AWQ, compressed-tensors)."""
-    packed = next((name for name in expected if name not in tensors), None)
-    if packed is not None:
+    missing = next((name for name in expected if name not in tensors), None)
+    if missing is not None:
         method = str((checkpoint.quantization_config or {}).get("quant_method") or "packed weights")
         raise ConvertError(
-            f"{safe(checkpoint.name)} is quantized ({safe(method, 60)}): {safe(packed)} is not stored in {', '.join(FLOAT_BYTES)}",
+            f"{safe(checkpoint.name)} is quantized ({safe(method, 60)}): {safe(missing)} is not stored in {', '.join(FLOAT_BYTES)}",
             hint="convert the original, unquantized checkpoint",
         )
 

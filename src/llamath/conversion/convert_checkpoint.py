@@ -104,20 +104,20 @@ def convert_checkpoint(
     dtype = parse_dtype(options.dtype, FLOAT_BYTES, "convert").name if options.dtype else ""
     opened = open_source(source, options.changes)
     try:
-        place = _split_target(target, options.to)
+        output = _split_target(target, options.to)
         notes = list(opened.notes)
         plan = plan_tensors(opened, _target_scheme(opened, options.to), dtype)
-        files = _plan_files(opened, plan, options, place.gguf_name, notes)
-        _check_not_source(source, opened, place.folder, files)
-        staging = StagingFolder(place.folder, place.staging_suffix, files, _fingerprint(opened, files))
+        files = _plan_files(opened, plan, options, output.gguf_name, notes)
+        _check_not_source(source, opened, output.folder, files)
+        staging = StagingFolder(output.folder, output.staging_suffix, files, _fingerprint(opened, files))
         _check_not_existing(staging, options)
         kept = [] if options.dry_run else _write_files(staging, opened, options, progress)
     finally:
         opened.reader.close()
     return ConversionReport(
         model=opened.model.name,
-        folder=place.folder,
-        files=tuple(_WrittenFile(os.path.join(place.folder, x.name), x.size) for x in files),
+        folder=output.folder,
+        files=tuple(_WrittenFile(os.path.join(output.folder, x.name), x.size) for x in files),
         kept=tuple(kept),
         tensors=len(plan.tensors),
         dtype=plan.dtype,
@@ -137,9 +137,9 @@ def _check_not_source(path: str, source: ConversionSource, folder: str, files: l
     source_folder, target_folder = os.path.realpath(source.folder), os.path.realpath(folder)
     if os.path.isdir(path) and (target_folder == source_folder or target_folder.startswith(os.path.join(source_folder, ""))):
         raise ConvertError(f"{safe(folder)} is inside the source folder {safe(path)}", hint="write to another folder")
-    read = {stamp[0] for stamp in source.reader.file_stamps()}
-    read |= {os.path.join(source_folder, x) for x in ("config.json", "params.json")}
-    if overwritten := [x.name for x in files if os.path.join(target_folder, x.name) in read]:
+    source_files = {stamp[0] for stamp in source.reader.file_stamps()}
+    source_files |= {os.path.join(source_folder, x) for x in ("config.json", "params.json")}
+    if overwritten := [x.name for x in files if os.path.join(target_folder, x.name) in source_files]:
         raise ConvertError(f"{safe(os.path.join(folder, overwritten[0]))} belongs to the source", hint="write to another folder")
 
 

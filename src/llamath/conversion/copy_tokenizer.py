@@ -20,15 +20,15 @@ def find_tokenizer_files(folder: str) -> dict[str, str]:
 
     Meta's downloads have `tokenizer.model` in the parent folder or in the folder `original`.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name in _TOKENIZER_FILES:
         folders = [folder]
         if name == "tokenizer.model":
             folders += [os.path.join(folder, "original"), os.path.dirname(os.path.abspath(folder))]
-        for place in folders:
-            if os.path.isfile(path := os.path.join(place, name)):
-                found.setdefault(name, path)
-    return found
+        for candidate in folders:
+            if os.path.isfile(path := os.path.join(candidate, name)):
+                paths.setdefault(name, path)
+    return paths
 
 
 def read_tokenizer_file(path: str) -> bytes:

@@ -29,7 +29,7 @@ class OutputFile(Protocol):
         """Write the file."""
 
     def identity(self) -> bytes:
-        """Return bytes that differ for files with other contents, without reading the tensors."""
+        """Return bytes that differ for files with different contents, without reading the tensors."""
 
 
 class ConcatFile:
@@ -46,11 +46,11 @@ class ConcatFile:
                 sink.write(data)
 
     def identity(self) -> bytes:
-        """Return the bytes, and for each tensor where it is read from."""
+        """Return the bytes, and the source of each tensor."""
         return b"".join(x if isinstance(x, bytes) else tensor_identity(x) for x in self.parts)
 
 
 def tensor_identity(tensor: OutputTensor) -> bytes:
-    """Return bytes that say where a tensor is read from and how it is changed."""
+    """Return bytes that identify the source of a tensor and its changes."""
     sources = ((x.source, x.first, x.last, x.rotary_rows) for x in tensor.sources)
     return repr([tensor.name, tensor.dtype, tensor.shape, tensor.shares_data_with, *sources]).encode()

@@ -67,9 +67,9 @@ class StagingFolder:
     def lock(self) -> None:
         """Create and lock the folder, and remove everything that is not a complete file of this conversion."""
         try:
-            for place in _missing_folders(self.path):
-                os.mkdir(place)
-                self._created.append(place)
+            for path in _missing_folders(self.path):
+                os.mkdir(path)
+                self._created.append(path)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._is_locked = True
@@ -89,8 +89,8 @@ class StagingFolder:
     def is_complete(self, file: OutputFile) -> bool:
         """Whether a file has been written completely."""
         return any(
-            _file_size(os.path.join(place, file.name)) == file.size
-            for place in ([self.path, self.folder] if self.is_moving else [self.path])
+            _file_size(os.path.join(folder, file.name)) == file.size
+            for folder in ([self.path, self.folder] if self.is_moving else [self.path])
         )
 
     def check_disk_space(self) -> None:
@@ -140,12 +140,12 @@ class StagingFolder:
             os.rmdir(self.path)
 
     def discard(self) -> None:
-        """Remove what was written, and folders created for it; files that have been moved are kept."""
+        """Remove the written files, and folders created for them; files that have been moved are kept."""
         if self._is_locked and not self.is_moving:
             shutil.rmtree(self.path, ignore_errors=True)
-        for place in reversed(self._created):
+        for path in reversed(self._created):
             with suppress(OSError):
-                os.rmdir(place)
+                os.rmdir(path)
 
     def keep_completed(self) -> int:
         """Keep the complete files for the next run and return their number; without any, remove the folder."""
@@ -192,11 +192,11 @@ class StagingFolder:
 
 def _missing_folders(path: str) -> list[str]:
     """Return the folders of a path that do not exist yet, outermost first."""
-    found: list[str] = []
+    missing: list[str] = []
     while path and not os.path.isdir(path):
-        found.insert(0, path)
+        missing.insert(0, path)
         path = os.path.dirname(path)
-    return found
+    return missing
 
 
 def _remove(path: str) -> None:

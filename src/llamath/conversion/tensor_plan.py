@@ -1,4 +1,4 @@
-"""Plans a conversion: which source rows each output tensor is made of, and how they change on the way."""
+"""Plans a conversion: the source rows of each output tensor, their permutation and their dtype."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def plan_tensors(source: ConversionSource, target: Scheme, dtype: str) -> Tensor
 
 def _locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[_StoredRows]]:
     """Return the stored tensors of a scheme, each with the weights that it is a concatenation of."""
-    found: dict[str, list[_StoredRows]] = {}
+    located: dict[str, list[_StoredRows]] = {}
     for leaf in walk(source.model.tree):
         if leaf.weight.tied:
             continue
@@ -95,10 +95,10 @@ def _locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[
         if layouts:
             raise ConvertError(f"{leaf.path} has the layout {', '.join(sorted(layouts))} in {scheme.name} files, which cannot be converted")
         name = fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices)
-        before = found.setdefault(name, [])
-        first = before[-1].first + before[-1].rows if before else 0
-        before.append(_StoredRows(name, first, int(leaf.shape[0]), leaf))
-    return found
+        rows = located.setdefault(name, [])
+        first = rows[-1].first + rows[-1].rows if rows else 0
+        rows.append(_StoredRows(name, first, int(leaf.shape[0]), leaf))
+    return located
 
 
 def read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checkpoint.formats.dtypes import GGML
-from ..checkpoint.formats.gguf_values import ARRAY, BOOL, KINDS, STRING, UINT32, Kind
+from ..checkpoint.formats.gguf import ARRAY, BOOL, KINDS, STRING, UINT32, Kind
 from ..checkpoint.gguf_metadata import MetadataValue, write_metadata, write_rope_scaling
 from ..core.blocks import MLP, Attention, Decoder, Layer, MoE
 from ..core.errors import ConvertError
@@ -37,7 +37,7 @@ def gguf_file(name: str, metadata: Sequence[MetadataValue], tensors: Sequence[Ou
 
 
 def model_metadata(model: Model, dtype: str, notes: list[str]) -> Iterator[MetadataValue]:
-    """Yield the metadata of a model; what GGUF cannot express is noted, or refused where the file would be a different model."""
+    """Yield the metadata of a model; settings that GGUF cannot express are noted, or refused if the file would be a different model."""
     arch, tree = model.family.gguf_arch, model.tree
     yield MetadataValue("general.architecture", STRING, arch)
     yield MetadataValue("general.type", STRING, "model")

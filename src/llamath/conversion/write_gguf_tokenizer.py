@@ -1,7 +1,7 @@
 """The tokenizer metadata of a GGUF file, for tokenizers that llama.cpp is known to reproduce.
 
 llama.cpp's `llama` vocabulary is sentencepiece BPE; its `gpt2` vocabularies `llama-bpe` and `qwen2` are byte-level BPE with a known split
-pattern (llama-vocab.cpp). For other tokenizers, the file says that it has none.
+pattern (llama-vocab.cpp). For other tokenizers, the file declares none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..checkpoint.formats.gguf_values import BOOL, FLOAT32, INT32, STRING, UINT32
+from ..checkpoint.formats.gguf import BOOL, FLOAT32, INT32, STRING, UINT32
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
 from ..checkpoint.gguf_metadata import MetadataValue
 from ..core.errors import LlamathError
@@ -19,7 +19,7 @@ from .copy_tokenizer import count_tiktoken_ranks, read_tokenizer_file
 
 _PREFIX = "tokenizer.ggml"
 _PRETOKENIZERS = {SPLIT_PATTERNS["llama-3"]: ("llama-bpe", True), SPLIT_PATTERNS["qwen2"]: ("qwen2", False)}
-"""Split patterns → llama.cpp's name for them, and whether words that are tokens are not merged (`ignore_merges`)."""
+"""Split patterns → llama.cpp's name for them, and `ignore_merges`: words that are tokens are not merged."""
 _ADDED_SCORE, _PADDING_SCORE = -1000.0, -10000.0
 _ID_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "unk": "unknown_token_id", "pad": "padding_token_id"}
 
@@ -43,7 +43,7 @@ class _TokenTable(NamedTuple):
 
 
 def tokenizer_metadata(files: Mapping[str, str], vocab_size: int, notes: list[str]) -> list[MetadataValue]:
-    """Return the metadata of the tokenizer in these files; without a supported one, `notes` says why."""
+    """Return the metadata of the tokenizer in these files; if it is not supported, the reason is added to `notes`."""
     try:
         config = read_json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
         data = read_tokenizer_file(files["tokenizer.model"]) if "tokenizer.model" in files else b""
@@ -118,14 +118,14 @@ def _tokens(table: _TokenTable) -> list[MetadataValue]:
 
 
 def _special_tokens(table: _TokenTable, ids: dict[str, int], config: Mapping[str, Any], adds: Mapping[str, Any]) -> list[MetadataValue]:
-    """Return the ids of the special tokens that the configuration names, and which of them are added to a text."""
+    """Return the ids of the special tokens that the configuration names, and of those that are added to a text."""
     for word in _ID_KEYS:
         token = config.get(f"{word}_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str) and text.encode() in table.texts:
             ids[word] = table.texts.index(text.encode())
-    found = [MetadataValue(f"{_PREFIX}.{key}", UINT32, ids[word]) for word, key in _ID_KEYS.items() if word in ids]
-    return found + [MetadataValue(f"{_PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in adds.items()]
+    id_keys = [MetadataValue(f"{_PREFIX}.{key}", UINT32, ids[word]) for word, key in _ID_KEYS.items() if word in ids]
+    return id_keys + [MetadataValue(f"{_PREFIX}.add_{word}_token", BOOL, bool(value)) for word, value in adds.items()]
 
 
 def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[MetadataValue]:
@@ -136,8 +136,8 @@ def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[
 
 
 def _added_tokens_decoder(config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    found = config.get("added_tokens_decoder")
-    return {int(i): x for i, x in found.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(found, dict) else {}
+    tokens = config.get("added_tokens_decoder")
+    return {int(i): x for i, x in tokens.items() if i.isdecimal() and isinstance(x, dict)} if isinstance(tokens, dict) else {}
 
 
 def _steps(step: Any) -> list[dict[str, Any]]:

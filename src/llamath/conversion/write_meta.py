@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from ..analysis.config_report import params_json
+from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from ..checkpoint.tensor_reader import TensorReader
 from ..core.config import Config
 from ..core.errors import ConvertError
-from ..core.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from .conversion_source import ConversionSource
 from .output_files import Sink, tensor_identity
 from .tensor_plan import OutputTensor, read_chunks
@@ -48,11 +48,11 @@ class TorchArchive:
 
     def __init__(self, name: str, tensors: Sequence[OutputTensor]) -> None:
         self.name = name
-        own = [x for x in tensors if not x.shares_data_with]
-        storages = {x.name: i for i, x in enumerate(own)}
+        stored = [x for x in tensors if not x.shares_data_with]
+        storages = {x.name: i for i, x in enumerate(stored)}
         pickle = pickle_tensors([(x, storages[x.shares_data_with or x.name]) for x in tensors])
         contents: list[tuple[str, bytes | OutputTensor]] = [("data.pkl", pickle), ("byteorder", b"little")]
-        contents += [(f"data/{i}", x) for i, x in enumerate(own)]
+        contents += [(f"data/{i}", x) for i, x in enumerate(stored)]
         contents += [("version", b"3\n")]
         self._members: list[_Member] = []
         for key, content in contents:
@@ -76,13 +76,13 @@ class TorchArchive:
         sink.write(b"".join(directory) + _end_records(len(directory), sum(map(len, directory)), self._end))
 
     def identity(self) -> bytes:
-        """Return the members' names, and their bytes or where each tensor is read from."""
+        """Return the members' names, and their bytes or the source of each tensor."""
         contents = ((x.name, x.content) for x in self._members)
         return b"".join(name + (x if isinstance(x, bytes) else tensor_identity(x)) for name, x in contents)
 
 
 def params_keys(source: ConversionSource, notes: list[str]) -> dict[str, Any]:
-    """Return the keys of params.json; what it cannot express is noted, or refused where it would be a different model."""
+    """Return the keys of params.json; settings that it cannot express are noted, or refused if the file would be a different model."""
     keys = {key: value for key, value in source.model.config.data.items() if key != "sliding_window"}
     config = Config(keys, source.model.config.source)
     args = config_to_args(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .expr import Dim
+from .expr import Expr
 from .positions import Alibi, LogNScaling, TemperatureTuning
 from .record_type import Record
 
@@ -12,9 +12,9 @@ from .record_type import Record
 class Heads(NamedTuple):
     """The numbers of query heads and key/value heads, and the size of one head: H, K and h."""
 
-    num_heads: Dim
-    num_kv_heads: Dim
-    head_dim: Dim
+    num_heads: Expr
+    num_kv_heads: Expr
+    head_dim: Expr
 
 
 class ClipQKV(Record):

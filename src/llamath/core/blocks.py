@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from .attention_facts import QKPreprocess, ScoreTransform
-from .expr import Dim
+from .expr import Expr
 from .forward_pass import AttentionBase, AttentionWindow
+from .machine import Machine, X
 from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
@@ -20,6 +21,9 @@ class Linear(Block):
     weight: Weight
     bias: Weight | None = None
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.linear(x, self.weight, self.bias)
+
 
 class Embedding(Block):
     """A table with one row per token or position."""
@@ -28,17 +32,26 @@ class Embedding(Block):
     scale: float = 1.0  # factor of the rows
     offset: int = 0  # row of position 0 (OPT: 2)
 
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return m.scale(m.lookup(ids, self.weight, self.offset), self.scale)
+
 
 class ProjectedEmbedding(Embedding):
     """An embedding narrower than the model, projected to its width (OPT-350m)."""
 
     projection: Linear
 
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return self.projection(m, Embedding.forward(self, m, ids))
+
 
 class ProjectedLinear(Linear):
     """A head narrower than the model: first `projection`, then `weight` (OPT-350m)."""
 
     projection: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.projection(m, x))
 
 
 class Norm(Block):
@@ -55,9 +68,15 @@ class RMSNorm(Norm):
 
     offset: float = 0.0  # Gemma stores w − 1
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.rms_norm(x, self.weight, self.eps, self.offset)
+
 
 class LayerNorm(Norm):
     """(x − mean) / std · w + b."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.layer_norm(x, self.weight, self.bias, self.eps)
 
 
 class Attention(AttentionBase):
@@ -88,9 +107,25 @@ class Attention(AttentionBase):
     qk_preprocess: QKPreprocess = QKPreprocess()
     score_transform: ScoreTransform = ScoreTransform()
 
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:  # noqa: ARG002
-        each = 2 * (Dim.const(self.heads) * self.head_dim)
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:  # noqa: ARG002
+        each = 2 * (Expr.const(self.heads) * self.head_dim)
         return each, each
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.q(m, x)), self.head_dim)  # (B, T, H, h)
+        q = m.scale_by_position(_norm_and_rotate(self, m, self.q_norm, q), self.score_transform.temperature)
+        if self.k is None:
+            k, v = m.read_cache(self)
+        else:
+            k = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.k(m, x)), self.head_dim)  # (B, T, K, h)
+            v = k
+            if self.v is not None:
+                v = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.v(m, x)), self.head_dim)
+            k, v = m.update_cache(self, _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v))  # (B, S, K, h)
+        y = m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks))  # (B, T, H·h)
+        if self.gate is not None:
+            y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
+        return self.o(m, y)
 
 
 class LatentAttention(AttentionBase):
@@ -112,15 +147,39 @@ class LatentAttention(AttentionBase):
     v_dim: int
     kv_lora_rank: int
     rope: Rope | None = None
+    window: AttentionWindow = AttentionWindow()
     score_transform: ScoreTransform = ScoreTransform()
 
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
         H, key, value = (
-            Dim.const(self.heads),
+            Expr.const(self.heads),
             self.kv_lora_rank if absorbed else self.nope_dim,
             self.kv_lora_rank if absorbed else self.v_dim,
         )
         return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
+        if self.q is not None:
+            q = self.q(m, x)
+        else:
+            assert self.q_down is not None and self.q_norm is not None and self.q_up is not None
+            q = self.q_up(m, self.q_norm(m, self.q_down(m, x)))
+        q = m.scale_by_position(m.split_heads(q, h), self.score_transform.temperature)
+        q, q_rope = m.split(q, n, p)  # (B, T, H, n), (B, T, H, p)
+        q_rope = m.rope(q_rope, self.rope)
+        latent, k_rope = m.split(m.split_heads(self.kv_down(m, x), r + p), r, p)  # one head for all
+        (cached,) = m.update_cache(self, m.concat(self.kv_norm(m, latent), m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
+        latent, k_rope = m.split(cached, r, p)
+        if m.absorbs:  # the up-projections are applied to the queries and to the result
+            q = m.concat(m.per_head_linear(q, self.k_up.weight, n, transposed=True), q_rope)  # (B, T, H, r + p)
+            y = m.per_head_linear(m.attention(self, q, cached, latent, h), self.v_up.weight, self.v_dim)
+        else:  # the latent vectors are expanded to keys and values
+            latent = m.merge_heads(latent)
+            k = m.concat(m.split_heads(self.k_up(m, latent), n), k_rope)  # (B, S, H, n + p)
+            v = m.split_heads(self.v_up(m, latent), self.v_dim)
+            y = m.attention(self, m.concat(q, q_rope), k, v, h)
+        return self.o(m, m.merge_heads(y))
 
 
 class MLP(Block):
@@ -133,12 +192,21 @@ class MLP(Block):
     down: Linear
     activation: str
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        if self.gate is None:
+            return self.down(m, m.act(self.up(m, x), self.activation))
+        return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
+
 
 class ClampedMLP(MLP):
     """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`, up x to ± limit (GPT-OSS)."""
 
     limit: float
     alpha: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
 class ExpertGroups(NamedTuple):
@@ -168,6 +236,10 @@ class MoE(Block):
     routing: str = ""  # name of a family-specific method
     fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
+        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
 
 class SparseMixerMoE(MoE):
     """Two experts, chosen one after the other; each weight is a softmax over the remaining logits x close to the best logit b,
@@ -183,6 +255,11 @@ class LatentMoE(MoE):
     latent_down: Linear
     latent_up: Linear
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)
+        y = m.experts(self, self.experts, self.latent_down(m, x), chosen, weights)
+        return _add_shared_experts(self, m, x, self.latent_up(m, y))
+
 
 class ScaledMoE(MoE):
     """Router and experts have their own input norms, the router's times `factor`; each routing weight is scaled (Gemma 4)."""
@@ -192,6 +269,12 @@ class ScaledMoE(MoE):
     expert_norm: Norm
     expert_scale: Weight
     factor: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        logits = _router_logits(self, m, m.scale(self.router_norm(m, x), self.factor))
+        chosen, weights = m.route(logits, self.correction, self)
+        weights = m.scale_by_expert(weights, chosen, self.expert_scale)
+        return _add_shared_experts(self, m, x, m.experts(self, self.experts, self.expert_norm(m, x), chosen, weights))
 
 
 class DenseAndMoE(Block):
@@ -204,6 +287,10 @@ class DenseAndMoE(Block):
     moe: MoE
     moe_out_norm: Norm
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.dense_out_norm(m, self.dense(m, self.dense_norm(m, x)))
+        return m.add(y, self.moe_out_norm(m, self.moe(m, x)))
+
 
 class PerLayerInput(Block):
     """The per-layer embedding branch: x += norm(out(act(gate x) · e)), with the token's row e of `PerLayerEmbedding` for this layer."""
@@ -213,6 +300,9 @@ class PerLayerInput(Block):
     out: Linear
     norm: Norm
     activation: str
+
+    def forward(self, m: Machine[X], x: X, e: X) -> X:
+        return self.norm(m, self.out(m, m.gated(self.gate(m, x), e, self.activation)))
 
 
 class Layer(Block):
@@ -227,13 +317,35 @@ class Layer(Block):
     parallel: bool = False  # mixer and mlp read the same x; an mlp without a norm uses attn_norm
     residual_multiplier: float = 1.0  # factor of each branch before it is added
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        normed = apply_optional(self.attn_norm, m, x)
+        y = x if self.attn is None else m.add(x, _branch(self, m, self.attn, normed, self.attn_out_norm))
+        if self.mlp is None:
+            return y
+        if not self.parallel:
+            normed = apply_optional(self.mlp_norm, m, y)
+        elif self.mlp_norm is not None:
+            normed = self.mlp_norm(m, x)
+        return m.add(y, _branch(self, m, self.mlp, normed, self.mlp_out_norm))
+
 
 class PostNormLayer(Layer):
     """Post-norm, as in the original transformer: x = attn_norm(x + mixer x); x = mlp_norm(x + mlp x) (OPT-350m)."""
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = apply_optional(self.attn_norm, m, m.add(x, _branch(self, m, self.attn, x, self.attn_out_norm)))
+        return apply_optional(self.mlp_norm, m, m.add(x, _branch(self, m, self.mlp, x, self.mlp_out_norm)))
+
 
 class NormedResidualLayer(Layer):
     """A layer whose branches are added to their normalized input instead of x (Bloom's `apply_residual_connection_post_layernorm`)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = apply_optional(self.attn_norm, m, x)
+        x = apply_optional(self.mlp_norm, m, m.add(x, _branch(self, m, self.attn, x, self.attn_out_norm)))
+        return m.add(x, _branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
 class TwoNormLayer(Layer):
@@ -242,6 +354,11 @@ class TwoNormLayer(Layer):
     attn_branch_norm: Norm
     mlp_branch_norm: Norm
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        y = m.add(x, _branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
+        return m.add(y, _branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
+
 
 class ScaledLayer(Layer):
     """A layer with an optional per-layer embedding branch, whose output is multiplied by one stored scalar (Gemma 4)."""
@@ -249,6 +366,12 @@ class ScaledLayer(Layer):
     groups: ClassVar[dict[str, str]] = {"scalar": "norm"}
     per_layer: PerLayerInput | None = None
     scalar: Weight
+
+    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
+        x = Layer.forward(self, m, x)
+        if self.per_layer is not None:
+            x = m.add(x, self.per_layer(m, x, *per_layer))
+        return m.scale_by_weight(x, self.scalar)
 
 
 class MTPLayer(Layer):
@@ -263,6 +386,11 @@ class MTPLayer(Layer):
     norm: Norm
     head: Linear
 
+    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
+        joined = m.concat(self.embed_norm(m, self.embed(m, *ids)), self.hidden_norm(m, x))
+        x = Layer.forward(self, m, self.join(m, joined))
+        return self.head(m, self.norm(m, x))
+
 
 class PerLayerEmbedding(Block):
     """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2.
@@ -276,7 +404,12 @@ class PerLayerEmbedding(Block):
     embed: Embedding
     projection: Linear
     norm: Norm
+    size: int
     factor: float
+
+    def forward(self, m: Machine[X], ids: X, x: X) -> X:
+        projected = self.norm(m, m.split_heads(m.scale(self.projection(m, x), self.factor), self.size))  # (B, T, L, p)
+        return m.scale(m.add(m.split_heads(self.embed(m, ids), self.size), projected), 2**-0.5)
 
 
 class Decoder(Block):
@@ -298,3 +431,61 @@ class Decoder(Block):
     context: int | None = None
     softcap: float | None = None  # soft cap of the logits
     logit_scale: float = 1.0  # factor of the logits, before the soft cap
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        x = self.embed(m, ids)  # (B, T, d)
+        if self.positions is not None:
+            x = m.add(x, self.positions(m, m.positions()))
+        extra = () if self.per_layer is None else (self.per_layer(m, ids, x),)
+        x = m.layers(self.layers, m.dropout(apply_optional(self.embed_norm, m, x)), *extra)
+        x = apply_optional(self.norm, m, m.last_token(x))
+        if self.head is None:
+            return x
+        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+
+
+def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
+    """Return block(x), or x without a block."""
+    return x if block is None else block(m, x)
+
+
+def _clip_before_norm(preprocess: QKPreprocess, m: Machine[X], x: X) -> X:
+    clip = preprocess.clip
+    return x if clip is None or clip.after_norm else m.clamp(x, clip.limit)
+
+
+def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+    """Normalize each head, or all heads as one vector."""
+    if norm is not None and attn.qk_preprocess.across_heads:
+        assert not isinstance(norm, Stack)
+        x = m.split_heads(norm(m, m.merge_heads(x)), attn.head_dim)
+    elif norm is not None:
+        x = m.norm_heads(norm, x)
+    clip = attn.qk_preprocess.clip
+    return m.clamp(x, clip.limit) if clip is not None and clip.after_norm else x
+
+
+def _norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+    """Apply the norm of queries or keys and the rotary embedding, in the order of the family."""
+    if attn.qk_preprocess.after_rope:
+        return _norm_heads(attn, m, norm, m.rope(x, attn.rope))
+    return m.rope(_norm_heads(attn, m, norm, x), attn.rope)
+
+
+def _router_logits(moe: MoE, m: Machine[X], x: X) -> X:
+    """Return the router's logits in float32, `(B, T, E)`."""
+    return m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x))
+
+
+def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
+    if moe.shared is None:
+        return y
+    shared = moe.shared(m, x)
+    if moe.shared_gate is not None:
+        shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
+    return m.add(y, shared)
+
+
+def _branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
+    """Compute a residual branch: the mixer or the MLP, its output norm and the residual multiplier."""
+    return m.scale(m.dropout(apply_optional(out_norm, m, block(m, x))), layer.residual_multiplier)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from .attention_facts import Heads
 from .errors import ConfigError, safe
-from .expr import Dim
+from .expr import Expr
 
 T = TypeVar("T")
 _MISSING: Any = object()
@@ -68,12 +68,12 @@ class Config:
         value = self.get(keys, default)
         return None if keys not in self and any(name in self.data for name in names) else value
 
-    def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Dim:
-        """Read a dimension and name it; a default that derives from other dimensions (a Dim) is the usual one and is not noted."""
+    def dim(self, symbol: str, keys: str, default: int = _MISSING, least: int = 1) -> Expr:
+        """Read a dimension and name it; a default that derives from other dimensions (a Expr) is the usual one and is not noted."""
         value = self.get(keys, _MISSING if default is _MISSING else int(default))
         if keys not in self:
             self.defaults_used[keys.split("|")[0]] = value
-            if not isinstance(default, Dim):
+            if not isinstance(default, Expr):
                 self.assumed_dims[keys.split("|")[0]] = value
         if type(value) is not int or not least <= value < 2**63:
             kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
@@ -81,7 +81,7 @@ class Config:
                 self._present(keys), f"should be {kind}, not {safe(repr(value), 60)}", "a dimension is a JSON integer, like 4096"
             )
         self.key_by_symbol.setdefault(symbol, self._present(keys))
-        return Dim(symbol, value)
+        return Expr(symbol, value)
 
     def positive_int(self, keys: str) -> int | None:
         """Return a positive integer, or None if it is absent: a window, a context."""
@@ -133,7 +133,7 @@ class Config:
         if "head_dim" not in self and not head_dim and d % H:
             hint = "give head_dim if heads are not d / H wide"
             raise self.error(self._present(query_keys), f"is {H}, which does not divide the width {d}", hint)
-        return Heads(H, K, self.dim("h", "head_dim", default=head_dim or Dim.const(d // H)))
+        return Heads(H, K, self.dim("h", "head_dim", default=head_dim or Expr.const(d // H)))
 
     def square_heads(self, d: int, kv_keys: str = "num_key_value_heads", query_keys: str = "num_attention_heads") -> Heads:
         """Read the heads of a family whose heads together are always as wide as the residual stream."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .attention_facts import Heads, QKPreprocess, ScoreTransform
 from .blocks import MLP, Attention, Decoder, Embedding, LatentAttention, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
-from .expr import Dim
+from .expr import Expr
 from .forward_pass import AttentionWindow
 from .positions import Rope
 from .tree import Role, Stack, Weight
@@ -16,7 +16,7 @@ _FULL, _NO_PREPROCESS, _PLAIN_SCORES = AttentionWindow(), QKPreprocess(), ScoreT
 
 def weight(*shape: int, role: Role = "matmul", tied: str = "") -> Weight:
     """A weight of this shape."""
-    return Weight(shape=tuple(map(Dim.const, shape)), role=role, tied=tied)
+    return Weight(shape=tuple(map(Expr.const, shape)), role=role, tied=tied)
 
 
 def linear(out: int, into: int, bias: bool = False) -> Linear:
@@ -78,12 +78,12 @@ def gqa(
 class LatentSizes(NamedTuple):
     """The sizes of latent attention: heads, parts of a head, and the ranks of the latent vectors (None: queries have none)."""
 
-    num_heads: Dim
-    nope_dim: Dim
-    rope_dim: Dim
-    v_dim: Dim
-    q_rank: Dim | None
-    kv_rank: Dim
+    num_heads: Expr
+    nope_dim: Expr
+    rope_dim: Expr
+    v_dim: Expr
+    q_rank: Expr | None
+    kv_rank: Expr
 
 
 def mla(d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope, score_transform: ScoreTransform = _PLAIN_SCORES) -> LatentAttention:

@@ -1,111 +1,262 @@
-"""`Dim`: an int with a symbolic expression, so that shapes and totals have formulas.
+"""`Expr`: an int that knows how it was computed, so that shapes, totals and bytes have formulas.
 
-`Dim("H", 32) * Dim("h", 128)` is 4096 and is written `H·h`. Inside, a Dim is a polynomial over atoms (a symbol with its value):
-sums and products of Dims stay exact and readable; any other arithmetic gives a plain int.
+`Expr("H", 32) * Expr("h", 128)` is 4096 and is written `H·h`. Inside, an Expr is a polynomial over atoms: letters (dimensions of the
+model), variables (batch size, tokens, …, whose values can be changed with `at`), and minimum, maximum, floor and ceiling of expressions.
+Sums and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-_Atom = tuple[str, int]
-Monomial = tuple[_Atom, ...]
+Json = int | str | list[Any]
 
 
-class Dim(int):
-    """A positive int with a symbol; arithmetic and comparison are those of int."""
+class Letter(NamedTuple):
+    """A dimension of the model: a symbol with its value."""
+
+    symbol: str
+    value: int
+
+
+class Variable(NamedTuple):
+    """A quantity that is chosen for each pass, like the batch size: a symbol with its current value."""
+
+    symbol: str
+    value: int
+
+
+class Call(NamedTuple):
+    """A function of expressions, one of `_FUNCTIONS`."""
+
+    symbol: str
+    value: int
+    numbers: str
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+Atom = Letter | Variable | Call
+Monomial = tuple[Atom, ...]
+
+_FUNCTIONS: Mapping[str, tuple[Callable[..., int], str]] = {
+    "min": (min, "min({}, {})"),
+    "max": (max, "max({}, {})"),
+    "floor": (lambda a, b: a // b, "⌊({}) / {}⌋"),
+    "ceil": (lambda a, b: -(-a // b), "⌈({}) / {}⌉"),
+}
+"""Name in JSON -> what it computes, and how it is written."""
+
+
+class Expr(int):
+    """An int with an expression; arithmetic and comparison are those of int."""
 
     terms: dict[Monomial, int]
 
-    def __new__(cls, symbol: str, value: int) -> Dim:
-        return cls.of({((symbol, int(value)),): 1})
+    def __new__(cls, symbol: str, value: int) -> Expr:
+        return cls.of({(Letter(symbol, int(value)),): 1})
 
     @classmethod
-    def of(cls, terms: Mapping[Monomial, int]) -> Dim:
-        """The Dim of a polynomial: coefficients by monomial."""
+    def of(cls, terms: Mapping[Monomial, int]) -> Expr:
+        """The Expr of a polynomial: coefficients by monomial."""
         kept = {monomial: k for monomial, k in terms.items() if k}
         total = 0
         for monomial, k in kept.items():
-            for _, value in monomial:
-                k *= value
+            for atom in monomial:
+                k *= atom[1]
             total += k
         self = int.__new__(cls, total)
         self.terms = kept
         return self
 
     @classmethod
-    def const(cls, value: int) -> Dim:
+    def const(cls, value: int) -> Expr:
         """A number without a letter."""
-        return value if isinstance(value, Dim) else cls.of({(): int(value)})
+        return value if isinstance(value, Expr) else cls.of({(): int(value)})
 
-    def with_symbol(self, symbol: str) -> Dim:
+    @classmethod
+    def variable(cls, symbol: str, value: int) -> Expr:
+        """A variable with its current value."""
+        return cls.of({(Variable(symbol, int(value)),): 1})
+
+    def with_symbol(self, symbol: str) -> Expr:
         """Return this value as a dimension with its own letter."""
-        return Dim(symbol, int(self))
+        return Expr(symbol, int(self))
 
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
-        return _format(self.terms, lambda atom: atom[0])
+        return _format(self.terms, lambda atom: atom.symbol)
 
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        return _format(self.terms, lambda atom: str(atom[1]))
+        return _format(self.terms, lambda atom: atom.numbers if isinstance(atom, Call) else str(atom.value))
 
     @property
     def atoms(self) -> dict[str, int]:
-        """The letters in it, with their values."""
-        return {symbol: value for monomial in self.terms for symbol, value in monomial}
+        """The letters and variables in it, with their values."""
+        return {symbol: value for atom in self._leaves() for symbol, value in (atom,)}
 
     @property
-    def factors(self) -> tuple[Dim, ...]:
+    def variables(self) -> frozenset[str]:
+        """The symbols of the variables in it."""
+        return frozenset(atom.symbol for atom in self._leaves() if isinstance(atom, Variable))
+
+    def _leaves(self) -> Iterator[Letter | Variable]:
+        for monomial in self.terms:
+            for atom in monomial:
+                if isinstance(atom, Call):
+                    for argument in atom.arguments:
+                        yield from argument._leaves()
+                else:
+                    yield atom
+
+    @property
+    def factors(self) -> tuple[Expr, ...]:
         """The letters of a product of letters."""
         ((monomial, k),) = self.terms.items()
         assert k == 1, f"{self.symbol} is not a product of letters"
-        return tuple(Dim(symbol, value) for symbol, value in monomial)
+        return tuple(Expr.of({(atom,): 1}) for atom in monomial)
 
-    def __mul__(self, other: int) -> Dim:
+    def at(self, **values: int) -> Expr:
+        """Return the same expression with other values of its variables: `x.at(B=4, T=512)`."""
+        if not self.variables & values.keys():
+            return self
+        return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
+
+    def exact_div(self, part: int) -> Expr:
+        """Return self / part, which leaves no remainder: in letters where they cancel, otherwise as a number."""
+        divisor = Expr.const(part)
+        if self.terms == divisor.terms:
+            return Expr.const(1)
+        if len(divisor.terms) == 1:
+            ((monomial, k),) = divisor.terms.items()
+            quotients = [(_without(own, monomial), n) for own, n in self.terms.items()]
+            if all(rest is not None and n % k == 0 for rest, n in quotients):
+                return Expr.of({rest: n // k for rest, n in quotients if rest is not None})
+        return Expr.const(int(self) // int(divisor))
+
+    def to_expression_json(self) -> Json:
+        """Return the expression for a program: a number, a variable's name, `["let", letter, value]` or `[function, …]`."""
+        terms = [_operation("*", ([k] if k != 1 or not m else []) + [_atom_json(x) for x in m]) for m, k in self.terms.items()]
+        return _operation("+", terms) if terms else 0
+
+    def __mul__(self, other: int) -> Expr:
         return product((self, other)) if isinstance(other, int) else NotImplemented
 
-    def __rmul__(self, other: int) -> Dim:
+    def __rmul__(self, other: int) -> Expr:
         return product((other, self)) if isinstance(other, int) else NotImplemented
 
-    def __add__(self, other: int) -> Dim:
+    def __add__(self, other: int) -> Expr:
         return total((self, other)) if isinstance(other, int) else NotImplemented
 
-    def __radd__(self, other: int) -> Dim:
+    def __radd__(self, other: int) -> Expr:
         return total((other, self)) if isinstance(other, int) else NotImplemented
 
-    def __sub__(self, other: int) -> Dim:
+    def __sub__(self, other: int) -> Expr:
         return total((self, product((-1, other)))) if isinstance(other, int) else NotImplemented
 
+    def __rsub__(self, other: int) -> Expr:
+        return total((other, product((-1, self)))) if isinstance(other, int) else NotImplemented
+
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        return Dim.of, (self.terms,)
+        return Expr.of, (self.terms,)
 
     def __repr__(self) -> str:
-        return f"Dim({self.symbol!r}, {int(self)})"
+        return f"Expr({self.symbol!r}, {int(self)})"
 
     __str__ = int.__repr__
     __hash__ = int.__hash__
 
 
-def total(values: Iterable[int]) -> Dim:
-    """The sum of Dims and ints, like terms collected in order of first appearance."""
+def total(values: Iterable[int]) -> Expr:
+    """The sum of Exprs and ints, like terms collected in order of first appearance."""
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
-        for monomial, k in Dim.const(value).terms.items():
+        for monomial, k in Expr.const(value).terms.items():
             first = keys.setdefault(tuple(sorted(monomial)), monomial)
             terms[first] = terms.get(first, 0) + k
-    return Dim.of(terms)
+    return Expr.of(terms)
 
 
-def product(values: Iterable[int]) -> Dim:
-    """The product of Dims and ints."""
+def product(values: Iterable[int]) -> Expr:
+    """The product of Exprs and ints."""
     terms: Mapping[Monomial, int] = {(): 1}
     for value in values:
-        terms = _product(terms, Dim.const(value).terms)
-    return Dim.of(terms)
+        terms = _product(terms, value.terms if isinstance(value, Expr) else {(): int(value)})
+    return Expr.of(terms)
+
+
+def minimum(a: int, b: int) -> Expr:
+    """The smaller of two expressions; the expression itself where no variable can change which one it is."""
+    return _extreme("min", Expr.const(a), Expr.const(b))
+
+
+def maximum(a: int, b: int) -> Expr:
+    """The larger of two expressions; the expression itself where no variable can change which one it is."""
+    return _extreme("max", Expr.const(a), Expr.const(b))
+
+
+def floor_div(a: int, b: int) -> Expr:
+    """⌊a / b⌋; a number where there are no variables."""
+    return _call("floor", Expr.const(a), Expr.const(b))
+
+
+def ceil_div(a: int, b: int) -> Expr:
+    """⌈a / b⌉; a number where there are no variables."""
+    return _call("ceil", Expr.const(a), Expr.const(b))
+
+
+def _extreme(function: str, a: Expr, b: Expr) -> Expr:
+    larger, smaller = (a, b) if _never_less(a, b) else (b, a)
+    if not _never_less(larger, smaller):
+        return _call(function, a, b)
+    return smaller if function == "min" else larger
+
+
+def _never_less(a: Expr, b: Expr) -> bool:
+    """Whether a ≥ b for all values of the variables, which are not negative."""
+    coefficients: dict[Monomial, int] = {}
+    for monomial, k in (a - b).terms.items():
+        rest = []
+        for atom in monomial:
+            if isinstance(atom, Letter):
+                k *= atom.value
+            else:
+                rest.append(atom)
+        key = tuple(sorted(rest))
+        coefficients[key] = coefficients.get(key, 0) + k
+    return all(k >= 0 for k in coefficients.values())
+
+
+def _call(function: str, a: Expr, b: Expr) -> Expr:
+    compute, written = _FUNCTIONS[function]
+    value = compute(int(a), int(b))
+    if not (a.variables or b.variables):
+        return Expr.const(value)
+    atom = Call(written.format(a.symbol, b.symbol), value, written.format(a.numbers, b.numbers), function, (a, b))
+    return Expr.of({(atom,): 1})
+
+
+def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
+    if isinstance(atom, Variable):
+        return Expr.variable(atom.symbol, values.get(atom.symbol, atom.value))
+    if isinstance(atom, Call):
+        return _call(atom.function, *(x.at(**values) for x in atom.arguments))
+    return Expr.of({(atom,): 1})
+
+
+def _without(monomial: Monomial, part: Monomial) -> Monomial | None:
+    """Remove the atoms of `part` from a monomial; None if it lacks one."""
+    rest = list(monomial)
+    for atom in part:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
 
 
 def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monomial, int]:
@@ -116,7 +267,19 @@ def _product(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> dict[Monom
     return terms
 
 
-def _format(terms: Mapping[Monomial, int], show: Callable[[_Atom], str]) -> str:
+def _operation(function: str, arguments: list[Json]) -> Json:
+    return arguments[0] if len(arguments) == 1 else [function, *arguments]
+
+
+def _atom_json(atom: Atom) -> Json:
+    if isinstance(atom, Variable):
+        return atom.symbol
+    if isinstance(atom, Letter):
+        return ["let", atom.symbol, atom.value]
+    return [atom.function, *(x.to_expression_json() for x in atom.arguments)]
+
+
+def _format(terms: Mapping[Monomial, int], show: Callable[[Atom], str]) -> str:
     text = ""
     for monomial, k in terms.items():
         factors = [show(atom) for atom in monomial]

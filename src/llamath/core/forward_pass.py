@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .expr import Dim
+from .expr import Expr
 from .record_type import Record
 from .tree import Block
 
@@ -84,7 +84,7 @@ class Mixer(Block):
 
     group: ClassVar[str] = "attention"
 
-    def mixing_flops(self, at: ForwardPass) -> Dim:
+    def mixing_flops(self, at: ForwardPass) -> Expr:
         """The FLOPs of a pass in products of activations with activations; 2 per multiply-add."""
         raise NotImplementedError
 
@@ -97,14 +97,14 @@ class AttentionBase(Mixer):
         """The keys that a query attends to."""
         return AttentionWindow()
 
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Dim, Dim]:
+    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
         """The FLOPs of one query-key pair: for the scores, and for the weighted values."""
         raise NotImplementedError
 
-    def score_flops(self, at: ForwardPass) -> Dim:
+    def score_flops(self, at: ForwardPass) -> Expr:
         """The FLOPs of the scores alone."""
-        return self.flops_per_pair(at.absorbed)[0] * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))
+        return self.flops_per_pair(at.absorbed)[0] * Expr(self.window.pairs_symbol, self.window.num_attended_pairs(at))
 
-    def mixing_flops(self, at: ForwardPass) -> Dim:
+    def mixing_flops(self, at: ForwardPass) -> Expr:
         score, value = self.flops_per_pair(at.absorbed)
-        return (score + value) * Dim(self.window.pairs_symbol, self.window.num_attended_pairs(at))
+        return (score + value) * Expr(self.window.pairs_symbol, self.window.num_attended_pairs(at))

@@ -10,8 +10,9 @@ from typing import ClassVar, NamedTuple
 
 from .blocks import Linear, Norm, RMSNorm
 from .constructors import linear, rms, weight
-from .expr import Dim
+from .expr import Expr
 from .forward_pass import ForwardPass, Mixer
+from .machine import Machine, X
 from .tree import Block, Cut, Weight
 
 
@@ -21,9 +22,15 @@ class Convolution(Block):
     weight: Weight  # [channels, c]
     bias: Weight | None = None
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.causal_conv(self, x, self.weight, self.bias)
+
 
 class GroupedRMSNorm(RMSNorm):
     """x is split into as many groups as the weight `[groups, size]` has rows, and each group is normalized by itself."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.rms_norm(x, self.weight, self.eps, grouped=True)
 
 
 class RecurrentMixer(Mixer):
@@ -32,12 +39,12 @@ class RecurrentMixer(Mixer):
     group: ClassVar[str] = "mixer"
 
     @property
-    def flops_per_token(self) -> Dim:
+    def flops_per_token(self) -> Expr:
         """The FLOPs of the state update and output for one token: multiply-adds only, without elementwise decays and gates."""
-        return Dim.const(0)
+        return Expr.const(0)
 
-    def mixing_flops(self, at: ForwardPass) -> Dim:
-        return self.flops_per_token * Dim("T", at.tokens)
+    def mixing_flops(self, at: ForwardPass) -> Expr:
+        return self.flops_per_token * Expr("T", at.tokens)
 
 
 class GatedDeltaNet(RecurrentMixer):
@@ -73,9 +80,21 @@ class GatedDeltaNet(RecurrentMixer):
     l2_eps: float = 1e-6
 
     @property
-    def flops_per_token(self) -> Dim:
+    def flops_per_token(self) -> Expr:
         """Sᵀk, the outer product added to S, and Sᵀq, in each value head."""
-        return 6 * (Dim.const(self.value_heads) * self.key_dim * self.value_dim)
+        return 6 * (Expr.const(self.value_heads) * self.key_dim * self.value_dim)
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
+        mixed = m.act(self.conv(m, m.concat(self.query(m, x), self.key(m, x), self.value(m, x))), self.activation)
+        q, k, v = m.split(m.to_float32(mixed), keys, keys, values)
+        q = m.scale(m.l2_norm(m.split_heads(q, self.key_dim), self.l2_eps), self.key_dim**-0.5)  # (B, T, Hk, hk)
+        k, v = m.l2_norm(m.split_heads(k, self.key_dim), self.l2_eps), m.split_heads(v, self.value_dim)
+        g = m.decay(m.softplus(self.alpha(m, x), self.dt_bias), self.a_log)  # (B, T, Hv)
+        beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
+        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
+        z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), "silu")
+        return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
 class Mamba2(RecurrentMixer):
@@ -110,9 +129,19 @@ class Mamba2(RecurrentMixer):
     dt_min: float = 0.0
 
     @property
-    def flops_per_token(self) -> Dim:
+    def flops_per_token(self) -> Expr:
         """The outer product added to S, and S c, in each head."""
-        return 4 * (Dim.const(self.heads) * self.head_dim * self.state_size)
+        return 4 * (Expr.const(self.heads) * self.head_dim * self.state_size)
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        inner, states = self.heads * self.head_dim, self.state_groups * self.state_size
+        mixed = m.act(self.conv(m, m.concat(self.x(m, x), self.b(m, x), self.c(m, x))), self.activation)
+        v, b, c = m.split(m.to_float32(mixed), inner, states, states)
+        v, b, c = m.split_heads(v, self.head_dim), m.split_heads(b, self.state_size), m.split_heads(c, self.state_size)
+        dt = m.softplus(self.dt(m, x), self.dt_bias, self.dt_min)  # (B, T, Hm)
+        y = m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip))  # (B, T, Hm, m)
+        y = m.multiply(m.merge_heads(y), m.act(m.to_float32(self.z(m, x)), "silu"))
+        return self.out(m, self.norm(m, m.to_model_dtype(y)))
 
 
 class ShortConv(RecurrentMixer):
@@ -125,6 +154,9 @@ class ShortConv(RecurrentMixer):
     conv: Convolution
     out: Linear
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.out(m, m.multiply(self.c(m, x), self.conv(m, m.multiply(self.b(m, x), self.x(m, x)))))
+
 
 def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:
     """A causal convolution `[channels, kernel]`, with or without a bias."""
@@ -134,10 +166,10 @@ def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:
 class DeltaHeads(NamedTuple):
     """The numbers and sizes of key heads and of value heads: Hk, hk, Hv and hv."""
 
-    key_heads: Dim
-    key_dim: Dim
-    value_heads: Dim
-    value_dim: Dim
+    key_heads: Expr
+    key_dim: Expr
+    value_heads: Expr
+    value_dim: Expr
 
 
 def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str) -> GatedDeltaNet:
@@ -167,10 +199,10 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
 class MambaSizes(NamedTuple):
     """The number and size of Mamba-2's heads, its groups and its state size: Hm, m, G and N."""
 
-    heads: Dim
-    head_dim: Dim
-    groups: Dim
-    state_size: Dim
+    heads: Expr
+    head_dim: Expr
+    groups: Expr
+    state_size: Expr
 
 
 def mamba2(
@@ -189,7 +221,7 @@ def mamba2(
         dt_bias=weight(Hm, role="bias"),
         a_log=weight(Hm, role="scale"),
         skip=weight(Hm, role="scale"),
-        norm=GroupedRMSNorm(weight=weight(G, Dim("i", Hm * m // G), role="scale"), eps=eps),
+        norm=GroupedRMSNorm(weight=weight(G, Expr("i", Hm * m // G), role="scale"), eps=eps),
         out=linear(d, Hm * m, bias),
         heads=Hm,
         head_dim=m,

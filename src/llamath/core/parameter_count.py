@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .expr import Dim, product, total
+from .expr import Expr, product, total
 from .record_type import Record
 from .tree import Block, Folded, Stack, Weight, fold, fold_field
 
@@ -49,7 +49,7 @@ class Section(Record):
         return sum(row.parameters for row in self.rows)
 
     @property
-    def formula(self) -> Dim:
+    def formula(self) -> Expr:
         """The parameters of one copy as an expression."""
         return total(product((row.copies, row.weight.parameters)) for row in self.rows)
 
@@ -139,16 +139,16 @@ def _sections(tree: Block) -> list[Section]:
 
 def _kinds(name: str, stack: Stack) -> list[Section]:
     """One section per kind of layer; layers with the same weights are one kind."""
-    made: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
+    kinds: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
         rows = tuple(WeightRow(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
         key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
-        _, ids, times = made.get(key, (rows, [], 0))
-        made[key] = (rows, [*ids, id(x)], times + n if times else n)
-    if len(made) == 1:
-        ((rows, _, _),) = made.values()
+        _, ids, times = kinds.get(key, (rows, [], 0))
+        kinds[key] = (rows, [*ids, id(x)], times + n if times else n)
+    if len(kinds) == 1:
+        ((rows, _, _),) = kinds.values()
         return [Section(name=name, times=stack.n, rows=rows, indices=((0, int(stack.n) - 1, 1),))]
-    return [Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids))) for rows, ids, times in made.values()]
+    return [Section(name=name, times=times, rows=rows, indices=layer_ranges(stack, set(ids))) for rows, ids, times in kinds.values()]
 
 
 def layer_ranges(stack: Stack, ids: set[int], most: int = 100_000) -> tuple[tuple[int, int, int], ...]:
@@ -173,7 +173,7 @@ def _formula(sections: tuple[Section, ...]) -> Formula:
         inner = section.formula
         if not inner:
             continue
-        times = Dim.const(section.times)
+        times = Expr.const(section.times)
         plain = times == 1 and not times.atoms
         count = f"({times.symbol})" if len(times.terms) > 1 else times.symbol
         symbols.append(inner.symbol if plain else f"{count}·({inner.symbol})")

@@ -56,14 +56,14 @@ class Record:
 
         What no field holds as the contract wants it is a property of the class. Values are encoded by `encode_json`.
         """
-        made: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for entry in self.json_fields or self.fields:
             key, _, path = entry.partition("=")
             if entry.startswith("*"):
-                made |= encode_json(_follow(self, entry[1:])) or {}
+                data |= encode_json(_follow(self, entry[1:])) or {}
             else:
-                made[key] = encode_json(_follow(self, path or key))
-        return made
+                data[key] = encode_json(_follow(self, path or key))
+        return data
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self.values() == other.values())

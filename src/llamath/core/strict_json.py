@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 from .errors import ConfigError, safe
 
-MAX_BYTES, WIDE, VALUES = 32 << 20, 64 << 20, 1 << 19
+MAX_BYTES, MAX_TEXT_MEMORY, VALUES = 32 << 20, 64 << 20, 1 << 19
 """Limits of a file's bytes, of its memory as text, and of its number of values; an index of 200,000 names has some 20 million bytes."""
 
-LONG, CHUNK = 1 << 16, 1 << 16
-"""Size from which an index is parsed in pieces, and the least size of a piece."""
-SPACE, PRINTABLE = " \t\r\n", bytes(range(32, 256))
+LONG_INDEX, PIECE_BYTES = 1 << 16, 1 << 16
+"""Size above which an index is parsed in pieces, and the minimum size of a piece."""
+_SPACE, _PRINTABLE = " \t\r\n", bytes(range(32, 256))
 
 CONFIG_FILES = ("config.json", "params.json")
 """Names of a model's configuration file."""
@@ -27,38 +27,40 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
     name = safe(path)
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            stat_result = os.fstat(file.fileno())
+            if not stat.S_ISREG(stat_result.st_mode):
                 raise ConfigError(f"{name} is not a regular file")
-            if found.st_size > (limit := MAX_BYTES * times):
-                raise ConfigError(f"{name} has {found.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read")
+            if stat_result.st_size > (limit := MAX_BYTES * times):
+                raise ConfigError(
+                    f"{name} has {stat_result.st_size:,} bytes; a configuration has a few thousand, and at most {limit:,} are read"
+                )
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return parse_json(data, name, times)
 
 
-def parse_json(data: bytes, source: str, times: int = 1) -> dict[str, Any]:
-    """Parse the object in these bytes."""
+def parse_json(data: bytes, source: str, times: int = 1, *, long_index: int = LONG_INDEX, piece_bytes: int = PIECE_BYTES) -> dict[str, Any]:
+    """Parse the object in these bytes; an index of more than `long_index` bytes is parsed in pieces of at least `piece_bytes`."""
     try:
-        return _parsed(data, source, times)
+        return _parse(data, source, times, long_index, piece_bytes)
     except ConfigError as error:
         error.hint = error.hint or "a configuration is one JSON object in UTF-8, each key once: a model's config.json or params.json"
         raise
 
 
-def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
+def _parse(data: bytes, source: str, times: int, long_index: int, piece_bytes: int) -> dict[str, Any]:
     if len(data) > MAX_BYTES * times:
         raise ConfigError(f"{source} is longer than {MAX_BYTES * times:,} bytes; a configuration has a few thousand")
     try:
-        value = _long(data) if len(data) > LONG and data.isascii() else None
+        value = _parse_long_index(data, long_index, piece_bytes) if len(data) > long_index and data.isascii() else None
         if value is None:
             if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:
                 raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
             text = data.decode()
-            if sys.getsizeof(text) > WIDE * times:
+            if sys.getsizeof(text) > MAX_TEXT_MEMORY * times:
                 raise _JsonError("it is too long for a configuration")
-            value = _loaded(text, _unique)
+            value = _load_strict(text, _object_of_pairs)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
     except _JsonError as error:
@@ -73,11 +75,11 @@ def _parsed(data: bytes, source: str, times: int) -> dict[str, Any]:
     return value
 
 
-def _loaded(text: str, unique: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    return json.loads(text, object_pairs_hook=unique, parse_constant=_constant, parse_float=_number, parse_int=_integer)
+def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any]) -> Any:
+    return json.loads(text, object_pairs_hook=unique, parse_constant=_reject_constant, parse_float=_parse_float, parse_int=_parse_integer)
 
 
-def _long(data: bytes) -> Any:
+def _parse_long_index(data: bytes, max_around: int, piece_bytes: int) -> Any:
     """Parse a long index in half the time and memory if its last object has only short strings; None for other text.
 
     Without a backslash every quote begins or ends a string, so the strings of the object are found by counting quotes. The text around
@@ -85,64 +87,70 @@ def _long(data: bytes) -> Any:
     """
     start = data.rfind(b"{")
     end = data.find(b"}", start)
-    if b"\\" in data or start < 0 or end < 0 or data.count(b'"', 0, start) % 2 or (found := _pairs(data, start + 1, end)) is None:
+    if (
+        b"\\" in data
+        or start < 0
+        or end < 0
+        or data.count(b'"', 0, start) % 2
+        or (index := _parse_string_pairs(data, start + 1, end, piece_bytes)) is None
+    ):
         return None
     around = data[:start] + rb'{"\u0000":0}' + data[end + 1 :]
-    if len(around) > LONG:
+    if len(around) > max_around:
         return None
     try:
-        return _loaded(around.decode(), lambda pairs: found if pairs == [("\0", 0)] else _unique(pairs))
+        return _load_strict(around.decode(), lambda pairs: index if pairs == [("\0", 0)] else _object_of_pairs(pairs))
     except (_JsonError, ValueError, RecursionError):
         return None  # the whole is parsed again, for an error with its position
 
 
-def _pairs(data: bytes, at: int, end: int) -> dict[str, str] | None:
-    """The keys and values of an object of strings without escapes or duplicate keys; None for any other object."""
-    found: dict[str, str] = {}
+def _parse_string_pairs(data: bytes, at: int, end: int, piece_bytes: int) -> dict[str, str] | None:
+    """Return the keys and values of an object of strings without escapes or duplicate keys; None for any other object."""
+    merged: dict[str, str] = {}
     known: dict[str, str] = {}
     n = 0
     while at < end:
-        stop = data.find(b'",', at + CHUNK, end) + 2
+        stop = data.find(b'",', at + piece_bytes, end) + 2
         last = stop < 2 or stop == end
         pieces = data[at : end if last else stop].decode("ascii").split('"')
         names, colons, values, commas = pieces[1::4], pieces[2::4], pieces[3::4], pieces[4:-1:4]
-        around = [x.strip(SPACE) for x in (*pieces[:1], *colons[:1], *(commas[:1] or ","), *pieces[-1:])]
+        around = [x.strip(_SPACE) for x in (*pieces[:1], *colons[:1], *(commas[:1] or ","), *pieces[-1:])]
         if len(pieces) % 4 != 1 or around != ["", ":", ",", "" if last else ","] or n > VALUES:
             return None
         if colons.count(colons[0]) < len(colons) or commas.count(commas[0] if commas else "") < len(commas):
             return None
-        if "".join(names).encode().translate(None, PRINTABLE):
+        if "".join(names).encode().translate(None, _PRINTABLE):
             return None
-        found.update(zip(names, map(known.setdefault, values, values), strict=True))
+        merged.update(zip(names, map(known.setdefault, values, values), strict=True))
         n += len(names)
         at = end if last else stop
-    return found if len(found) == n < VALUES and not "".join(known).encode().translate(None, PRINTABLE) else None
+    return merged if len(merged) == n < VALUES and not "".join(known).encode().translate(None, _PRINTABLE) else None
 
 
 class _JsonError(Exception):
     """An error of the parser's hooks, without the name of the file."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    merged = dict(pairs)
+    if len(merged) != len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise _JsonError(f"the key {safe(repr(double), 60)} occurs twice")
-    return found
+    return merged
 
 
-def _constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise _JsonError(f"{name} is not JSON")
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     if (value := float(text)) in (float("inf"), float("-inf")):
         raise _JsonError(f"the number {safe(text, 40)} is out of the range of a float")
     return value
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if len(text) > 40:
         raise _JsonError(f"an integer of {len(text):,} digits")
     return int(text)

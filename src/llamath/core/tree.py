@@ -7,31 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import ClassVar, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
-from .expr import Dim, product
+from .expr import Expr, product
 from .record_type import Record
 
+X = TypeVar("X")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
 class Weight(Record):
     """A leaf: one matrix or vector with named dimensions, output first."""
 
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     role: Role
     tied: str = ""  # path of the weight whose values this one shares
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
 
     @property
-    def size(self) -> Dim:
+    def size(self) -> Expr:
         """The number of elements, tied or not."""
         return product(self.shape)
 
     @property
-    def parameters(self) -> Dim:
+    def parameters(self) -> Expr:
         """The number of parameters that it adds to the model: 0 if it is tied."""
-        return Dim.const(0) if self.tied else self.size
+        return Expr.const(0) if self.tied else self.size
 
 
 class Cut(NamedTuple):
@@ -62,6 +63,15 @@ class Block(Record):
     cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
     expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
 
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine` m, and states the computation once."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def __call__(self, machine: object, x: X, *rest: X) -> X:
+        """Compute the block on a `Machine`."""
+        y: X = self.forward(machine, x, *rest)
+        return y
+
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
         """The fields with weights, by name, without the excluded ones."""
@@ -82,13 +92,13 @@ class Stack(Sequence[Block]):
     """A sequence of blocks, stored as runs (a pattern of blocks and a number of repetitions), so that 10⁹ layers cost as much as one."""
 
     def __init__(self, *runs: tuple[tuple[Block, ...], int], active: int | None = None, count_dim: int | None = None) -> None:
-        self.count_dim = count_dim  # number of blocks as a Dim, if one letter stands for it
+        self.count_dim = count_dim  # number of blocks as a Expr, if one letter stands for it
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.active = active  # number of blocks that one token passes through; None: all of them
 
     @property
     def n(self) -> int:
-        """The number of blocks; a Dim if one letter stands for it."""
+        """The number of blocks; a Expr if one letter stands for it."""
         if self.count_dim is not None:
             return self.count_dim
         counts = [times if len(pattern) == 1 else len(pattern) * int(times) for pattern, times in self.runs]
@@ -145,7 +155,7 @@ def cycle(pattern: Sequence[Block], n: int) -> Stack:
 
 
 def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
-    """A stack of the listed blocks, in which equal neighbors become a run; `count_dim` is their number as a Dim."""
+    """A stack of the listed blocks, in which equal neighbors become a run; `count_dim` is their number as a Expr."""
     runs: list[tuple[tuple[Block, ...], int]] = []
     for block in blocks:
         if runs and runs[-1][0][0] is block:
@@ -204,7 +214,7 @@ class Leaf(NamedTuple):
         return fill_pattern(self.pattern, self.indices)
 
     @property
-    def shape(self) -> tuple[Dim, ...]:
+    def shape(self) -> tuple[Expr, ...]:
         """Its dimensions, output first."""
         return self.weight.shape
 

@@ -51,8 +51,8 @@ def tokens_note(text: str) -> str:
 def parse_bandwidth(text: str) -> int:
     """Parse bytes per second: `3.35TB/s`, `900GB/s`, `400Gbit/s`."""
     hint = "use 3.35TB/s, 900GB/s or 400Gbit/s"
-    if (found := _WRITTEN.fullmatch(text)) and found["unit"] in _BITS:
-        return _bounded(text, "a bandwidth", _number(found) * _BITS[found["unit"]] / 8, hint)
+    if (match := _WRITTEN.fullmatch(text)) and match["unit"] in _BITS:
+        return _bounded(text, "a bandwidth", _number(match) * _BITS[match["unit"]] / 8, hint)
     return _whole(text, "a bandwidth", _RATES, hint)
 
 
@@ -64,14 +64,14 @@ def parse_flops(text: str) -> int:
 def parse_quantity(text: str) -> _Quantity:
     """Parse a count of parameters, tokens or operations: `405B`, `1.5e9`, `500M`, `8,030,261,248`."""
     hint = "use 405B, 1.5e9, 500M or 8030261248"
-    found = _WRITTEN.fullmatch(text)
-    if not found or found["unit"].lower() not in COUNTS:
+    match = _WRITTEN.fullmatch(text)
+    if not match or match["unit"].lower() not in COUNTS:
         raise _unread(text, "a count", hint)
-    value = _number(found) * COUNTS[found["unit"].lower()]
+    value = _number(match) * COUNTS[match["unit"].lower()]
     if value.denominator != 1 or not value:
         raise LlamathError(f"{safe(text, 60)} is not a positive whole number", hint=hint)
-    digits = re.sub(r"\D", "", found["whole"] + (found["part"] or "")).lstrip("0")
-    return _Quantity(value=int(value), digits=len(digits), exact=not (found["unit"] or found["ten"] or found["part"]))
+    digits = re.sub(r"\D", "", match["whole"] + (match["part"] or "")).lstrip("0")
+    return _Quantity(value=int(value), digits=len(digits), exact=not (match["unit"] or match["ten"] or match["part"]))
 
 
 def parse_count(text: str) -> int:
@@ -80,10 +80,10 @@ def parse_count(text: str) -> int:
 
 
 def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
-    found = _WRITTEN.fullmatch(text)
-    if not found or found["unit"] not in units:
+    match = _WRITTEN.fullmatch(text)
+    if not match or match["unit"] not in units:
         raise _unread(text, what, hint)
-    value = _number(found) * units[found["unit"]]
+    value = _number(match) * units[match["unit"]]
     if units is TOKENS and value.denominator != 1:
         raise LlamathError(f"{safe(text, 60)} is not a whole number of tokens", hint=hint)
     return _bounded(text, what, value, hint)
@@ -109,10 +109,10 @@ def _why(text: str) -> str:
     plain = text.strip()
     if plain.startswith(("-", "−")):
         return ": it is negative"
-    found = _WRITTEN.fullmatch(plain)
-    if not found:
+    match = _WRITTEN.fullmatch(plain)
+    if not match:
         return ""
-    unit = found["unit"]
+    unit = match["unit"]
     if not unit:
         return ": it has no unit"
     if unit in DECIMAL or unit in BINARY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 MODEL_NAME = "embedded"
-"""Its name in place of a model or checkpoint."""
+"""The name that users write in place of a model or checkpoint."""
 
 
 def path() -> str:
@@ -13,6 +13,6 @@ def path() -> str:
     return os.path.dirname(__file__)
 
 
-def named(text: str) -> str:
-    """Return its folder for `embedded`, unless a file of that name exists; any other text unchanged."""
+def resolve_name(text: str) -> str:
+    """Return the folder of the embedded model for `embedded`, unless a file of that name exists; other texts are returned unchanged."""
     return path() if text == MODEL_NAME and not os.path.lexists(text) else text

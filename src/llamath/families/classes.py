@@ -16,8 +16,8 @@ HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 
 def apply_class(family: Family, tree: Decoder, config: Config) -> tuple[Family, Decoder, str]:
     """Return the family and tree of the class in the configuration, with a note if it is not the causal model."""
-    named = config.get("architectures", [""])
-    name = named[0] if named and isinstance(named[0], str) else ""
+    architectures = config.get("architectures", [""])
+    name = architectures[0] if architectures and isinstance(architectures[0], str) else ""
     if name.endswith(HEADED) or not name:
         return family, tree, ""
     if name.endswith("ForSequenceClassification"):

@@ -19,7 +19,7 @@ def deepseek_v3(c: Config) -> Decoder:
     moe = deepseek_moe(
         c,
         d,
-        deepseek_routing(c, "sigmoid", "noaux_tc", groups=8, kept=4),
+        deepseek_routing(c, "sigmoid", "noaux_tc", n_group=8, topk_group=4),
         shared=1,
         norm_topk_prob=c.get("norm_topk_prob", True),
         routed_scaling_factor=c.get("routed_scaling_factor", 2.5),

@@ -9,7 +9,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, TwoNormLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, mlp
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import Alibi
 from ..core.tree import repeat
 from .registry import family
@@ -43,7 +43,7 @@ def falcon(c: Config) -> Decoder:
     new = c.get("new_decoder_architecture", "n_head_kv" in c)
     H, K, h = c.square_heads(d, any_name("num_kv_heads"), any_name("num_attention_heads"))
     multi = c.get("multi_query", True)
-    heads = Heads(H, K if new else Dim("K", 1 if multi else H), h)
+    heads = Heads(H, K if new else Expr("K", 1 if multi else H), h)
     bias, rotary = c.get("bias", False), read_rope(c, h)
     alibi = Alibi(scale=h**-0.5, bf16_rounded=True) if c.get("alibi", False) else None
     attn = gqa(d, heads, bias=bias, score_transform=ScoreTransform(alibi=alibi), rope=None if alibi else rotary)

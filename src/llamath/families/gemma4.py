@@ -11,7 +11,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
 from .registry import family
@@ -70,10 +70,10 @@ IN_GGUF = GGUF.with_changes(
     },
 )
 
-NEAR, FAR = "sliding_attention", "full_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"
 ROPES = {
-    NEAR: {"rope_type": "default", "rope_theta": 1e4},
-    FAR: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+    SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+    FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
 }
 
 
@@ -81,18 +81,18 @@ ROPES = {
 def gemma4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))
-    types = [*read_layer_types(c, L, ROPES)[:-1], FAR]
-    first = L - c.get("num_kv_shared_layers", 0)
-    givers = {kind: i for i, kind in enumerate(types[: max(first, 0)])}
-    if set(givers) != set(types):
+    types = [*read_layer_types(c, L, ROPES)[:-1], FULL]
+    first_shared = L - c.get("num_kv_shared_layers", 0)
+    kv_layers = {kind: i for i, kind in enumerate(types[: max(first_shared, 0)])}
+    if set(kv_layers) != set(types):
         raise c.error("num_kv_shared_layers", "leaves a kind of layer without one of its own keys and values")
 
     @cache
-    def layer(kind: str, giver: int | None) -> ScaledLayer:
-        mlp = _mlp(c, d, norm, borrows=giver is not None)
+    def layer(kind: str, kv_layer: int | None) -> ScaledLayer:
+        mlp = _mlp(c, d, norm, shares_kv=kv_layer is not None)
         return ScaledLayer(
             attn_norm=norm,
-            attn=_attention(c, d, types, kind, giver),
+            attn=_attention(c, d, types, kind, kv_layer),
             attn_out_norm=norm,
             mlp_norm=norm if isinstance(mlp, MLP) else None,
             mlp=mlp,
@@ -104,7 +104,7 @@ def gemma4(c: Config) -> Decoder:
     return decoder(
         V,
         d,
-        sequence(layer(kind, givers[kind] if i >= first else None) for i, kind in enumerate(types)),
+        sequence(layer(kind, kv_layers[kind] if i >= first_shared else None) for i, kind in enumerate(types)),
         norm,
         tied=c.get("tie_word_embeddings", True),
         embed=embedding(V, d, scale=d**0.5),
@@ -118,54 +118,54 @@ def _activation(c: Config) -> str:
     return c.activation("hidden_activation", "gelu_pytorch_tanh")
 
 
-def _per_layer(c: Config, d: Dim, L: Dim, p: Dim) -> PerLayerEmbedding:
+def _per_layer(c: Config, d: Expr, L: Expr, p: Expr) -> PerLayerEmbedding:
     rows = c.dim("Vp", "vocab_size_per_layer_input", default=262_144)
     norm = rms(p, c.get("rms_norm_eps", 1e-6))
-    return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, factor=d**-0.5)
+    return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, size=p, factor=d**-0.5)
 
 
-def _attention(c: Config, d: Dim, types: list[str], kind: str, giver: int | None) -> Attention:
+def _attention(c: Config, d: Expr, types: list[str], kind: str, kv_layer: int | None) -> Attention:
     heads, eps, window = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
-    twins, ahead = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
+    k_eq_v, bidirectional = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
-    if kind == FAR:
-        heads, size = _far_heads(c, heads, types, twins), None
+    if kind == FULL:
+        heads, size = _full_attention_heads(c, heads, types, k_eq_v), None
     else:
-        size = window // 2 + 2 if ahead else window  # as in transformers: ± (window // 2 + 1), ends included
+        size = window // 2 + 2 if bidirectional else window  # as in transformers: ± (window // 2 + 1), ends included
     h = heads.head_dim
     attention = gqa(
         d,
         heads,
         c.get("attention_bias", False),
         rope=rope_from(c, ropes.sub(kind), theta=1e4, dim=h),
-        window=AttentionWindow(size=size, causal=not ahead),
+        window=AttentionWindow(size=size, causal=not bidirectional),
         q_norm=rms(h, eps),
         score_transform=ScoreTransform(scale=1.0),
     )
-    if giver is not None:
-        return attention.replace(k=None, v=None, kv_layer=giver)
-    return attention.replace(k_norm=rms(h, eps), v_norm=RMSNorm(eps=eps), **({"v": None} if kind == FAR and twins else {}))
+    if kv_layer is not None:
+        return attention.replace(k=None, v=None, kv_layer=kv_layer)
+    return attention.replace(k_norm=rms(h, eps), v_norm=RMSNorm(eps=eps), **({"v": None} if kind == FULL and k_eq_v else {}))
 
 
-def _far_heads(c: Config, heads: Heads, types: list[str], twins: bool) -> Heads:
-    """The heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
-    (H, K, h), own = heads, c.sub("per_layer_config")
+def _full_attention_heads(c: Config, heads: Heads, types: list[str], k_eq_v: bool) -> Heads:
+    """Return the heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
+    (H, K, h), configs = heads, c.sub("per_layer_config")
     c.ignore("num_global_key_value_heads", "global_head_dim")
-    if not own.data:
-        K = c.dim("Kg", "num_global_key_value_heads") if twins and "num_global_key_value_heads" in c else K
+    if not configs.data:
+        K = c.dim("Kg", "num_global_key_value_heads") if k_eq_v and "num_global_key_value_heads" in c else K
         return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
-    far = [str(i) for i, kind in enumerate(types) if kind == FAR]
-    if sorted(own.data) != sorted(far) or any(own.data[i] != own.data[far[0]] for i in far):
+    full_layers = [str(i) for i, kind in enumerate(types) if kind == FULL]
+    if sorted(configs.data) != sorted(full_layers) or any(configs.data[i] != configs.data[full_layers[0]] for i in full_layers):
         raise c.error("per_layer_config", "should have the same settings for each layer with full attention, and none for other layers")
-    own.ignore(*far)
-    one = own.sub(far[0])
-    K = one.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in one else K
-    return Heads(H, K, one.dim("hg", "head_dim", default=h))
+    configs.ignore(*full_layers)
+    layer_config = configs.sub(full_layers[0])
+    K = layer_config.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in layer_config else K
+    return Heads(H, K, layer_config.dim("hg", "head_dim", default=h))
 
 
-def _mlp(c: Config, d: Dim, norm: RMSNorm, borrows: bool) -> MLP | DenseAndMoE:
-    F, wide = c.dim("F", "intermediate_size"), c.get("use_double_wide_mlp", False)
-    dense = swiglu(d, 2 * F if wide and borrows else F, _activation(c))
+def _mlp(c: Config, d: Expr, norm: RMSNorm, shares_kv: bool) -> MLP | DenseAndMoE:
+    F, double_wide = c.dim("F", "intermediate_size"), c.get("use_double_wide_mlp", False)
+    dense = swiglu(d, 2 * F if double_wide and shares_kv else F, _activation(c))
     c.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size", "vocab_size_per_layer_input")
     if not c.get("enable_moe_block", False):
         return dense

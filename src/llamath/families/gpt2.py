@@ -28,7 +28,7 @@ NAMES = Scheme(
     },
     layouts={f"{x}.weight": "flip" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.up", "mlp.down")},
 )
-MOST = 65536
+MAX_LISTED_LAYERS = 65536
 """Upper limit of layers that are listed one by one, as each has its own scale."""
 FUSED = GGUF.with_changes(inside=dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attn_qkv"))
 
@@ -48,15 +48,15 @@ def gpt2(c: Config) -> Decoder:
     )
     layers = repeat(layer, c.dim("L", any_name("n_layer")))
     if c.get("scale_attn_by_inverse_layer_idx", False):
-        layers = _ever_smaller(c, layer, attention)
+        layers = _layers_scaled_by_index(c, layer, attention)
     c.ignore("reorder_and_upcast_attn")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)
 
 
-def _ever_smaller(c: Config, layer: Layer, attention: Attention) -> Stack:
+def _layers_scaled_by_index(c: Config, layer: Layer, attention: Attention) -> Stack:
     """Return layers whose scores are also divided by the layer number, counted from 1."""
     L, scale = c.dim("L", any_name("n_layer")), attention.score_transform.scale or attention.head_dim**-0.5
-    if L > MOST:
+    if L > MAX_LISTED_LAYERS:
         raise c.error("n_layer", f"is {L}: too many layers to scale one by one")
     return sequence(
         (layer.replace(attn=attention.replace(score_transform=ScoreTransform(scale=scale / i))) for i in range(1, L + 1)), count_dim=L

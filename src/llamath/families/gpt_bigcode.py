@@ -8,7 +8,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.tree import repeat
 from .gpt2 import NAMES as GPT2
 from .registry import family
@@ -21,7 +21,7 @@ def gpt_bigcode(c: Config) -> Decoder:
     d, V, C = c.dim("d", any_name("n_embd")), c.dim("V", "vocab_size"), c.dim("C", any_name("n_positions"))
     F = c.dim("F", "n_inner", default=4 * d)
     H, K, h = c.square_heads(d, any_name("n_head"), any_name("n_head"))
-    heads = Heads(H, Dim("K", 1) if c.get("multi_query", True) else K, h)
+    heads = Heads(H, Expr("K", 1) if c.get("multi_query", True) else K, h)
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     layer = Layer(
         attn_norm=norm,

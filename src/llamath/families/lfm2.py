@@ -10,7 +10,7 @@ from ..config_keys import any_name
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.mixers import short_conv
 from ..core.tree import Stack, repeat
 from .registry import family
@@ -61,26 +61,26 @@ def lfm2(c: Config) -> Decoder:
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))
 
 
-def _by_index(c: Config, L: Dim, attention: Layer, conv: Layer) -> Stack:
+def _by_index(c: Config, L: Expr, attention: Layer, conv: Layer) -> Stack:
     """Return layers with attention at `full_attn_idxs`; without that key, everywhere."""
     if "full_attn_idxs" not in c:
         return repeat(attention, L)
-    listed = c.get("full_attn_idxs", [0])
-    if any(type(i) is not int for i in listed):
+    indices = c.get("full_attn_idxs", [0])
+    if any(type(i) is not int for i in indices):
         raise c.error("full_attn_idxs", "should list layers by number")
-    places = (-1, *sorted(i for i in set(listed) if 0 <= i < L), int(L))
-    runs = [run for a, b in pairwise(places) for run in (((conv,), b - a - 1), ((attention,), 1))]
+    boundaries = (-1, *sorted(i for i in set(indices) if 0 <= i < L), int(L))
+    runs = [run for a, b in pairwise(boundaries) for run in (((conv,), b - a - 1), ((attention,), 1))]
     return Stack(*runs[:-1])
 
 
-def _width(c: Config) -> Dim:
+def _width(c: Config) -> Expr:
     """Read the width of the MLP: two thirds of the given one, scaled and rounded up, unless that is switched off."""
-    older = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # block_ff_dim takes precedence
-    F = c.dim("F", "block_ff_dim" if older else "intermediate_size")
+    uses_block_ff_dim = "block_ff_dim" in c and "intermediate_size" not in c.preferred  # block_ff_dim takes precedence
+    F = c.dim("F", "block_ff_dim" if uses_block_ff_dim else "intermediate_size")
     c.ignore("intermediate_size")
     if not c.get("block_auto_adjust_ff_dim", True):
         return F
-    stretch, multiple = c.get("block_ffn_dim_multiplier", 1.0), int(c.dim("multiple", "block_multiple_of", default=256))
-    if stretch <= 0:
-        raise c.error("block_ffn_dim_multiplier", f"should be more than 0, not {stretch}")
-    return Dim("F", -(-int(stretch * int(2 * F / 3)) // multiple) * multiple)
+    multiplier, multiple = c.get("block_ffn_dim_multiplier", 1.0), int(c.dim("multiple", "block_multiple_of", default=256))
+    if multiplier <= 0:
+        raise c.error("block_ffn_dim_multiplier", f"should be more than 0, not {multiplier}")
+    return Expr("F", -(-int(multiplier * int(2 * F / 3)) // multiple) * multiple)

@@ -41,38 +41,40 @@ def llama4(c: Config) -> Decoder:
     E, k = c.dim("E", "num_local_experts"), c.dim("k", "num_experts_per_tok")
     heads, eps, activation = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
     norm, qk_norm = rms(d, eps), RMSNorm(eps=eps) if c.get("use_qk_norm", True) else None
-    tuned = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
-    growth = TemperatureTuning(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if tuned else None
-    still = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=growth))
+    has_tuning = "attn_temperature_tuning" not in c or c["attn_temperature_tuning"]
+    temperature = TemperatureTuning(scale=c.get("attn_scale", 0.1), floor=c.get("floor_scale", 8192), offset=1) if has_tuning else None
+    nope_attn = gqa(d, heads, bias=c.get("attention_bias", False), score_transform=ScoreTransform(temperature=temperature))
     positions, qk_preprocess = read_rope(c, heads.head_dim, 5e5, interleaved=True), QKPreprocess(after_rope=True)
-    turned = still.replace(score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess)
+    rope_attn = nope_attn.replace(
+        score_transform=ScoreTransform(), rope=positions, q_norm=qk_norm, k_norm=qk_norm, qk_preprocess=qk_preprocess
+    )
     expert, chunk = swiglu(d, Fe, activation), c.get("attention_chunk_size", 8192)
     moe = MoE(router=linear(E, d), experts=repeat(expert, E, active=k), shared=expert, top_k=k, scoring="sigmoid", routing="input")
     plain = swiglu(d, F, activation)
 
     def layer(rotates: bool, chunked: bool, sparse: bool) -> Layer:
-        attn = (turned if rotates else still).replace(window=AttentionWindow(chunk=chunk if chunked else None))
+        attn = (rope_attn if rotates else nope_attn).replace(window=AttentionWindow(chunk=chunk if chunked else None))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe if sparse else plain)
 
     kinds = _kinds(c)
-    made = {kind: layer(*kind) for kind in dict.fromkeys(kinds)}
-    layers = cycle([made[kind] for kind in kinds], c.dim("L", "num_hidden_layers"))
+    layer_by_kind = {kind: layer(*kind) for kind in dict.fromkeys(kinds)}
+    layers = cycle([layer_by_kind[kind] for kind in kinds], c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
 def _kinds(c: Config) -> list[tuple[bool, bool, bool]]:
     """Return (rotary, chunked, sparse) of every layer, or of one period of layers."""
     L, empty = c.dim("L", "num_hidden_layers"), list[object]()
-    step, every = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", any_name("no_rope_layer_interval"), 4)
-    flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)
-    n = int(L) if flags or types or "moe_layers" in c else min(L, lcm(step, every))
+    step, nope_interval = c.dim("step", "interleave_moe_layer_step", 1), c.dim("every", any_name("no_rope_layer_interval"), 4)
+    rope_flags, types, moe = c.get("no_rope_layers", empty), c.get("layer_types", empty), c.get("moe_layers", empty)
+    n = int(L) if rope_flags or types or "moe_layers" in c else min(L, lcm(step, nope_interval))
     if n > 65536:
         raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
-    rotates = [bool(x) for x in flags] or [(i + 1) % every != 0 for i in range(n)]
+    rotates = [bool(x) for x in rope_flags] or [(i + 1) % nope_interval != 0 for i in range(n)]
     chunked = [x == "chunked_attention" for x in types] or rotates
     if not all(type(x) is int for x in moe):
         raise c.error("moe_layers", f"should be a list of layers' numbers, not {safe(repr(moe), 60)}")
     sparse = set(moe) if "moe_layers" in c else set(range(step - 1, n, step))
-    if short := [key for key, x in (("no_rope_layers", rotates), ("layer_types", chunked)) if len(x) < n]:
-        raise c.error(short[0], f"lists {len(c[short[0]])} layers, not {L}")
+    if too_short := [key for key, x in (("no_rope_layers", rotates), ("layer_types", chunked)) if len(x) < n]:
+        raise c.error(too_short[0], f"lists {len(c[too_short[0]])} layers, not {L}")
     return [(rotates[i], chunked[i], i in sparse) for i in range(n)]

@@ -1,4 +1,4 @@
-"""Ministral 3 and Devstral 2: Mistral's layers with YaRN, and queries that grow with their position."""
+"""Ministral 3 and Devstral 2: Mistral's layers with YaRN, and queries scaled by their position."""
 
 from __future__ import annotations
 

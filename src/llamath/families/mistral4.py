@@ -1,4 +1,4 @@
-"""Mistral 4 (in Mistral Small 4): DeepSeek's attention and mixture, queries that grow with position, experts stored as stacks."""
+"""Mistral 4 (in Mistral Small 4): DeepSeek's attention and mixture, queries scaled by their position, experts stored as stacks."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def mistral4(c: Config) -> Decoder:
     s.ignore("type", "partial_rotary_factor", "max_position_embeddings")
     p, interleaved = c.dim("p", "qk_rope_head_dim"), c.get("rope_interleave", True)
     positions = rope_from(c, s, theta=c.get("rope_theta", 10000.0), dim=p, interleaved=interleaved)
-    growth = TemperatureTuning(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
+    temperature = TemperatureTuning(scale=s.get("llama_4_scaling_beta", 0.1), floor=s["original_max_position_embeddings"])
     c.ignore("mlp_bias", "sliding_window")
-    n, kept = c.get("n_group", 1), c.get("topk_group", 1)
+    n_group, topk_group = c.get("n_group", 1), c.get("topk_group", 1)
     moe = deepseek_moe(
         c,
         d,
-        Routing(expert_groups=ExpertGroups(n, kept, 2) if n > 1 else None),
+        Routing(expert_groups=ExpertGroups(n_group, topk_group, 2) if n_group > 1 else None),
         shared=1,
         norm_topk_prob=c.get("norm_topk_prob", True),
         routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
     )
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, growth), mlp_norm=norm, mlp=mlp)
+    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, temperature), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -8,7 +8,7 @@ from ..core.attention_facts import ClipQKV, Heads, QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, mlp
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import Alibi, Rope
 from ..core.tree import repeat
 from .registry import family
@@ -42,7 +42,7 @@ def mpt(c: Config) -> Decoder:
     H, K, h = c.heads(d, "n_heads", "n_heads")
     if (kind := a.get("attn_type", "multihead_attention")) == "grouped_query_attention":
         K = a.dim("K", "kv_n_heads")
-    heads = Heads(H, Dim("K", 1) if kind == "multiquery_attention" else K, h)
+    heads = Heads(H, Expr("K", 1) if kind == "multiquery_attention" else K, h)
     F = (c.dim("r", "expansion_ratio", default=4) * d).with_symbol("F")
     bias, eps = not c.get("no_bias", True), c.get("layer_norm_epsilon", 1e-5)
     norm = layer_norm(d, eps, bias)
@@ -61,11 +61,11 @@ def mpt(c: Config) -> Decoder:
         score_transform=scores,
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp(d, F, "gelu", bias))
-    places = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
+    positions = embedding(C, d) if c.get("learned_pos_emb", True) and not (alibi or rope) else None
     scale = d**-0.5 if c.data.get("logit_scale") == "inv_sqrt_d_model" else c.number("logit_scale") or 1.0
     c.ignore("logit_scale")
     a.ignore("attn_impl", "attn_pdrop", "attn_uses_sequence_id", "kv_n_heads", "prefix_lm", "rope_impl", "rope_dail_config")
     c.ignore("embedding_fraction", "fc_type", "init_config", "init_device", "tokenizer_name", "use_pad_tok_in_ffn", "verbose")
     layers = repeat(layer, c.dim("L", "n_layers"))
     tied = c.get("tie_word_embeddings", True)
-    return decoder(V, d, layers, norm, tied, positions=places, context=C, logit_scale=scale)
+    return decoder(V, d, layers, norm, tied, positions=positions, context=C, logit_scale=scale)

@@ -1,4 +1,4 @@
-"""Muse Glimmer: sandwich norms, weightless ones on embeddings, queries and keys, gated attention, positions where a window is."""
+"""Muse Glimmer: sandwich norms, weightless ones on embeddings, queries and keys, gated attention, RoPE only in layers with a window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .registry import family
 from .shared import read_layer_types, read_rope
 
 NAMES = HF_SANDWICH.with_changes(inside={"attn.gate": "self_attn.gate_proj"})
-NEAR, FAR = "sliding_attention", "full_attention"
+SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 @family(hf=NAMES)
@@ -35,7 +35,7 @@ def muse_glimmer(c: Config) -> Decoder:
             Heads(H, K, h),
             bias,
             rope=positions if rotary else None,
-            window=AttentionWindow(size=window if kind == NEAR else None),
+            window=AttentionWindow(size=window if kind == SLIDING else None),
             gate=gate,
             q_norm=plain,
             k_norm=plain,
@@ -43,7 +43,7 @@ def muse_glimmer(c: Config) -> Decoder:
         )
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
-    types, thetas = read_layer_types(c, L, (NEAR, FAR)), c["layer_rope_theta"]
+    types, thetas = read_layer_types(c, L, (SLIDING, FULL)), c["layer_rope_theta"]
     if not isinstance(thetas, list) or len(thetas) != L:
         raise c.error("layer_rope_theta", f"should be a list of {L} layers")
     return decoder(

@@ -11,7 +11,7 @@ from ..core.blocks import MLP, Decoder, ExpertGroups, LatentMoE, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
 from ..core.errors import safe
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.mixers import Mamba2, MambaSizes, mamba2
 from ..core.tree import repeat, sequence
 from .registry import family
@@ -87,10 +87,10 @@ def nemotron_h(c: Config) -> Decoder:
 
 def _kinds(c: Config) -> list[str]:
     """Read the type of each layer, from a list or from a pattern with one character per layer."""
-    listed = c["layers_block_type|layer_types|hybrid_override_pattern"]
-    if not isinstance(listed, (str, list)):
-        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(listed), 60)}")
-    kinds = [KINDS.get(str(x), str(x)) for x in listed]
+    pattern = c["layers_block_type|layer_types|hybrid_override_pattern"]
+    if not isinstance(pattern, (str, list)):
+        raise c.error("layers_block_type", f"should be a list of layers, not {safe(repr(pattern), 60)}")
+    kinds = [KINDS.get(str(x), str(x)) for x in pattern]
     if unknown := [x for x in kinds if x not in KNOWN]:
         raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(KNOWN)}, or M * - E")
     if c.get("num_hidden_layers", len(kinds)) != len(kinds):
@@ -98,7 +98,7 @@ def _kinds(c: Config) -> list[str]:
     return kinds
 
 
-def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
+def _mamba(c: Config, d: Expr, eps: float) -> Mamba2:
     Hm, m = c.dim("Hm", "mamba_num_heads"), c.dim("m", "mamba_head_dim")
     G, N = c.dim("G", any_name("mamba_n_groups")), c.dim("N", "ssm_state_size")
     if Hm % G:
@@ -115,11 +115,11 @@ def _mamba(c: Config, d: Dim, eps: float) -> Mamba2:
     )
 
 
-def _mlp(c: Config, d: Dim, F: Dim) -> MLP:
+def _mlp(c: Config, d: Expr, F: Expr) -> MLP:
     return mlp(d, F, c.activation("mlp_hidden_act", "relu2"), c.get("mlp_bias", False))
 
 
-def _experts(c: Config, d: Dim) -> MoE:
+def _experts(c: Config, d: Expr) -> MoE:
     E, k, Fe = c.dim("E", any_name("n_routed_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     groups, activation = c.get("n_group", 1), c.activation("mlp_hidden_act", "relu2")
     r = c.dim("r", "moe_latent_size") if "moe_latent_size" in c else None

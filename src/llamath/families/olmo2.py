@@ -1,4 +1,4 @@
-"""OLMo 2: norms on what a branch gives, not on what it reads, and on all queries and all keys as one vector."""
+"""OLMo 2: norms on the output of each branch instead of its input, and across all heads of q and of k."""
 
 from __future__ import annotations
 

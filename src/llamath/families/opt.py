@@ -37,20 +37,20 @@ NAMES = Scheme(
 def opt(c: Config) -> Decoder:
     d, V, F, C = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "ffn_dim"), c.dim("C", "max_position_embeddings")
     heads, w = c.square_heads(d, "num_attention_heads"), c.dim("w", "word_embed_proj_dim", default=d)
-    bias, pre = c.get("enable_bias", True), c.get("do_layer_norm_before", True)
+    bias, is_pre_norm = c.get("enable_bias", True), c.get("do_layer_norm_before", True)
     norm = layer_norm(d, 1e-5) if c.get("layer_norm_elementwise_affine", True) else LayerNorm(eps=1e-5)
-    layer = (Layer if pre else PostNormLayer)(
+    layer = (Layer if is_pre_norm else PostNormLayer)(
         attn_norm=norm,
         attn=gqa(d, heads, bias=bias),
         mlp_norm=norm,
         mlp=mlp(d, F, c.activation("activation_function", "relu"), bias=bias),
     )
     layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
-    last = norm if pre and not c.get("_remove_final_layer_norm", False) else None
-    places = Embedding(weight=weight(C + 2, d, role="lookup"), offset=2)
+    last = norm if is_pre_norm and not c.get("_remove_final_layer_norm", False) else None
+    positions = Embedding(weight=weight(C + 2, d, role="lookup"), offset=2)
     embed, head = embedding(V, d), unembedding(V, d, tied)
     if w != d:
         embed = ProjectedEmbedding(weight=weight(V, w, role="lookup"), projection=linear(d, w))
         head = ProjectedLinear(weight=unembedding(V, w, tied).weight, projection=linear(w, d))
     c.ignore("activation_dropout", "layerdrop", "init_std", "prefix")
-    return decoder(V, d, layers, last, tied, embed=embed, positions=places, head=head, context=C)
+    return decoder(V, d, layers, last, tied, embed=embed, positions=positions, head=head, context=C)

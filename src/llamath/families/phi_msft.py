@@ -23,7 +23,7 @@ NAMES = Scheme(
         "mlp.down": "mlp.fc2",
     },
 )
-"""The names of Microsoft's own modeling code, older than the class in transformers."""
+"""Tensor names of Microsoft's own modeling code, which is older than the class in transformers."""
 
 
 @family(name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")

@@ -9,7 +9,7 @@ from ..core.attention_facts import Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import LogNScaling, QwenDynamicRope, Rope
 from ..core.tree import repeat
 from .registry import family
@@ -37,17 +37,17 @@ UNUSED = "activation attn_dropout_prob bias_dropout_fusion emb_dropout_prob padd
 @family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="qwen")
 def qwen(c: Config) -> Decoder:
     d, V, H = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size"), c.dim("H", any_name("num_attention_heads"))
-    F = Dim("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
+    F = Expr("F", c.dim("F", any_name("intermediate_size"), least=2) // 2)  # the key counts gate and up
     h = c.dim("h", "kv_channels", default=128)
     if H * h != d:
         raise c.error("kv_channels", f"is {h}, but {H} heads share a width of {d}")
     bias, context = not c.get("no_bias", True), c.get(any_name("max_position_embeddings"), 8192)
-    norm, trained = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
+    norm, trained_context = rms(d, c.get("layer_norm_epsilon", 1e-6)), c.get("seq_length", context)
     rotary = Rope(theta=c.get("rotary_emb_base", 10000.0), dim=int(h * c.get("rotary_pct", 1.0)))
     if c.get("use_dynamic_ntk", True):
-        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained)
-    growth = LogNScaling(original_context=trained) if c.get("use_logn_attn", True) else None
-    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=growth))
+        rotary = QwenDynamicRope(theta=rotary.theta, dim=rotary.dim, original_context=trained_context)
+    temperature = LogNScaling(original_context=trained_context) if c.get("use_logn_attn", True) else None
+    attention = gqa(d, Heads(H, H, h), bias=True, o_bias=bias, rope=rotary, score_transform=ScoreTransform(temperature=temperature))
     kind = NormedResidualLayer if c.get("apply_residual_connection_post_layernorm", False) else Layer
     layer = kind(attn_norm=norm, attn=attention, mlp_norm=norm, mlp=swiglu(d, F, bias=bias))
     c.ignore(*PRECISION.split(), *UNUSED.split())

@@ -14,12 +14,12 @@ from ..config_keys import any_name
 from ..core.blocks import Attention, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import gqa, linear, rms, swiglu
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.mixers import DeltaHeads, GatedDeltaNet, gated_delta
 from ..core.tree import Block, Stack, repeat
 from .shared import every_nth, layers_by_type, read_rope, rotary_dim
 
-MOST = 1000
+MAX_PERIOD = 1000
 """Upper limit of the period of a layer pattern."""
 
 SHARED = {f"mlp.shared.{x}": f"mlp.shared_expert.{x}_proj" for x in ("gate", "up", "down")}
@@ -77,7 +77,7 @@ NAMES_DELTA_GGUF = hybrid_gguf(
 )
 
 
-def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
+def experts(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     """Read the mixture of experts."""
     E, k, Fe = c.dim("E", any_name("num_experts")), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     if k > E:
@@ -86,7 +86,7 @@ def experts(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
     return MoE(router=linear(E, d), experts=repeat(expert, E, active=k), top_k=k, norm_topk_prob=norm_topk_prob)
 
 
-def experts_with_shared(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
+def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     """Read the mixture of experts with a shared expert and its gate."""
     shared = swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), c.activation("hidden_act"))
     return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
@@ -95,9 +95,9 @@ def experts_with_shared(c: Config, d: Dim, norm_topk_prob: bool) -> MoE:
 def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
     """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`."""
     none: list[int] = []
-    step, dense, made = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", none), cache(layer)
-    if not 1 <= step <= MOST:
-        raise c.error("decoder_sparse_step", f"should be from 1 to {MOST}, not {step}")
+    step, dense, cached_layer = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", none), cache(layer)
+    if not 1 <= step <= MAX_PERIOD:
+        raise c.error("decoder_sparse_step", f"should be from 1 to {MAX_PERIOD}, not {step}")
     if any(type(i) is not int for i in dense):
         raise c.error("mlp_only_layers", "should list layers by number")
     runs: list[tuple[tuple[Block, ...], int]] = []
@@ -108,22 +108,22 @@ def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]
         for a, b in pairwise((0, *sorted(cuts), int(end) if cuts else end)):
             period = lcm(len(pattern), step)
             numbers = range(a, min(a + period, b))
-            kinds = tuple(made(pattern[i % len(pattern)], (start + i + 1) % step == 0 and start + i not in dense) for i in numbers)
+            kinds = tuple(cached_layer(pattern[i % len(pattern)], (start + i + 1) % step == 0 and start + i not in dense) for i in numbers)
             runs += [(kinds, b - a if period == 1 else (b - a) // period), (kinds[: (b - a) % period], 1)]
         start += int(end)
     return Stack(*runs)
 
 
 def one_in_four(c: Config, linear_attention: Block, full_attention: Block) -> Stack:
-    """Return layers of which every fourth has full attention, unless `full_attention_interval` or `layer_types` says otherwise."""
+    """Return layers of which every fourth has full attention, unless `full_attention_interval` or `layer_types` gives another order."""
     nth, L = c.get("full_attention_interval", 4), c.dim("L", "num_hidden_layers")
-    if not 1 <= nth <= MOST:
-        raise c.error("full_attention_interval", f"should be from 1 to {MOST}, not {nth}")
+    if not 1 <= nth <= MAX_PERIOD:
+        raise c.error("full_attention_interval", f"should be from 1 to {MAX_PERIOD}, not {nth}")
     kinds = {"linear_attention": linear_attention, "full_attention": full_attention}
     return layers_by_type(c, L, kinds, every_nth(nth, full_attention, linear_attention, L))
 
 
-def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
+def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
     """Read softmax attention with per-head norms of q and k, a quarter of each head rotary, and an output gate."""
     if not c.get("attn_output_gate", True):
         raise c.error("attn_output_gate", "is false; this family has only gated attention")
@@ -133,7 +133,7 @@ def gated_attention(c: Config, d: Dim, eps: float, kv: int = 2) -> Attention:
     return gqa(d, heads, bias, rope=rotary, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
 
 
-def delta_net(c: Config, d: Dim, eps: float) -> GatedDeltaNet:
+def delta_net(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
     """Read the gated delta net."""
     Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
     Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")

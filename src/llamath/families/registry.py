@@ -129,13 +129,13 @@ def find_family(model_type: str, source: str = "config") -> Family:
 
 
 def _import_family(module: str) -> Family:
-    found: Family = getattr(import_module(f"{__package__}.{module}"), module)
-    return found
+    registered: Family = getattr(import_module(f"{__package__}.{module}"), module)
+    return registered
 
 
 def _unpickle(module: str, changes: dict[str, Any]) -> Family:
-    found = _import_family(module)
-    return found.replace(**changes) if changes else found
+    registered = _import_family(module)
+    return registered.replace(**changes) if changes else registered
 
 
 UNSUPPORTED_TYPES = {

@@ -10,7 +10,7 @@ from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
 from ..core.config import Config
 from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
 from ..core.errors import safe
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.record_type import Record
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
@@ -103,16 +103,16 @@ def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> St
     return layers_by_type(c, n, {"sliding_attention": windowed, "full_attention": full}, every_nth(nth, full, windowed, n))
 
 
-def every_nth(nth: int, other: Block, most: Block, n: int) -> Stack:
+def every_nth(nth: int, other: Block, default: Block, n: int) -> Stack:
     """Return n layers in which every nth is `other`, stored compactly even for large numbers."""
     whole, rest = divmod(int(n), nth)
     if nth <= whole:
-        return cycle((*(most,) * (nth - 1), other), n)
-    return Stack(*(((most,), nth - 1), ((other,), 1)) * whole, ((most,), rest), count_dim=n) if whole else repeat(most, n)
+        return cycle((*(default,) * (nth - 1), other), n)
+    return Stack(*(((default,), nth - 1), ((other,), 1)) * whole, ((default,), rest), count_dim=n) if whole else repeat(default, n)
 
 
 def gemma_query_scale(c: Config) -> float:
-    """Read Gemma's factor of the scores."""
+    """Read Gemma's scale of the attention scores."""
     scalar = c.get("query_pre_attn_scalar", 256.0)
     if scalar <= 0:
         raise c.error("query_pre_attn_scalar", f"should be positive, not {scalar:g}")
@@ -136,7 +136,7 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
+def latent_attention(c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
     """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
@@ -152,28 +152,28 @@ def latent_attention(c: Config, d: Dim, rope: Rope, temperature: TemperatureTuni
 
 
 class Routing(Record):
-    """How a router chooses experts; see `MoE`."""
+    """The selection of experts by a router; see `MoE`."""
 
     scoring: str = "softmax"
     correction: Weight | None = None
     expert_groups: ExpertGroups | None = None
 
 
-def deepseek_routing(c: Config, scoring: str, method: str, groups: int = 1, kept: int = 1) -> Routing:
+def deepseek_routing(c: Config, scoring: str, method: str, n_group: int = 1, topk_group: int = 1) -> Routing:
     """Read DeepSeek's routing; its correction bias is a buffer in the reference and a tensor in files."""
     c.ignore("aux_loss_alpha", "seq_aux", "ep_size")
-    groups, kept, method = c.get("n_group", groups), c.get("topk_group", kept), c.get("topk_method", method)
+    n_group, topk_group, method = c.get("n_group", n_group), c.get("topk_group", topk_group), c.get("topk_method", method)
     top_scores = {"greedy": 0, "group_limited_greedy": 1, "noaux_tc": 2}.get(method)
     if top_scores is None:
         raise c.error("topk_method", f"is the unknown method {safe(repr(method), 60)}", "known: greedy, group_limited_greedy, noaux_tc")
     bias = weight(c.dim("E", "n_routed_experts"), role="bias").replace(buffer=True) if method == "noaux_tc" else None
-    limit = ExpertGroups(groups, kept, top_scores) if top_scores and groups > 1 else None
-    return Routing(scoring=c.get("scoring_func", scoring), correction=bias, expert_groups=limit)
+    expert_groups = ExpertGroups(n_group, topk_group, top_scores) if top_scores and n_group > 1 else None
+    return Routing(scoring=c.get("scoring_func", scoring), correction=bias, expert_groups=expert_groups)
 
 
 def deepseek_moe(
     c: Config,
-    d: Dim,
+    d: Expr,
     routing: Routing,
     *,
     shared: int,
@@ -209,20 +209,20 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
-def mtp_layers(c: Config, V: Dim, d: Dim, layer: Layer) -> Stack | None:
+def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:
         raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    again = embedding(V, d)
-    made = layer.extended(
+    embed = embedding(V, d)
+    mtp_layer = layer.extended(
         MTPLayer,
-        embed=again.replace(weight=again.weight.replace(tied="embed.weight")),
+        embed=embed.replace(weight=embed.weight.replace(tied="embed.weight")),
         embed_norm=norm,
         hidden_norm=norm,
         join=linear(d, 2 * d),
         norm=norm,
         head=unembedding(V, d, tied=True).replace(weight=weight(V, d, tied="head.weight")),
     )
-    return repeat(made, n) if n else None
+    return repeat(mtp_layer, n) if n else None

@@ -30,22 +30,22 @@ def smollm3(c: Config) -> Decoder:
             attn_norm=norm, attn=gqa(d, heads, bias=bias, rope=rotary, window=AttentionWindow(size=window)), mlp_norm=norm, mlp=mlp
         )
 
-    layers = _order(c, lambda turns, near: layer(rotary if turns else None, window if near else None))
+    layers = _order(c, lambda has_rope, is_sliding: layer(rotary if has_rope else None, window if is_sliding else None))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
 
 
 def _order(c: Config, layer: Callable[[bool, bool], Layer]) -> Stack:
-    """The layers by whether they rotate and have a window: every nth does not rotate; those have the window, if there is one."""
+    """Return the layers: every nth has no rotary positions, and those have the window if there is one."""
     L, nth = c.dim("L", "num_hidden_layers"), c.get("no_rope_layer_interval", 4)
-    turns, types = c.get("no_rope_layers", [1][:0]), c.get("layer_types", [""][:0])
+    rope_flags, types = c.get("no_rope_layers", [1][:0]), c.get("layer_types", [""][:0])
     if nth < 1:
         raise c.error("no_rope_layer_interval", f"should be a positive integer, not {nth}")
-    if not turns and not types:
+    if not rope_flags and not types:
         return every_nth(nth, layer(False, True), layer(True, False), L)
-    for key, found in (("no_rope_layers", turns), ("layer_types", types)):
-        if found and len(found) < L:
-            raise c.error(key, f"lists {len(found)} layers, not {L}")
-    rotate = [bool(x) for x in turns[:L]] or [(i + 1) % nth != 0 for i in range(L)]
-    near = [x == "sliding_attention" for x in types[:L]] or [not x for x in rotate]
+    for key, values in (("no_rope_layers", rope_flags), ("layer_types", types)):
+        if values and len(values) < L:
+            raise c.error(key, f"lists {len(values)} layers, not {L}")
+    has_rope = [bool(x) for x in rope_flags[:L]] or [(i + 1) % nth != 0 for i in range(L)]
+    is_sliding = [x == "sliding_attention" for x in types[:L]] or [not x for x in has_rope]
     kinds = {(x, y): layer(x, y) for x in (True, False) for y in (True, False)}
-    return sequence(kinds[pair] for pair in zip(rotate, near, strict=True))
+    return sequence(kinds[pair] for pair in zip(has_rope, is_sliding, strict=True))

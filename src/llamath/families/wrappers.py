@@ -36,7 +36,7 @@ def with_wrapper_prefix(scheme: Scheme, wrapper: str) -> Scheme:
     """Return the naming scheme of a text model inside this wrapper; unchanged for an unknown wrapper."""
     old, new = NAME_PREFIXES.get(wrapper, ("", ""))
 
-    def moved(name: str) -> str:
+    def rename(name: str) -> str:
         return new + name.removeprefix(old) if name.startswith(old) else name
 
-    return scheme.replace(layer=moved(scheme.layer), outside={path: moved(name) for path, name in scheme.outside.items()})
+    return scheme.replace(layer=rename(scheme.layer), outside={path: rename(name) for path, name in scheme.outside.items()})

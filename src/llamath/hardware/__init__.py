@@ -62,8 +62,12 @@ class DeviceList(Report):
 
     @property
     def summary(self) -> str:
-        """The number of devices, or the name of one."""
-        return self.gpus[0].title if len(self.gpus) == 1 else format_count(len(self.gpus), "device")
+        """The number of devices, or the memory, bandwidth and FLOP/s of a single one."""
+        if len(self.gpus) > 1:
+            return format_count(len(self.gpus), "device")
+        gpu = self.gpus[0]
+        rates = "".join(f", {gpu.flops[x] / 1e12:,.4g} {x} TFLOP/s" for x in ("bf16", "fp16", "fp32") if gpu.flops.get(x))
+        return f"{gpu.title}: {gpu.memory / 2**30:,.2f} GiB, {gpu.bandwidth / 1e9:,.0f} GB/s{rates}"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each device: memory, bandwidth and dense TFLOP/s."""
@@ -73,10 +77,10 @@ class DeviceList(Report):
 
 def find_devices(words: Sequence[str] = ()) -> DeviceList:
     """Return the devices that have all these words in their name, title or vendor; an unknown name is an error with the nearest ones."""
-    if same := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
-        return DeviceList(gpus=tuple(same))
-    some = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
-    return DeviceList(gpus=some or (find_device(" ".join(words)),))
+    if exact := [x for x in devices() if [x.name] == [word.lower() for word in words]]:
+        return DeviceList(gpus=tuple(exact))
+    matching = tuple(x for x in devices() if all(_has_word(x, word) for word in words))
+    return DeviceList(gpus=matching or (find_device(" ".join(words)),))
 
 
 def _has_word(device: Device, word: str) -> bool:
@@ -90,16 +94,16 @@ def _html_row(x: Device) -> tuple[object, ...]:
 
 def devices() -> list[Device]:
     """Return the whole catalog, in the order of its files."""
-    return [device for device, _ in _read()]
+    return [device for device, _ in _read_catalog()]
 
 
 def find_device(name: str) -> Device:
     """Return the device of this name, alias or driver's name; case and punctuation are ignored."""
-    known = {normalize_name(x): device for device, names in _read() for x in names}
-    if (wanted := normalize_name(name)) in known:
-        return known[wanted]
-    near = list(dict.fromkeys(known[x].name for x in nearest(wanted, known, most=4)))
-    hint = f"did you mean {', '.join(near)}? `llamath gpus` lists all" if near else "`llamath gpus` lists all"
+    known = {normalize_name(x): device for device, names in _read_catalog() for x in names}
+    if (normalized := normalize_name(name)) in known:
+        return known[normalized]
+    near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
+    hint = f"did you mean {', '.join(near)}? llamath.gpus() lists all" if near else "llamath.gpus() lists all"
     raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
 
 
@@ -107,13 +111,13 @@ def _parse_device_spec(text: str) -> Device:
     """Parse a description such as `mem=80GiB bw=3.35TB/s bf16=989TF`; after a name (`h100 mem=94GiB`), it changes that device."""
     words = re.split(r"[\s,]+", text.strip())
     base = find_device(" ".join(x for x in words if "=" not in x)) if "=" not in words[0] else None
-    given: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
-        if equals and (key not in _READERS or key in given):
-            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in given else 'is not a property of a GPU'}", hint=HINT)
-        given |= {key: value} if equals else {}
-    return _made(safe(" ".join(words), 60), given, base)
+        if equals and (key not in _READERS or key in properties):
+            raise LlamathError(f"{safe(word, 60)!r} {'is given twice' if key in properties else 'is not a property of a GPU'}", hint=HINT)
+        properties |= {key: value} if equals else {}
+    return _build_device(safe(" ".join(words), 60), properties, base)
 
 
 def parse_device(text: str) -> Device:
@@ -124,12 +128,12 @@ def parse_device(text: str) -> Device:
 def parse_devices(text: str) -> tuple[int, Device]:
     """Return the number of devices and the device: `2xh100`, `rtx-4090`, or a list such as `3060,2x4090`.
 
-    Different devices are one machine of as many of the least of them: see `_least`.
+    Different devices count as that many copies of one device with the lowest figures: see `_lowest_figures`.
     """
     counted = [_parse_counted(part) for part in _split_list(text)]
     if all(device == counted[0][1] for _, device in counted):
         return sum(n for n, _ in counted), counted[0][1]
-    return sum(n for n, _ in counted), _least(counted)
+    return sum(n for n, _ in counted), _lowest_figures(counted)
 
 
 def _split_list(text: str) -> list[str]:
@@ -144,34 +148,34 @@ def _split_list(text: str) -> list[str]:
     return parts
 
 
-def _least(counted: Sequence[tuple[int, Device]]) -> Device:
-    """Return a device with the least memory, bandwidth and FLOP/s of several: what each can rely on when the work is split evenly."""
-    every = [device for _, device in counted]
-    rates = {dtype: min(x.flops[dtype] for x in every) for dtype in DTYPES if all(dtype in x.flops for x in every)}
+def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
+    """Return a device with the least memory, bandwidth and FLOP/s of several, which limit each when the work is split evenly."""
+    all_devices = [device for _, device in counted]
+    rates = {dtype: min(x.flops[dtype] for x in all_devices) for dtype in DTYPES if all(dtype in x.flops for x in all_devices)}
     return Device(
         name=",".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
         title=" + ".join(f"{n} × {x.title}" if n > 1 else x.title for n, x in counted),
-        vendor=every[0].vendor if len({x.vendor for x in every}) == 1 else "",
-        memory=min(x.memory for x in every),
-        nominal=min(x.nominal for x in every),
-        bandwidth=min(x.bandwidth for x in every),
+        vendor=all_devices[0].vendor if len({x.vendor for x in all_devices}) == 1 else "",
+        memory=min(x.memory for x in all_devices),
+        nominal=min(x.nominal for x in all_devices),
+        bandwidth=min(x.bandwidth for x in all_devices),
         flops=rates,
-        link=min(x.link for x in every),
-        kind=every[0].kind if len({x.kind for x in every}) == 1 else "",
-        network=min(x.network for x in every),
-        node=min(x.node for x in every),
+        link=min(x.link for x in all_devices),
+        kind=all_devices[0].kind if len({x.kind for x in all_devices}) == 1 else "",
+        network=min(x.network for x in all_devices),
+        node=min(x.node for x in all_devices),
         source="the least of each",
     )
 
 
 def _parse_counted(text: str) -> tuple[int, Device]:
-    found = COUNT.fullmatch(text)
-    if not found:
+    match = COUNT.fullmatch(text)
+    if not match:
         return 1, parse_device(text)
-    n = int(found[1])
+    n = int(match[1])
     if not 1 <= n <= _MAX_DEVICES:
         raise LlamathError(f"{safe(text, 60)!r}: {n:,} devices", hint=f"a number from 1 to {_MAX_DEVICES:,}")
-    return n, parse_device(found[2])
+    return n, parse_device(match[2])
 
 
 def normalize_name(name: str) -> str:
@@ -181,19 +185,19 @@ def normalize_name(name: str) -> str:
 
 
 @cache
-def _read() -> tuple[tuple[Device, tuple[str, ...]], ...]:
-    return tuple(entry for name in ("nvidia", "amd", "others") for entry in _file(name))
+def _read_catalog() -> tuple[tuple[Device, tuple[str, ...]], ...]:
+    return tuple(entry for name in ("nvidia", "amd", "others") for entry in _read_file(name))
 
 
-def _file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
+def _read_file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
     from ..core.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{name}.json"))
     for x in data["devices"]:
-        yield _entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
+        yield _parse_entry(x, x.get("vendor", data["vendor"])), (x["name"], *x["aliases"])
 
 
-def _entry(x: Mapping[str, Any], vendor: str) -> Device:
+def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
     nominal = parse_bytes(x["memory"])
     return Device(
         name=x["name"],
@@ -211,7 +215,7 @@ def _entry(x: Mapping[str, Any], vendor: str) -> Device:
     )
 
 
-def _node(text: str) -> int:
+def _parse_node(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,6}", text, re.ASCII):
         raise LlamathError(f"node should be a positive number of devices, found {safe(text, 20)}", hint=HINT)
     return int(text)
@@ -222,17 +226,17 @@ _READERS = {
     "bw": parse_bandwidth,
     "link": parse_bandwidth,
     "net": parse_bandwidth,
-    "node": _node,
+    "node": _parse_node,
     **dict.fromkeys(DTYPES, parse_flops),
 }
 
 
-def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
-    read = {key: _READERS[key](value) for key, value in given.items()}
+def _build_device(name: str, properties: Mapping[str, str], base: Device | None) -> Device:
+    values = {key: _READERS[key](value) for key, value in properties.items()}
     if base is None:
-        if "mem" not in read:
+        if "mem" not in values:
             raise LlamathError(f"{name!r} lacks mem", hint=HINT)
-        blank: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "link": 0,
             "kind": "",
             "network": _DEFAULT_NETWORK,
@@ -241,10 +245,10 @@ def _made(name: str, given: Mapping[str, str], base: Device | None) -> Device:
             "vendor": "",
             "source": "as given",
         }
-        base = Device(name=name, title=name, memory=read["mem"], nominal=read["mem"], bandwidth=read.get("bw", 0), **blank)
+        base = Device(name=name, title=name, memory=values["mem"], nominal=values["mem"], bandwidth=values.get("bw", 0), **defaults)
     else:
-        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in given.items())}")
+        base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in properties.items())}")
     fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node"}
-    changes = {fields[key]: value for key, value in read.items() if key in fields}
-    rates = {key: read.get(key) or base.flops[key] for key in DTYPES if key in read or key in base.flops}
-    return base.replace(flops=rates, **changes, **({"nominal": read["mem"]} if "mem" in read else {}))
+    changes = {fields[key]: value for key, value in values.items() if key in fields}
+    rates = {key: values.get(key) or base.flops[key] for key in DTYPES if key in values or key in base.flops}
+    return base.replace(flops=rates, **changes, **({"nominal": values["mem"]} if "mem" in values else {}))

@@ -1,4 +1,4 @@
-"""Progress on stderr for what takes longer than a second and is watched on a terminal."""
+"""Progress on stderr, if it is a terminal, of work that takes longer than a second or two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BAR_DELAY, MESSAGE_DELAY, INTERVAL = 1.0, 2.0, 0.1
 """Seconds before a bar or a message appears, and between two updates."""
 
 
-def _is_watched() -> bool:
+def _is_interactive() -> bool:
     try:
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):
@@ -22,19 +22,21 @@ def _is_watched() -> bool:
 
 
 class Bar:
-    """A progress bar with the share, the rate and the time left."""
+    """A progress bar with the share, the rate and the time left; until its first update, a message with the seconds that have passed."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str) -> None:
         self.seconds = 0.0
-        self._shown = _is_watched()
+        self._waiting = Progress(message)
+        self._shown = _is_interactive()
         self._begin = self._drawn = monotonic()
         self._first: int | None = None
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """Report the bytes that are done."""
+        """Update the number of processed bytes."""
         now = monotonic()
         if self._first is None:
+            self._waiting.stop()
             self._first, self._begin = done, now
         if self._shown and now - self._begin > BAR_DELAY and now - self._drawn > INTERVAL:
             self._drawn = now
@@ -46,9 +48,11 @@ class Bar:
         self._width = len(text)
 
     def __enter__(self) -> Self:
+        self._waiting.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._waiting.stop()
         self.seconds = monotonic() - self._begin
         if self._width:
             self._draw("")
@@ -57,7 +61,7 @@ class Bar:
 
 
 class Progress:
-    """A message with the seconds that have passed, for work that reports no share; it appears after two seconds."""
+    """A message with the elapsed seconds, for work of unknown length; it appears after two seconds."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -65,15 +69,23 @@ class Progress:
         self._thread: Thread | None = None
 
     def __enter__(self) -> Self:
-        if _is_watched():
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to count the seconds."""
+        if _is_interactive():
             from threading import Event, Thread
 
             self._done = Event()
             self._thread = Thread(target=self._run, args=[self._done], daemon=True)
             self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
+        """Remove the message."""
         if self._thread is not None and self._done is not None:
             self._done.set()
             self._thread.join()

@@ -40,16 +40,17 @@ def parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
 def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOptions:
     """Return the device with this dtype, after checking that it exists and computes in the dtype."""
     try:
-        found = torch.device(device)
-        x = torch.ones(1, 1, 2, 2, dtype=dtype, device=found)
+        target = torch.device(device)
+        x = torch.ones(1, 1, 2, 2, dtype=dtype, device=target)
         torch.nn.functional.scaled_dot_product_attention(x, x, x @ x, is_causal=True)
         torch.nn.functional.linear(x, x[0, 0]).softmax(-1)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise LlamathError(
-            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}", hint="--device cpu, or another --dtype"
+            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}",
+            hint="use cpu, or another dtype",
         ) from None
-    return TensorOptions(dtype, found)
+    return TensorOptions(dtype, target)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -70,8 +71,8 @@ def free_bytes(device: torch.device, cgroup: str = _CGROUP) -> int | None:
 
 def _system_free_bytes() -> int | None:
     """Return the system's available memory, file cache included."""
-    found = _read_numbers("/proc/meminfo").get("MemAvailable:")
-    return None if found is None else found * 1024
+    kibibytes = _read_numbers("/proc/meminfo").get("MemAvailable:")
+    return None if kibibytes is None else kibibytes * 1024
 
 
 def _cgroup_free_bytes(cgroup: str) -> int | None:
@@ -108,7 +109,7 @@ def check_memory(need: int, what: str, device: torch.device) -> None:
     if free is not None and need > free:
         raise LlamathError(
             f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} ({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="llamath memory shows what fits; use a smaller --dtype, context or batch",
+            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory of each",
         )
 
 

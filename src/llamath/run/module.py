@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..core.expr import Dim
+from ..core.expr import Expr
 from ..core.tree import Block, Stack, Weight, walk
 
 
@@ -42,7 +42,7 @@ class Module(nn.Module):
 
     def __init__(self, spec: Block, options: TensorOptions) -> None:
         super().__init__()
-        sizes = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Dim)}
+        sizes = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Expr)}
         self.spec = spec.replace(**sizes) if sizes else spec
         for name in spec.fields:
             field = getattr(spec, name)

@@ -1,8 +1,8 @@
-"""Text and tokens: tokenizers from every file that brings one, and the formats in which families hold a conversation."""
+"""Tokenizers of checkpoints in every file format, and the chat formats of families."""
 
 from __future__ import annotations
 
-from .find_tokenizer import load_tokenizer
+from .read_tokenizer import load_tokenizer
 from .tokenizer import Tokenizer
 
 __all__ = ["Tokenizer", "load_tokenizer"]

@@ -20,7 +20,7 @@ class _Delimiters(NamedTuple):
 
 
 class ChatFormat(Record):
-    """How the messages of a conversation are delimited."""
+    """The delimiters of the messages of a conversation."""
 
     name: str
     title: str

@@ -24,21 +24,21 @@ class ChatMessage(NamedTuple):
 def render_chat(chat_format: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
     """Return the conversation as text."""
     _check_messages(messages)
-    form = chat_format
+    fmt = chat_format
     system = "".join(x.content for x in messages if x.role == "system")
-    parts = [form.prefix]
-    if form.system and (system or form.system_preamble):
-        parts += [form.system.before, form.system_preamble, _strip(form, "system", system), form.system.after]
+    parts = [fmt.prefix]
+    if fmt.system and (system or fmt.system_preamble):
+        parts += [fmt.system.before, fmt.system_preamble, _strip(fmt, "system", system), fmt.system.after]
     turns = [x for x in messages if x.role != "system"]
     user_turns = [i for i, x in enumerate(turns) if x.role == "user"]
     for i, turn in enumerate(turns):
-        delimiters = form.user if turn.role == "user" else form.assistant
-        text = _strip(form, turn.role, turn.content)
-        if system and not form.system and i == user_turns[-1 if form.system_in_last_user else 0]:
-            text = f"{form.system_in_user.before}{system}{form.system_in_user.after}{text}"
+        delimiters = fmt.user if turn.role == "user" else fmt.assistant
+        text = _strip(fmt, turn.role, turn.content)
+        if system and not fmt.system and i == user_turns[-1 if fmt.system_in_last_user else 0]:
+            text = f"{fmt.system_in_user.before}{system}{fmt.system_in_user.after}{text}"
         parts += [delimiters.before, text, delimiters.after]
     if add_generation_prompt:
-        parts.append(form.assistant.before if form.generation_prompt is None else form.generation_prompt)
+        parts.append(fmt.assistant.before if fmt.generation_prompt is None else fmt.generation_prompt)
     return "".join(parts)
 
 
@@ -93,7 +93,7 @@ def find_chat_format(name: str) -> ChatFormat:
     """Return the chat format with this name."""
     if name in CHAT_FORMATS:
         return CHAT_FORMATS[name]
-    hint = f"did you mean {found[0]}?" if (found := nearest(name, CHAT_FORMATS)) else f"known formats: {', '.join(CHAT_FORMATS)}"
+    hint = f"did you mean {near[0]}?" if (near := nearest(name, CHAT_FORMATS)) else f"known formats: {', '.join(CHAT_FORMATS)}"
     raise LlamathError(f"unknown chat format {name!r}", hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""`Tokenizer`: encodes text to token ids and decodes ids to text, whatever kind of file it came from."""
+"""`Tokenizer`: encodes text to token ids and decodes ids to text, for every file format."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """Return the id of a token by its text."""
-        found = self.engine.token_to_id(text)
-        return None if found is None else int(found)
+        token_id = self.engine.token_to_id(text)
+        return None if token_id is None else int(token_id)
 
 
 @contextmanager

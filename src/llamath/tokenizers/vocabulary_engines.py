@@ -29,7 +29,7 @@ class VocabularyPiece(NamedTuple):
 
 
 class SpaceHandling(NamedTuple):
-    """How sentencepiece treats spaces, and a precompiled normalization."""
+    """Sentencepiece's settings for spaces, and a precompiled normalization."""
 
     add_prefix_space: bool = True  # put a space before the text
     remove_extra_whitespace: bool = False  # strip the text and collapse runs of spaces
@@ -57,15 +57,15 @@ def build_sentencepiece(pieces: Sequence[VocabularyPiece], spaces: SpaceHandling
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
         normal = sorted((x for x in pieces if x.type in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
         merges = list(derive_merges({piece.text: rank for rank, piece in enumerate(normal)}, vocabulary, source))
-        name = None if unknown is None else pieces[unknown].text
-        engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=name, fuse_unk=True, byte_fallback=byte_fallback))
+        unknown_text = None if unknown is None else pieces[unknown].text
+        engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown_text, fuse_unk=True, byte_fallback=byte_fallback))
     steps: list[normalizers.Normalizer] = [normalizers.Precompiled(spaces.charsmap)] if spaces.charsmap else []
     if spaces.remove_extra_whitespace:
         steps += [normalizers.Strip(), normalizers.Replace(_regex(" {2,}"), " ")]
     steps += [normalizers.Prepend(_SPACE)] if spaces.add_prefix_space else []
     engine.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
-    ends = [decoders.Strip(" ", 1, 0)] if spaces.add_prefix_space else []
-    engine.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *ends])
+    strip_prefix = [decoders.Strip(" ", 1, 0)] if spaces.add_prefix_space else []
+    engine.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strip_prefix])
     _add_special_tokens(engine, pieces)
     return engine
 
@@ -79,8 +79,8 @@ def build_byte_level(
 
     vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
     engine = Tokenizer(models.BPE(vocab=vocabulary, merges=list(merges), ignore_merges=ignore_merges))
-    cuts = [pre_tokenizers.Split(_regex(split), "isolated") for split in split_patterns]
-    engine.pre_tokenizer = pre_tokenizers.Sequence([*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    splits = [pre_tokenizers.Split(_regex(split), "isolated") for split in split_patterns]
+    engine.pre_tokenizer = pre_tokenizers.Sequence([*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     engine.decoder = decoders.ByteLevel()
     _add_special_tokens(engine, pieces)
     return engine
@@ -93,8 +93,8 @@ def add_bos_and_eos(engine: Engine, bos_id: int | None, eos_id: int | None = Non
     ids = {name: token for name, token in (("first", bos_id), ("last", eos_id)) if token is not None}
     if ids:
         single = [*(["first:0"] if bos_id is not None else []), "$A:0", *(["last:0"] if eos_id is not None else [])]
-        known = [{"id": name, "ids": [token], "tokens": [engine.id_to_token(token) or ""]} for name, token in ids.items()]
-        engine.post_processor = TemplateProcessing(single=single, special_tokens=known)
+        special_tokens = [{"id": name, "ids": [token], "tokens": [engine.id_to_token(token) or ""]} for name, token in ids.items()]
+        engine.post_processor = TemplateProcessing(single=single, special_tokens=special_tokens)
 
 
 def derive_merges(ranked_tokens: Mapping[str, int], vocabulary: Mapping[str, int], source: str) -> Iterator[tuple[str, str]]:
@@ -102,15 +102,15 @@ def derive_merges(ranked_tokens: Mapping[str, int], vocabulary: Mapping[str, int
     if sum(len(text) ** 2 for text in ranked_tokens) > _MAX_MERGE_CHARACTERS * 8 or sum(map(len, ranked_tokens)) > _MAX_MERGE_CHARACTERS:
         raise FormatError("too_large", f"{safe(source)}: the tokens of the vocabulary are too long to derive merges")
     for text in ranked_tokens:
-        cuts = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranked_tokens and text[i:] in ranked_tokens]
-        yield from sorted(cuts, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(cuts) > 1 else cuts
+        splits = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranked_tokens and text[i:] in ranked_tokens]
+        yield from sorted(splits, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(splits) > 1 else splits
 
 
 def byte_alphabet() -> dict[int, str]:
     """Return GPT-2's printable character for each byte: printable bytes stand for themselves, the others follow from 256."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = (byte for byte in range(256) if byte not in set(plain))
-    return {byte: chr(byte) for byte in plain} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = (byte for byte in range(256) if byte not in set(printable))
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 def _add_special_tokens(engine: Engine, pieces: Sequence[VocabularyPiece]) -> None:

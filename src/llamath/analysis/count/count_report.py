@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.errors import LlamathError
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.number_format import short_count
 from ...core.parameter_count import Formula, Parameters, Section
 from ...core.record_type import Record
@@ -67,9 +67,9 @@ class CountReport(Report):
         """Return the object of `llamath count --json`; without `weights`, the list of weights is empty."""
         if weights:
             check_listable(self.model)
-        made = super().to_json()
-        notes = made.pop("notes")
-        return made | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
+        document = super().to_json()
+        notes = document.pop("notes")
+        return document | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
 
     @property
     def summary(self) -> str:
@@ -86,7 +86,7 @@ class StoredTensor(Record):
     """A tensor as files of one format have it."""
 
     name: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
 
 
 class StoredNamesReport(Report):
@@ -143,14 +143,14 @@ def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
 
 def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
     """Every weight's entry; a pattern's entry is made once and filled with the indices of each layer and expert."""
-    made: dict[tuple[str, int], dict[str, Any]] = {}
+    entries: dict[tuple[str, int], dict[str, Any]] = {}
     for leaf in model.weights:
-        if (entry := made.get(key := (leaf.pattern, id(leaf.weight)))) is None:
-            entry = made[key] = weight_entry(model, leaf)
-        at = leaf.indices
-        if at:
-            names = {scheme: name and fill_pattern(name, at) for scheme, name in entry["names"].items()}
-            entry = {**entry, "path": fill_pattern(leaf.pattern, at), "names": names}
+        if (entry := entries.get(key := (leaf.pattern, id(leaf.weight)))) is None:
+            entry = entries[key] = weight_entry(model, leaf)
+        indices = leaf.indices
+        if indices:
+            names = {scheme: name and fill_pattern(name, indices) for scheme, name in entry["names"].items()}
+            entry = {**entry, "path": fill_pattern(leaf.pattern, indices), "names": names}
         yield entry
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ...core.blocks import Decoder
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.parameter_count import Count
 from ...core.tree import fold
 
@@ -38,31 +38,31 @@ class Polynomial(NamedTuple):
     terms: tuple[Term, ...]
 
     @classmethod
-    def of(cls, value: Dim, free: Iterable[str]) -> Polynomial:
-        """Return a Dim as a polynomial in these letters; all other letters are replaced by their values."""
-        made: Counter[tuple[tuple[str, int], ...]] = Counter()
+    def of(cls, value: Expr, free: Iterable[str]) -> Polynomial:
+        """Return an Expr as a polynomial in these letters; all other letters are replaced by their values."""
+        coefficients: Counter[tuple[tuple[str, int], ...]] = Counter()
         letters = set(free)
-        for monomial, k in value.terms.items():
-            powers = Counter(letter for letter, _ in monomial if letter in letters)
-            for letter, n in monomial:
-                if letter not in letters:
-                    k *= n
-            made[tuple(sorted(powers.items()))] += k
-        return cls(tuple((k, monomial) for monomial, k in made.items() if k))
+        for monomial, coefficient in value.terms.items():
+            powers = Counter(atom.symbol for atom in monomial if atom.symbol in letters)
+            for atom in monomial:
+                if atom.symbol not in letters:
+                    coefficient *= atom.value
+            coefficients[tuple(sorted(powers.items()))] += coefficient
+        return cls(tuple((coefficient, monomial) for monomial, coefficient in coefficients.items() if coefficient))
 
     def plane(self, values: Mapping[str, int], ffn: str) -> Plane:
         """Substitute values for all letters except L and the FFN width."""
         parts = [0, 0, 0, 0]
-        for k, monomial in self.terms:
-            at = 0
+        for coefficient, monomial in self.terms:
+            index = 0
             for letter, power in monomial:
                 if letter == "L":
-                    at += 1
+                    index += 1
                 elif letter == ffn:
-                    at += 2
+                    index += 2
                 else:
-                    k *= values[letter] ** power
-            parts[at] += k
+                    coefficient *= values[letter] ** power
+            parts[index] += coefficient
         return Plane(*parts)
 
     def linear(self, ffn: str) -> bool:
@@ -70,16 +70,16 @@ class Polynomial(NamedTuple):
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 
-def total_polynomial(report: Count) -> Dim:
+def total_polynomial(report: Count) -> Expr:
     """Return the total as a formula."""
-    return total(product((Dim.const(x.times), x.formula)) for x in report.sections)
+    return total(product((Expr.const(x.times), x.formula)) for x in report.sections)
 
 
-def active_polynomial(report: Count, tree: Decoder) -> Dim:
+def active_polynomial(report: Count, tree: Decoder) -> Expr:
     """Return the active parameters as a formula, with as many experts as a token is routed to."""
     shares = {id(x.weight): Fraction(int(x.active), int(x.copies)) for x in fold(tree)}
     return total(
-        product((Dim.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
+        product((Expr.const(x.times), int(int(row.copies) * shares[id(row.weight)]), row.weight.parameters))
         for x in report.sections
         for row in x.rows
     )

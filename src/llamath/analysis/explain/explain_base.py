@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.blocks import Attention, Decoder, LatentAttention
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
 from ..training.lora_adapters import LinearMatrix, list_matrices
@@ -58,14 +58,14 @@ class BaseModel(Record):
     @cached_property
     def outside_layers(self) -> dict[str, int]:
         """The parameters outside the layers: elements per vocabulary row of the embedding and of the head, and the others."""
-        found = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
+        sums = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
         for x in _outside(self.tree):
             size = int(x.weight.size) * int(x.copies)
             if str(x.weight.shape[0].symbol) == "V":
-                found["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
+                sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
             elif not x.weight.tied:
-                found[_outside_kind(x)] += size
-        return found
+                sums[_outside_kind(x)] += size
+        return sums
 
     @cached_property
     def vocabulary(self) -> int:
@@ -137,7 +137,7 @@ class BaseModel(Record):
         }
 
 
-def layer_formula(block: Block) -> Dim:
+def layer_formula(block: Block) -> Expr:
     """Return the parameters of one layer as a formula."""
     return total(product((x.copies, x.weight.parameters)) for x in fold(block))
 
@@ -155,15 +155,15 @@ def _outside_kind(x: Folded) -> str:
 
 
 def _layer_kind(block: Block, times: int) -> LayerKind:
-    sums, idle = dict.fromkeys(_MATRIX_KINDS, 0), 0
+    sums, inactive = dict.fromkeys(_MATRIX_KINDS, 0), 0
     for x in fold(block):
         size = int(x.weight.parameters)
         sums[_matrix_kind(x)] += size * int(x.copies)
-        idle += size * (int(x.copies) - int(x.active))
+        inactive += size * (int(x.copies) - int(x.active))
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None
-    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, idle)
+    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, inactive)
 
 
 def _matrix_kind(x: Folded) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 from ...core.blocks import Decoder
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, fold, fold_blocks
@@ -21,8 +21,8 @@ Recompute = Literal["none", "selective", "full"]
 class Flops(Record):
     """The FLOPs of a pass by group: products with weights, and the mixing of tokens (attention scores and values, recurrent states)."""
 
-    weights: Mapping[str, Dim]
-    mixing: Mapping[str, Dim]
+    weights: Mapping[str, Expr]
+    mixing: Mapping[str, Expr]
 
     @property
     def total(self) -> int:
@@ -35,7 +35,7 @@ class Flops(Record):
         return sum(map(int, self.mixing.values()))
 
     @property
-    def formula(self) -> Dim:
+    def formula(self) -> Expr:
         """The total as a formula."""
         return total((*self.weights.values(), *self.mixing.values()))
 
@@ -77,7 +77,7 @@ class MatmulFlops(NamedTuple):
     pattern: str
     group: str
     mixing: bool
-    flops: Dim
+    flops: Expr
 
 
 def list_matmuls(part: Block, at: ForwardPass, batch: int = 1) -> Iterator[MatmulFlops]:
@@ -98,7 +98,7 @@ def forward_flops(part: Block | Stack, at: ForwardPass, batch: int = 1) -> Flops
     Weights count 2 · tokens · elements for each active weight with role `matmul`: a tied head, routers, shared experts and the selected
     experts are included. Mixing is given by each mixer's `mixing_flops`, over masked or all pairs.
     """
-    found: tuple[dict[str, list[Dim]], dict[str, list[Dim]]] = {}, {}
+    found: tuple[dict[str, list[Expr]], dict[str, list[Expr]]] = {}, {}
     for block, n in part.distinct() if isinstance(part, Stack) else [(part, 1)]:
         live = part.active if isinstance(part, Stack) and part.active is not None else n
         for x in list_matmuls(block, at, batch):
@@ -126,5 +126,5 @@ def _score_flops(block: Block, at: ForwardPass) -> int:
     return int(block.score_flops(at)) if isinstance(block, AttentionBase) else 0
 
 
-def _variable(symbol: str, value: int) -> Dim:
-    return Dim.const(1) if value == 1 else Dim(symbol, value)
+def _variable(symbol: str, value: int) -> Expr:
+    return Expr.const(1) if value == 1 else Expr(symbol, value)

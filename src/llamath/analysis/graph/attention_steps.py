@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.blocks import Attention, LatentAttention, Norm
-from ...core.expr import Dim, total
+from ...core.expr import Expr, total
 from ...core.positions import Rope
 from ..inference.cache_bytes import cache_spec
 from .graph_builder import GraphBuilder, Shape
@@ -15,7 +15,7 @@ OVER_CACHED_KEYS = "over all previous keys"
 
 def attention_steps(t: GraphBuilder, path: str, block: Attention, x: str) -> str:
     """Add the steps of grouped-query attention."""
-    H, h, B, T = Dim.const(block.heads), Dim.const(block.head_dim), t.B, t.T
+    H, h, B, T = Expr.const(block.heads), Expr.const(block.head_dim), t.B, t.T
     q = _heads_step(t, f"{path}.q", block, t.linear(f"{path}.q", block.q, x))
     k, v = _keys(t, path, block, x)
     met = _mix_tokens(t, path, block, (q, k, v), (H, t.keys(block.window.max_lookback), h))
@@ -41,8 +41,8 @@ def _joined_hook(path: str, block: Attention) -> str:
 def _heads_step(t: GraphBuilder, path: str, block: Attention, x: str) -> str:
     """Split queries or keys into heads, with norm and rotary embedding in the family's order."""
     part = path.rpartition(".")[2]
-    heads = Dim.const(block.heads if part == "q" else block.kv_heads)
-    shape = (t.B, t.T, heads, Dim.const(block.head_dim))
+    heads = Expr.const(block.heads if part == "q" else block.kv_heads)
+    shape = (t.B, t.T, heads, Expr.const(block.head_dim))
     norm, rope = getattr(block, f"{part}_norm"), block.rope
     if not block.qk_preprocess.after_rope:
         x = _normed(t, path, norm, (x, block.qk_preprocess.across_heads), shape)
@@ -89,7 +89,7 @@ def _normed(t: GraphBuilder, path: str, norm: object, x: tuple[str, bool], shape
 
 def _keys(t: GraphBuilder, path: str, block: Attention, x: str) -> tuple[str, str]:
     """Add the keys and values of all positions so far, including the cache."""
-    K, h, M = Dim.const(block.kv_heads), Dim.const(block.head_dim), t.keys(block.window.max_lookback)
+    K, h, M = Expr.const(block.kv_heads), Expr.const(block.head_dim), t.keys(block.window.max_lookback)
     if block.k is None:
         does = f"keys and values shared with layer {block.kv_layer}"
         k = t.add_step(f"{path}.keys", "cache", (t.B, M, K, h), (), description=does, hook_point=f"{path}:keys")
@@ -146,16 +146,16 @@ def _score_description(block: Attention) -> Iterator[str]:
 
 def latent_attention(t: GraphBuilder, path: str, block: LatentAttention, x: str) -> str:
     """Add the steps of multi-head latent attention: prefill decompresses keys and values, decode absorbs the up-projections."""
-    H, p, v, r = (Dim.const(n) for n in (block.heads, block.rope_dim, block.v_dim, block.kv_lora_rank))
+    H, p, v, r = (Expr.const(n) for n in (block.heads, block.rope_dim, block.v_dim, block.kv_lora_rank))
     q = _latent_query(t, path, block, x)
     does = "the rotary part of each head" + ("" if block.rope else ", unrotated")
     place = t.add_step(f"{path}.q_rope", "rope", (t.B, t.T, H, p), (q,), description=does, hook_point=f"{path}:place")
     down = t.linear(f"{path}.kv_down", block.kv_down, x)
-    latent = t.norm(f"{path}.kv_norm", block.kv_norm, down, (t.B, t.T, Dim.const(1), r))
+    latent = t.norm(f"{path}.kv_norm", block.kv_norm, down, (t.B, t.T, Expr.const(1), r))
     key = t.add_step(
         f"{path}.k_rope",
         "rope",
-        (t.B, t.T, Dim.const(1), p),
+        (t.B, t.T, Expr.const(1), p),
         (down,),
         description="one rotary key shared by all heads",
         hook_point=f"{path}:key",
@@ -198,12 +198,12 @@ def _unpacked(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[st
     M = t.keys()
     k = t.linear(f"{path}.k_up", block.k_up, held, (t.B, M), description="keys decompressed from the latents")
     v = t.linear(f"{path}.v_up", block.v_up, held, (t.B, M), description="values decompressed from the latents")
-    return _mix_latents(t, path, block, ((q, place, k, held), v), Dim.const(block.v_dim))
+    return _mix_latents(t, path, block, ((q, place, k, held), v), Expr.const(block.v_dim))
 
 
 def _absorbed(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[str, str, str]) -> str:
     q, place, held = read
-    H, r, v = Dim.const(block.heads), Dim.const(block.kv_lora_rank), Dim.const(block.v_dim)
+    H, r, v = Expr.const(block.heads), Expr.const(block.kv_lora_rank), Expr.const(block.v_dim)
     does = "query projected into the latent space"
     q = t.add_step(
         f"{path}.k_up", "linear", (t.B, H, t.T, r), (q,), description=does, weights=(f"{path}.k_up",), hook_point=f"{path}:absorbed"
@@ -215,8 +215,8 @@ def _absorbed(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[st
     )
 
 
-def _mix_latents(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[tuple[str, ...], str], size: Dim) -> str:
-    H, M, (score, share) = Dim.const(block.heads), t.keys(), t.mixing(path, block)
+def _mix_latents(t: GraphBuilder, path: str, block: LatentAttention, read: tuple[tuple[str, ...], str], size: Expr) -> str:
+    H, M, (score, share) = Expr.const(block.heads), t.keys(), t.mixing(path, block)
     x = t.add_step(
         f"{path}.scores",
         "scores",

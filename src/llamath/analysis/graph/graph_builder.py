@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from ...core.blocks import Linear, ProjectedLinear
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Weight, fold
 from ..flops.flop_count import list_matmuls
 
-Shape = tuple[Dim, ...]
+Shape = tuple[Expr, ...]
 
 
 class UsedWeight(Record):
@@ -59,8 +59,8 @@ class Operation(Record):
     inputs: tuple[str, ...]  # names of the steps whose outputs it reads
     shape: Shape
     weights: tuple[UsedWeight, ...] = ()
-    flops: Dim = Dim.const(0)
-    cached: Dim = Dim.const(0)  # elements written to the cache, of all sequences
+    flops: Expr = Expr.const(0)
+    cached: Expr = Expr.const(0)  # elements written to the cache, of all sequences
     hook_point: str = ""  # where the tensor is observed: `path>` a module's output, `>path` its input, `path:what` inside it
 
     @property
@@ -94,8 +94,8 @@ class GraphBuilder:
 
     def __init__(self, part: Block, at: ForwardPass, batch: int, width: int) -> None:
         self.at, self.steps = at, list[Operation]()
-        self.B, self.T, self.d = Dim("B", batch), Dim("T", at.tokens), Dim.const(width)
-        self._batch = Dim.const(1) if batch == 1 else self.B
+        self.B, self.T, self.d = Expr("B", batch), Expr("T", at.tokens), Expr.const(width)
+        self._batch = Expr.const(1) if batch == 1 else self.B
         self._leaves, self._matmuls = fold(part), list(list_matmuls(part, at, batch))
 
     def add_step(
@@ -107,8 +107,8 @@ class GraphBuilder:
         *,
         description: str,
         weights: Sequence[str] = (),
-        flops: Dim | None = None,
-        cached: Dim | None = None,
+        flops: Expr | None = None,
+        cached: Expr | None = None,
         hook_point: str = "",
     ) -> str:
         """Add one step and return its name; `weights` are paths of weights, or of the blocks that own them."""
@@ -117,21 +117,21 @@ class GraphBuilder:
             Operation(
                 name=name,
                 kind=kind,
-                shape=tuple(map(Dim.const, shape)),
+                shape=tuple(map(Expr.const, shape)),
                 inputs=tuple(inputs),
                 description=description,
                 weights=tuple(used),
-                flops=total((flops if flops is not None else Dim.const(0), *self._claim_matmuls(tuple(weights)))),
-                cached=Dim.const(0) if cached is None else cached,
+                flops=total((flops if flops is not None else Expr.const(0), *self._claim_matmuls(tuple(weights)))),
+                cached=Expr.const(0) if cached is None else cached,
                 hook_point=hook_point,
             )
         )
         return name
 
-    def keys(self, span: int | None = None) -> Dim:
+    def keys(self, span: int | None = None) -> Expr:
         """The number of keys of this pass: those of the prompt, or those in the cache (limited by a sliding window)."""
         prompt = span is None or self.at.tokens == self.at.context
-        return Dim("M", self.at.context if prompt or span is None else min(self.at.context, int(span)))
+        return Expr("M", self.at.context if prompt or span is None else min(self.at.context, int(span)))
 
     def linear(
         self, path: str, block: Linear, x: str, rows: Sequence[int] = (), *, description: str = "", hook_point: str | None = None
@@ -168,11 +168,11 @@ class GraphBuilder:
         """Add a residual connection."""
         return self.add_step(name, "add", (self.B, self.T, self.d), (x, y), description=description, hook_point=hook_point)
 
-    def mixing(self, path: str, block: Mixer) -> tuple[Dim, Dim]:
+    def mixing(self, path: str, block: Mixer) -> tuple[Expr, Expr]:
         """Claim the mixing FLOPs of a mixer: of the attention scores, and of everything else."""
         found = [x for x in self._matmuls if x.mixing and x.pattern == path]
         self._matmuls = [x for x in self._matmuls if x not in found]
-        scores = product((self._batch, block.score_flops(self.at))) if isinstance(block, AttentionBase) else Dim.const(0)
+        scores = product((self._batch, block.score_flops(self.at))) if isinstance(block, AttentionBase) else Expr.const(0)
         return scores, total(x.flops for x in found) - scores
 
     def finish(self) -> tuple[Operation, ...]:
@@ -186,7 +186,7 @@ class GraphBuilder:
         self._leaves = [x for x in self._leaves if not _is_under(x.pattern, path)]
         return [_used(x) for x in found]
 
-    def _claim_matmuls(self, paths: tuple[str, ...]) -> list[Dim]:
+    def _claim_matmuls(self, paths: tuple[str, ...]) -> list[Expr]:
         found = [x for x in self._matmuls if not x.mixing and any(_is_under(x.pattern, path) for path in paths)]
         self._matmuls = [x for x in self._matmuls if x not in found]
         return [x.flops for x in found]

@@ -22,7 +22,7 @@ from ...core.blocks import (
     ScaledMoE,
     TwoNormLayer,
 )
-from ...core.expr import Dim, product
+from ...core.expr import Expr, product
 from ...core.mixers import GatedDeltaNet, Mamba2, RecurrentMixer, ShortConv
 from ...core.tree import Block
 from ..inference.cache_bytes import cache_spec
@@ -34,8 +34,8 @@ class _StateFacts(TypedDict):
     """The keywords that the step of any recurrent state passes to `add_step`."""
 
     description: str
-    flops: Dim
-    cached: Dim
+    flops: Expr
+    cached: Expr
     hook_point: str
 
 
@@ -58,7 +58,7 @@ def _conv_step(t: GraphBuilder, path: str, block: GatedDeltaNet | Mamba2 | Short
 
 def gated_delta_net(t: GraphBuilder, path: str, block: GatedDeltaNet, x: str) -> str:
     """Add the steps of a gated delta net."""
-    Hv, hk, hv = (Dim.const(n) for n in (block.value_heads, block.key_dim, block.value_dim))
+    Hv, hk, hv = (Expr.const(n) for n in (block.value_heads, block.key_dim, block.value_dim))
     made = _input_projections(t, path, block, x)
     read = _conv_step(t, path, block, (made["query"], made["key"], made["value"]))
     does = "decay and input gate of each state"
@@ -87,7 +87,7 @@ def gated_delta_net(t: GraphBuilder, path: str, block: GatedDeltaNet, x: str) ->
 
 def mamba2(t: GraphBuilder, path: str, block: Mamba2, x: str) -> str:
     """Add the steps of a Mamba-2 mixer."""
-    H, m, N = (Dim.const(n) for n in (block.heads, block.head_dim, block.state_size))
+    H, m, N = (Expr.const(n) for n in (block.heads, block.head_dim, block.state_size))
     made = _input_projections(t, path, block, x)
     read = _conv_step(t, path, block, (made["x"], made["b"], made["c"]))
     does = "decay and input gate of each state"
@@ -199,7 +199,7 @@ def _chosen(t: GraphBuilder, path: str, block: MoE, x: str) -> str:
     return t.add_step(
         f"{path}.choice",
         "choice",
-        (t.B, t.T, Dim.const(block.top_k)),
+        (t.B, t.T, Expr.const(block.top_k)),
         (logits,),
         description=does,
         weights=used,

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from ...core.blocks import Attention, Decoder, Embedding, LatentAttention, Layer, ProjectedEmbedding
 from ...core.errors import LlamathError
-from ...core.expr import Dim, product
+from ...core.expr import Expr, product
 from ...core.forward_pass import AttentionWindow, ForwardPass
 from ...core.mixers import RecurrentMixer
 from ...core.number_format import format_ranges, short_count
@@ -28,18 +28,18 @@ MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
 class AttentionWiring(Record):
     """The heads of a model's first attention layer, and its output projection."""
 
-    heads: Dim
-    joined: Dim  # elements of all heads for one token
+    heads: Expr
+    joined: Expr  # elements of all heads for one token
     matrix: Weight
-    width: Dim
+    width: Expr
     context: int | None
     learned: Weight | None  # learned position embeddings, the only weight that depends on the context length
     states: bool  # whether recurrent states mix tokens, too
 
     @property
-    def mistaken_size(self) -> Dim | None:
+    def mistaken_size(self) -> Expr | None:
         """Heads × width × context × width: the size if all positions of full-width heads entered one dense layer at once."""
-        return None if self.context is None else product((self.heads, self.width, Dim("context", self.context), self.width))
+        return None if self.context is None else product((self.heads, self.width, Expr("context", self.context), self.width))
 
     @property
     def remark(self) -> str:
@@ -54,7 +54,7 @@ class AttentionWiring(Record):
         second = (
             f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
             f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
-            if wrong is not None
+            if wrong is not None and (int(self.heads), int(self.width)) == (32, 4096)  # the model of the published example
             else ""
         )
         rest = "No weight depends on the context length" if self.learned is None else "Only the position embedding depends on the context"
@@ -70,12 +70,12 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
     if found is None:
         return None
     size = found.head_dim if isinstance(found, Attention) else found.v_dim
-    heads = Dim.const(found.heads)
+    heads = Expr.const(found.heads)
     return AttentionWiring(
         heads=heads,
         joined=heads * size,
         matrix=found.o.weight,
-        width=Dim.const(tree.width),
+        width=Expr.const(tree.width),
         context=tree.context if tree.positions is None else int(tree.positions.weight.shape[0]) - tree.positions.offset,
         states=any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(tree)),
         learned=None if tree.positions is None else tree.positions.weight,
@@ -246,7 +246,7 @@ def _per_layer_inputs(t: GraphBuilder, tree: Decoder, made: tuple[str, str]) -> 
     per_layer = tree.per_layer
     assert per_layer is not None and per_layer.norm.weight is not None
     wide, p = per_layer.projection.weight.shape[0], per_layer.norm.weight.size
-    path, L = "per_layer", Dim("L", int(wide) // int(p))
+    path, L = "per_layer", Expr("L", int(wide) // int(p))
     x = t.linear(f"{path}.projection", per_layer.projection, made[1])
     x = t.norm(f"{path}.norm", per_layer.norm, x, (t.B, t.T, L, p))
     does = "one small embedding per token and layer"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Attention, LatentAttention
-from ...core.expr import Dim, total
+from ...core.expr import Expr, total
 from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv
 from ...core.record_type import Record
 from ...core.tree import Block, fold_blocks
@@ -25,10 +25,10 @@ class CacheSpec(Record):
 
     kind: str
     layers: int = 1
-    rows: tuple[Dim, ...] = ()  # the lengths of the vectors of one token; each is quantized by itself
+    rows: tuple[Expr, ...] = ()  # the lengths of the vectors of one token; each is quantized by itself
     window: int | None = None  # the most tokens that are cached; None: all of them
-    state: Dim | None = None  # elements of a recurrent state, always in fp32
-    conv_state: Dim | None = None  # elements of a convolution's last inputs
+    state: Expr | None = None  # elements of a recurrent state, always in fp32
+    conv_state: Expr | None = None  # elements of a convolution's last inputs
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
@@ -48,7 +48,7 @@ def cache_spec(block: Block) -> CacheSpec | None:
 def _attention(block: Attention) -> CacheSpec | None:
     if block.k is None:
         return None
-    row = Dim.const(block.kv_heads) * block.head_dim
+    row = Expr.const(block.kv_heads) * block.head_dim
     window, kind = block.window.max_lookback, "keys and values"
     kind += "" if window is None else f", {'window' if block.window.chunk is None else 'chunks'} of {window:,}"
     return CacheSpec(kind=kind, rows=(row, row), window=window)
@@ -59,12 +59,12 @@ def _latent(block: LatentAttention) -> CacheSpec:
 
 
 def _delta(block: GatedDeltaNet) -> CacheSpec:
-    state = Dim.const(block.value_heads) * block.key_dim * block.value_dim
+    state = Expr.const(block.value_heads) * block.key_dim * block.value_dim
     return CacheSpec(kind="delta rule's state", state=state, conv_state=block.conv.weight.size)
 
 
 def _mamba(block: Mamba2) -> CacheSpec:
-    state = Dim.const(block.heads) * block.head_dim * block.state_size
+    state = Expr.const(block.heads) * block.head_dim * block.state_size
     return CacheSpec(kind="Mamba-2's state", state=state, conv_state=block.conv.weight.size)
 
 

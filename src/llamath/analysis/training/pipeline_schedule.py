@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ...core.blocks import Decoder, Layer
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, PipelineStage, slice_layers
 from .saved_activations import (
@@ -53,7 +53,7 @@ def in_flight_microbatches(stage: PipelineStage, layout: Layout) -> list[int]:
 
 def stage_activations(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> StageActivations:
     """Return the activations of a stage at its peak, under the layout's recomputation policy."""
-    d, flights = Dim.const(tree.width), in_flight_microbatches(stage, layout)
+    d, flights = Expr.const(tree.width), in_flight_microbatches(stage, layout)
     kept: list[SavedCopies] = []
     whole: dict[int, list[SavedTensor]] = {}
     for run, flight in zip(stage.runs, flights, strict=True):
@@ -76,7 +76,7 @@ def _without_frozen(found: list[SavedTensor], k: Kernels) -> list[SavedTensor]:
     return [x for x in found if not (x.for_weight_gradient and k.adapter_paths)]
 
 
-def _remaining(inner: list[SavedTensor], d: Dim, k: Kernels, recompute: str) -> list[SavedTensor]:
+def _remaining(inner: list[SavedTensor], d: Expr, k: Kernels, recompute: str) -> list[SavedTensor]:
     """Return what a layer keeps until the backward pass."""
     if recompute == "full":
         return [SavedTensor("inputs of layers", d, k.width, "sequence")]

@@ -28,7 +28,7 @@ from ...core.blocks import (
     RMSNorm,
     ScaledMoE,
 )
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, fold
 
@@ -57,7 +57,7 @@ class SavedTensor(NamedTuple):
     """A saved tensor: its elements per token, and how they are sharded."""
 
     what: str
-    elements: Dim
+    elements: Expr
     bytes: int
     sharding: Literal["sequence", "tensor", "gathered"] = "tensor"  # gathered: on every rank that holds a shard of the same expert
     max_parts: int = 0  # the largest number of shards under tensor parallelism; 0: any
@@ -79,9 +79,9 @@ def _saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int =
     one = next(iter(block), None) if isinstance(block, Stack) else block
     if not isinstance(one, Norm):
         return []
-    whole, layer_norm = Dim.const(heads) * n, isinstance(one, LayerNorm)
+    whole, layer_norm = Expr.const(heads) * n, isinstance(one, LayerNorm)
     cut: Literal["sequence", "tensor"] = "sequence" if heads == 1 else "tensor"
-    statistics = SavedTensor("statistics of norms", Dim.const(heads) * (2 if layer_norm else 1), FP32, cut)
+    statistics = SavedTensor("statistics of norms", Expr.const(heads) * (2 if layer_norm else 1), FP32, cut)
     if k.fused or (layer_norm and one.weight):
         return [SavedTensor("inputs of norms", whole, k.width, cut), statistics]
     made = [SavedTensor("inputs of norms", whole, FP32, cut), statistics]
@@ -91,17 +91,17 @@ def _saved_by_norm(block: Block | Stack | None, n: int, k: Kernels, heads: int =
     return made
 
 
-def _out(x: Linear) -> Dim:
+def _out(x: Linear) -> Expr:
     return x.weight.shape[0]
 
 
-def _in(x: Linear) -> Dim:
+def _in(x: Linear) -> Expr:
     return x.weight.shape[1]
 
 
 @_saved_by_block.register
 def _(block: Attention, k: Kernels) -> list[SavedTensor]:
-    H, K, h = Dim.const(block.heads), Dim.const(block.kv_heads), Dim.const(block.head_dim)
+    H, K, h = Expr.const(block.heads), Expr.const(block.kv_heads), Expr.const(block.head_dim)
     whole = (1, H * h, K * h) if block.qk_preprocess.across_heads else (0, h, h)
     made = _saved_by_norm(block.q_norm, whole[1], k, whole[0] or H)
     kv = (H * h, 0) if not (k.fused or k.flash) else (K * h, int(K))
@@ -118,7 +118,7 @@ def _(block: Attention, k: Kernels) -> list[SavedTensor]:
 
 @_saved_by_block.register
 def _(block: LatentAttention, k: Kernels) -> list[SavedTensor]:
-    H, n, p, v, r = (Dim.const(x) for x in (block.heads, block.nope_dim, block.rope_dim, block.v_dim, block.kv_lora_rank))
+    H, n, p, v, r = (Expr.const(x) for x in (block.heads, block.nope_dim, block.rope_dim, block.v_dim, block.kv_lora_rank))
     made: list[SavedTensor] = []
     if block.q_down is not None:
         made += [
@@ -133,12 +133,12 @@ def _(block: LatentAttention, k: Kernels) -> list[SavedTensor]:
     return [*made, *_scores(H, k, None), SavedTensor("output of attention", H * v, k.width, for_weight_gradient=not k.flash)]
 
 
-def _scores(H: Dim, k: Kernels, softcap: float | None) -> Iterator[SavedTensor]:
+def _scores(H: Expr, k: Kernels, softcap: float | None) -> Iterator[SavedTensor]:
     """Yield what attention saves between its two products."""
     if k.flash:
         yield SavedTensor("sums of softmax", H, FP32)
         return
-    each = H * Dim("s", k.context)
+    each = H * Expr("s", k.context)
     yield SavedTensor("softmax of scores", each, k.width if k.fused else FP32, is_score=True)
     if not k.fused and k.width != FP32:
         yield SavedTensor("softmax of scores, rounded", each, k.width, is_score=True)
@@ -161,9 +161,9 @@ def _(block: MLP, k: Kernels) -> list[SavedTensor]:
 
 @_saved_by_block.register
 def _(block: MoE, k: Kernels) -> list[SavedTensor]:
-    top, expert = Dim.const(block.top_k), next(iter(block.experts))
+    top, expert = Expr.const(block.top_k), next(iter(block.experts))
     assert isinstance(expert, MLP)
-    d, E = _in(expert.up), Dim.const(block.experts.n)
+    d, E = _in(expert.up), Expr.const(block.experts.n)
     made = [SavedTensor("router", E + 2 * top + 1, FP32, "sequence"), SavedTensor("router", 4 * top, INDEX, "sequence")]
     if block.fp32_router and not k.fused and k.width != FP32:
         made.append(SavedTensor("router", _in(block.router), FP32, "sequence"))
@@ -201,7 +201,7 @@ def _(block: PerLayerInput, k: Kernels) -> list[SavedTensor]:
     return [read, SavedTensor("MLP", 4 * p, k.width, "sequence"), *_saved_by_norm(block.norm, d, k)]
 
 
-def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
+def saved_by_layer(block: Layer, d: Expr, k: Kernels) -> list[SavedTensor]:
     """Return what a whole layer saves: in its norms, the inputs of its branches, and inside the branches."""
     made: list[SavedTensor] = []
     norms = [getattr(block, name) for name in block.fields if isinstance(getattr(block, name), Norm)]
@@ -216,7 +216,7 @@ def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
     inputs = sum(x is not None for x in own)
     if block.parallel and block.mlp_norm is None and not hasattr(block, "mlp_branch_norm"):
         inputs = 1
-    made.append(SavedTensor("inputs of linear maps", Dim.const(inputs) * d, k.width, "sequence", for_weight_gradient=True))
+    made.append(SavedTensor("inputs of linear maps", Expr.const(inputs) * d, k.width, "sequence", for_weight_gradient=True))
     for branch in own:
         if branch is not None:
             made += _saved_by_block(branch, k)
@@ -227,8 +227,8 @@ def saved_by_layer(block: Layer, d: Dim, k: Kernels) -> list[SavedTensor]:
 
 def saved_by_embedding(tree: Decoder, k: Kernels) -> list[SavedTensor]:
     """Return what the embedding saves."""
-    d = Dim.const(tree.width)
-    made = [SavedTensor("token ids", Dim.const(1), INDEX, "sequence", for_weight_gradient=True), *_saved_by_norm(tree.embed_norm, d, k)]
+    d = Expr.const(tree.width)
+    made = [SavedTensor("token ids", Expr.const(1), INDEX, "sequence", for_weight_gradient=True), *_saved_by_norm(tree.embed_norm, d, k)]
     return made + [SavedTensor("dropout masks", d, MASK, "sequence")] * k.dropout
 
 
@@ -237,16 +237,16 @@ def rotary_tables(tree: Decoder, k: Kernels) -> list[SavedTensor]:
     if k.fused:
         return []
     ropes = {rope: rope.dim for x, _ in tree.layers.distinct() if (rope := getattr(getattr(x, "attn", None), "rope", None)) is not None}
-    return [SavedTensor("rotary tables", Dim.const(2 * dim), k.width, "sequence", shared_by_batch=True) for dim in ropes.values()]
+    return [SavedTensor("rotary tables", Expr.const(2 * dim), k.width, "sequence", shared_by_batch=True) for dim in ropes.values()]
 
 
 def saved_by_head(tree: Decoder, k: Kernels) -> list[SavedTensor]:
     """Return what the final norm and the head save."""
-    d = Dim.const(tree.width)
+    d = Expr.const(tree.width)
     made = _saved_by_norm(tree.norm, d, k)
     if tree.head is None:
         return made
-    labels = SavedTensor("token ids", Dim.const(1), INDEX, "sequence")
+    labels = SavedTensor("token ids", Expr.const(1), INDEX, "sequence")
     return [*made, SavedTensor("inputs of linear maps", d, k.width, "sequence", for_weight_gradient=True), labels]
 
 
@@ -268,7 +268,7 @@ def saved_by_adapters(block: Block, k: Kernels, prefix: str = "layers.{l}.") -> 
             continue
         axis = 0 if x.split is None else x.split.axis
         cut: Literal["sequence", "tensor"] = "tensor" if axis == 1 else "sequence"
-        times, place = Dim.const(x.active), (path.rpartition(".")[0], axis)
+        times, place = Expr.const(x.active), (path.rpartition(".")[0], axis)
         known = place in inputs or (k.flash and axis == 1 and x.group == "attention")
         if k.width != FP32 or not known:
             made.append(SavedTensor("inputs of adapters", times * x.weight.shape[1], FP32, cut))

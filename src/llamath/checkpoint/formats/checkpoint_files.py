@@ -54,7 +54,7 @@ def read_file(path: str) -> Manifest:
 
 
 def _read_source(source: Source) -> Manifest:
-    """Read one file in the format that its first bytes tell, and close it."""
+    """Read one file in the format that its first bytes show, and close it."""
     with source:
         return _reader(_detect_format(source))(source)
 
@@ -66,7 +66,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
 
 
 def _detect_format(source: Source) -> str:
-    """Return the format of a file, which its first bytes tell, not its name."""
+    """Return the format of a file by its first bytes, not by its name."""
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
@@ -82,27 +82,27 @@ def _detect_format(source: Source) -> str:
         )
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
-    begins = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
-    raise FormatError("unknown_format", begins, hint="expected safetensors, GGUF, or PyTorch's .pth and .bin")
+    message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
+    raise FormatError("unknown_format", message, hint="expected safetensors, GGUF, or PyTorch's .pth and .bin")
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """Read the checkpoint in a folder: a standard file or index, else the only set of files there is."""
     entries = folder.names()
     indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
-    if usual := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
-        return read_index(folder, usual, problems) if usual in indexes else read_files(folder, [usual], problems)
-    if meta := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
+    if standard_name := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
+        return read_index(folder, standard_name, problems) if standard_name in indexes else read_files(folder, [standard_name], problems)
+    if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
         from .torch_checkpoint import siblings
 
-        return read_files(folder, siblings(meta, entries), problems)
-    found = [x for x in entries if x.endswith(EXTENSIONS)]
-    if not found:
+        return read_files(folder, siblings(meta_shard, entries), problems)
+    file_names = [x for x in entries if x.endswith(EXTENSIONS)]
+    if not file_names:
         raise FormatError("no_checkpoint", f"{safe(folder.name)} contains no checkpoint", hint=f"expected {', '.join(EXTENSIONS)}")
-    parts = split_parts(found[0])
-    if not set(found) <= set(parts):
-        named = f"{safe(folder.name)} contains {len(found)} checkpoint files without an index: {_list_names(found)}"
-        raise FormatError("ambiguous", named, hint="name one of them")
+    parts = split_parts(file_names[0])
+    if not set(file_names) <= set(parts):
+        message = f"{safe(folder.name)} contains {len(file_names)} checkpoint files without an index: {_list_names(file_names)}"
+        raise FormatError("ambiguous", message, hint="name one of them")
     return read_files(folder, parts, problems)
 
 
@@ -119,26 +119,26 @@ def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest
     shards = sorted({check_file_name(x) for x in set(weight_map.values())})
     if len(shards) > MAX_SHARDS:
         raise FormatError("index", f"{safe(path)} names {len(shards):,} files; at most {MAX_SHARDS:,} are read")
-    found = _read(folder, shards, problems)
-    manifest = merge(found.manifests) if found.manifests else Manifest(format="safetensors", files=(), tensors=())
+    result = _read(folder, shards, problems)
+    manifest = merge(result.manifests) if result.manifests else Manifest(format="safetensors", files=(), tensors=())
     index = ShardIndex(
         path=path,
         weight_map=weight_map,
         metadata=data.get("metadata", {}),
-        missing=tuple(found.missing),
-        unreadable=tuple(found.unreadable),
+        missing=tuple(result.missing),
+        unreadable=tuple(result.unreadable),
     )
     return manifest.replace(index=index)
 
 
 def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) -> Manifest:
     """Read files of a folder that together are one checkpoint."""
-    found = _read(folder, names, problems)
-    if found.missing:
+    result = _read(folder, names, problems)
+    if result.missing:
         raise FormatError(
-            "unreadable", f"{_list_names(found.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
+            "unreadable", f"{_list_names(result.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
         )
-    return _join_set(found.manifests) if len(found.manifests) == len(names) else merge(found.manifests)
+    return _join_set(result.manifests) if len(result.manifests) == len(names) else merge(result.manifests)
 
 
 class _ReadFiles(NamedTuple):
@@ -152,7 +152,7 @@ class _ReadFiles(NamedTuple):
 def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFiles:
     """Read the headers of these files; an error is raised, or added to `problems` if at least one file can be read."""
 
-    def one(name: str) -> Manifest | FormatError | None:
+    def read_one(name: str) -> Manifest | FormatError | None:
         try:
             source = folder.open(name)
             return None if source is None else _read_source(source)
@@ -161,21 +161,21 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
                 raise
             return error
 
-    found = folder.map_names(one, names)
-    broken = [x for x in found if isinstance(x, FormatError)]
-    manifests = [x.manifest if isinstance(x, FormatError) else x for x in found]
-    present = [x for x in manifests if isinstance(x, Manifest)]
-    if broken and not present:
-        raise broken[0]
+    results = folder.map_names(read_one, names)
+    errors = [x for x in results if isinstance(x, FormatError)]
+    manifests = [x.manifest if isinstance(x, FormatError) else x for x in results]
+    readable = [x for x in manifests if isinstance(x, Manifest)]
+    if errors and not readable:
+        raise errors[0]
     if problems is not None:
-        problems += broken
-    missing = [name for name, x in zip(names, found, strict=True) if x is None]
+        problems += errors
+    missing = [name for name, x in zip(names, results, strict=True) if x is None]
     unreadable = [
         name
-        for name, x, manifest in zip(names, found, manifests, strict=True)
+        for name, x, manifest in zip(names, results, manifests, strict=True)
         if isinstance(x, FormatError) and not isinstance(manifest, Manifest)
     ]
-    return _ReadFiles(present, missing, unreadable)
+    return _ReadFiles(readable, missing, unreadable)
 
 
 def _join_set(manifests: Sequence[Manifest]) -> Manifest:
@@ -193,11 +193,11 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
     """Merge manifests; names that occur in several files are kept, for `verify` to report."""
     columns: tuple[list[Any], ...] = tuple([] for _ in TensorColumns._fields)
     metadata: dict[str, Any] = {}
-    for i, one in enumerate(manifests):
-        for column, part in zip(columns, one.columns._replace(file=[i] * len(one.tensors)), strict=True):
-            column += part
-        metadata |= one.metadata
-    files = tuple(file for one in manifests for file in one.files)
+    for i, manifest in enumerate(manifests):
+        for column, values in zip(columns, manifest.columns._replace(file=[i] * len(manifest.tensors)), strict=True):
+            column += values
+        metadata |= manifest.metadata
+    files = tuple(file for manifest in manifests for file in manifest.files)
     return Manifest(format=manifests[0].format, files=files, tensors=TensorTable(TensorColumns(*columns)), metadata=metadata)
 
 
@@ -210,7 +210,8 @@ def split_parts(path: str) -> list[str]:
     return list(siblings(path))
 
 
-def _list_names(names: Iterable[str], most: int = 4) -> str:
+def _list_names(names: Iterable[str], limit: int = 4) -> str:
     """Return the first names, escaped, and the number of the others."""
-    found = list(names)
-    return ", ".join(safe(x, 80) for x in found[:most]) + (f" and {len(found) - most:,} more" if len(found) > most else "")
+    all_names = list(names)
+    shown = ", ".join(safe(x, 80) for x in all_names[:limit])
+    return f"{shown} and {len(all_names) - limit:,} more" if len(all_names) > limit else shown

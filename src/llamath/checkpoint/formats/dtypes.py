@@ -1,4 +1,4 @@
-"""Element types by name: how many bytes they take, and the spellings under which users, configs and files know them."""
+"""Element types: their sizes in bytes, and their spellings by users, configs and files."""
 
 from __future__ import annotations
 
@@ -113,13 +113,13 @@ def find_dtype(text: str) -> DType | None:
 
 def parse_dtype(text: str, allowed: Collection[str] = (), use: str = "") -> DType:
     """Return the type with this name in any usual spelling; `allowed` holds the canonical names that are supported for this `use`."""
-    found = find_dtype(text)
-    if found is not None and (not allowed or found.name in allowed):
-        return found
+    dtype = find_dtype(text)
+    if dtype is not None and (not allowed or dtype.name in allowed):
+        return dtype
     known = [DTYPES[name].short_name for name in allowed] or list(_BY_SPELLING)
     near = nearest(text.strip().lower(), known)
     expected = known if allowed else ["bf16", "fp16", "fp32", "fp8", "int8", "q8_0"]
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected {', '.join(expected)}"
-    if found is not None:
-        raise LlamathError(f"dtype {found.short_name} is not supported{use and f' for {use}'}", hint=f"expected {', '.join(known)}")
+    if dtype is not None:
+        raise LlamathError(f"dtype {dtype.short_name} is not supported{use and f' for {use}'}", hint=f"expected {', '.join(known)}")
     raise LlamathError(f"unknown dtype {safe(repr(text), 60)}{use and f' for {use}'}", hint=hint)

@@ -49,7 +49,7 @@ class LocalFolder(Folder):
         self.name = path
 
     def names(self) -> Sequence[str]:
-        """Return what the operating system lists."""
+        """Return the sorted names of the entries."""
         try:
             return sorted(os.listdir(self.name or "."))
         except OSError as error:
@@ -59,11 +59,11 @@ class LocalFolder(Folder):
         """Open a regular file or a link to one inside the folder; None for a dangling link."""
         path = self.path(check_file_name(name))
         try:
-            found = os.lstat(path)
+            stat_result = os.lstat(path)
         except (OSError, ValueError):
             return None
-        if not stat.S_ISLNK(found.st_mode):
-            return LocalFile(path, found)
+        if not stat.S_ISLNK(stat_result.st_mode):
+            return LocalFile(path, stat_result)
         return LocalFile(path) if os.path.exists(_resolve_inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
@@ -90,10 +90,11 @@ def _resolve_inside(folder: str, name: str) -> str:
     """Return the path of a file in a folder; raise if it is a link out of the folder and out of the Hub cache around it."""
     path = os.path.join(folder, check_file_name(name))
     if os.path.islink(path):
-        real, home = os.path.realpath(path), os.path.realpath(folder or ".")
-        homes = [home]
-        if cache := re.match(_CACHE, home):  # files of a revision link to the model's blobs, which may link to blobs shared by all models
-            homes += [cache[0], os.path.join(cache[1], "blobs")]
-        if not any(os.path.commonpath((real, x)) == x for x in homes):
-            raise FormatError("link", f"{safe(path)} is a symbolic link out of {safe(home)}")
+        target, own_folder = os.path.realpath(path), os.path.realpath(folder or ".")
+        allowed = [own_folder]
+        # files of a revision link to the model's blobs, which may link to blobs shared by all models
+        if cache := re.match(_CACHE, own_folder):
+            allowed += [cache[0], os.path.join(cache[1], "blobs")]
+        if not any(os.path.commonpath((target, x)) == x for x in allowed):
+            raise FormatError("link", f"{safe(path)} is a symbolic link out of {safe(own_folder)}")
     return path

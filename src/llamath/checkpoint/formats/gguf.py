@@ -8,17 +8,87 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
 from .dtypes import GGML, DType
-from .gguf_values import ARRAY, INT32, KINDS, STRING, UINT16, UINT32, Array, Kind, numbers, skip_strings, values
 from .manifest import CheckpointFile, Manifest, Tensor
 from .source import SHORTER, Cursor, Source
 
-__all__ = ["Array", "_Preamble", "join", "preamble", "read", "read_split", "siblings", "values"]
+_MAX_VALUE = 16 << 20
+"""Maximum bytes of a string that `values` returns."""
+_VALUES_PER_READ = 4096
+
+
+class Kind(NamedTuple):
+    """A metadata type; `code` is its struct format."""
+
+    name: str
+    code: str = ""
+    size: int = 0
+
+
+UINT8, INT8, UINT16, INT16 = Kind("UINT8", "B", 1), Kind("INT8", "b", 1), Kind("UINT16", "H", 2), Kind("INT16", "h", 2)
+UINT32, INT32, FLOAT32, BOOL = Kind("UINT32", "I", 4), Kind("INT32", "i", 4), Kind("FLOAT32", "f", 4), Kind("BOOL", "B", 1)
+UINT64, INT64, FLOAT64 = Kind("UINT64", "Q", 8), Kind("INT64", "q", 8), Kind("FLOAT64", "d", 8)
+STRING, ARRAY = Kind("STRING"), Kind("ARRAY")
+KINDS = (UINT8, INT8, UINT16, INT16, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY, UINT64, INT64, FLOAT64)
+
+
+class Array(NamedTuple):
+    """An array, or a single long string, that stays in the file; `values` reads it."""
+
+    type: str
+    count: int  # type: ignore[assignment]  # tuple has a method of that name
+    start: int  # its first element: for strings, the first one's length
+    end: int
+    order: str = "<"
+    head: tuple[Any, ...] = ()  # the first values; all of them in a short array of _unpack_numbers
+
+
+def values(source: Source, array: Array) -> Iterator[Any]:
+    """Yield an array's elements; bytes of strings that are not UTF-8 become lone surrogates (PEP 383)."""
+    cursor = Cursor(source, array.start)
+    kind = next(kind for kind in KINDS if kind.name == array.type)
+    if kind is STRING:
+        length = struct.Struct(array.order + "Q")
+        for _ in range(array.count):
+            size: int = cursor.unpack(length)[0]
+            if size > _MAX_VALUE:
+                raise FormatError("too_large", f"{safe(source.name)}: expected a string of at most {_MAX_VALUE:,} bytes, found {size:,}")
+            yield cursor.take(size).decode("utf-8", "surrogateescape")
+    else:
+        for start in range(0, array.count, _VALUES_PER_READ):
+            yield from _unpack_numbers(cursor, array.order, kind, min(_VALUES_PER_READ, array.count - start))
+
+
+def _unpack_numbers(cursor: Cursor, order: str, kind: Kind, count: int) -> tuple[Any, ...]:
+    """Read the next _unpack_numbers or booleans."""
+    numbers = struct.unpack(f"{order}{count}{kind.code}", cursor.take(count * kind.size))
+    if kind is not BOOL:
+        return numbers
+    if numbers and max(numbers) > 1:
+        where = f"{safe(cursor.source.name)}: before byte {cursor.at:,}"
+        raise FormatError("bool", f"{where}: expected a boolean, 0 or 1, found {max(numbers)}")
+    return tuple(map(bool, numbers))
+
+
+def _skip_strings(cursor: Cursor, remaining: int, layout: struct.Struct) -> None:
+    """Skip strings by their lengths; the inner loop ends where a length or a string reaches out of the window."""
+    length_at = layout.unpack_from
+    while remaining:
+        buffer, start = cursor.peek(8)
+        at = start
+        try:
+            for remaining in range(remaining, 0, -1):  # noqa: B007, B020
+                at += 8 + length_at(buffer, at)[0]
+            remaining = 0
+        except (struct.error, OverflowError):
+            pass
+        cursor.skip(at - start)
+
 
 _ALIGNMENT = 32
 MAX_DIMS, MAX_NAME, MAX_KEY, MAX_TEXT, MAX_ARRAY = 4, 63, 65_535, 1 << 16, 1 << 30
@@ -74,10 +144,10 @@ def preamble(source: Source) -> _Preamble:
     if version not in (2, 3):
         hint = "version 1 was retired in 2023: convert the model again with a current llama.cpp" if version == 1 else ""
         raise FormatError("version", f"{name}: expected version 2 or 3 at byte 4, found {version:,}", hint=hint)
-    least = 24 + keys * SMALLEST_KEY + tensors * SMALLEST_TENSOR
-    if least > source.size:
-        promise = f"{tensors:,} tensors and {keys:,} keys, at least {least:,} bytes"
-        raise FormatError("count", f"{name}: expected counts that fit {source.size:,} bytes, found {promise}, at byte 8")
+    min_size = 24 + keys * SMALLEST_KEY + tensors * SMALLEST_TENSOR
+    if min_size > source.size:
+        declared = f"{tensors:,} tensors and {keys:,} keys, at least {min_size:,} bytes"
+        raise FormatError("count", f"{name}: expected counts that fit {source.size:,} bytes, found {declared}, at byte 8")
     if keys > MAX_KEYS or tensors > MAX_TENSORS:
         limits = f"at most {MAX_TENSORS:,} tensors and {MAX_KEYS:,} keys"
         raise FormatError("too_large", f"{name}: expected {limits}, found {tensors:,} and {keys:,}, at byte 8")
@@ -86,13 +156,13 @@ def preamble(source: Source) -> _Preamble:
 
 def siblings(path: str) -> tuple[str, ...]:
     """Return the paths of all parts of a split file (`NAME-00001-of-00003.gguf`), or just the path of any other file."""
-    named = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path, re.DOTALL)
-    if named is None:
+    match = re.fullmatch(r"(.*)-([0-9]{5})-of-([0-9]{5})\.gguf", path, re.DOTALL)
+    if match is None:
         return (path,)
-    number, count = int(named[2]), int(named[3])
+    number, count = int(match[2]), int(match[3])
     if not 1 <= number <= count <= 65_535:
         raise FormatError("split_name", f"{safe(path)}: expected a shard between 1 and {count}, found {number}, and at most 65535 shards")
-    return tuple(f"{named[1]}-{index:05d}-of-{count:05d}.gguf" for index in range(1, count + 1))
+    return tuple(f"{match[1]}-{index:05d}-of-{count:05d}.gguf" for index in range(1, count + 1))
 
 
 def read_split(sources: Sequence[Source]) -> Manifest:
@@ -105,16 +175,16 @@ def join(shards: Sequence[Manifest]) -> Manifest:
     if len(shards) == 1 and shards[0].metadata.get("split.count", 0) < 2:
         return shards[0]
     tensors = tuple(tensor._replace(file=index) for index, shard in enumerate(shards) for tensor in shard.tensors)
-    for key, given in {"split.count": len(shards), "split.no": None, "split.tensors.count": len(tensors)}.items():
+    for key, fixed in {"split.count": len(shards), "split.no": None, "split.tensors.count": len(tensors)}.items():
         for index, shard in enumerate(shards):
-            expected = index if given is None else given
+            expected = index if fixed is None else fixed
             if (value := shard.metadata.get(key)) != expected:
                 raise _part_error(key.replace(".", "_"), shards, index, f"{key} {expected:,}, found {value}")
     seen = set[str]()
     for index, shard in enumerate(shards):
         names = {tensor.name for tensor in shard.tensors}
-        if twice := sorted(seen & names):
-            raise _part_error("duplicate_tensor", shards, index, f"new tensors, found {safe(twice[0])} again")
+        if duplicates := sorted(seen & names):
+            raise _part_error("duplicate_tensor", shards, index, f"new tensors, found {safe(duplicates[0])} again")
         seen |= names
     return Manifest(format="gguf", files=tuple(shard.files[0] for shard in shards), tensors=tensors, metadata=shards[0].metadata)
 
@@ -144,11 +214,11 @@ class _HeaderReader:
         value: int = self.cursor.unpack(layout)[0]
         return value
 
-    def name(self, most: int, code: str) -> str:
+    def name(self, max_length: int, code: str) -> str:
         """Read the name of a key or a tensor; a NUL, at which the reference ends names, would let one name hide another."""
         length = self.number(self.u64)
-        if length > most:
-            raise self.error(code, f"a name of at most {most:,} bytes", f"{length:,}")
+        if length > max_length:
+            raise self.error(code, f"a name of at most {max_length:,} bytes", f"{length:,}")
         data = self.cursor.take(length)
         if 0 in data:
             raise self.error("nul", "a name without NUL", data[:64])
@@ -159,23 +229,23 @@ class _HeaderReader:
 
     def metadata(self) -> dict[str, Any]:
         """Read all keys and values."""
-        found: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         for index in range(self.head.keys):
             self.where = f"key {index}"
             key = self.name(MAX_KEY, "key")
             self.where = f"key {index} ({safe(key, 64)})"
-            if not key or key in found:
+            if not key or key in metadata:
                 raise self.error("duplicate_key" if key else "key", "a new key", "it again" if key else "an empty one")
             if (cost := len(key) + BYTES_PER_VALUE) > self.spare:
                 raise self.error("too_large", f"keys of at most {MAX_KEPT_BYTES:,} bytes in all", "more")
             self.spare -= cost
             kind = self.kind()
-            if (wanted := REQUIRED_TYPES.get(key, kind)) is not kind:
-                raise self.error("key_type", wanted.name, kind.name)
-            found[key] = value = self.value(kind)
+            if (required_kind := REQUIRED_TYPES.get(key, kind)) is not kind:
+                raise self.error("key_type", required_kind.name, kind.name)
+            metadata[key] = value = self.value(kind)
             if key == "general.alignment" and (value & (value - 1) or not value):
                 raise self.error("alignment", "a power of two", value)
-        return found
+        return metadata
 
     def kind(self) -> Kind:
         """Read the next type of metadata."""
@@ -189,7 +259,7 @@ class _HeaderReader:
         if kind is ARRAY:
             return self.array()
         if kind is not STRING:
-            return numbers(self.cursor, self.head.order, kind, 1)[0]
+            return _unpack_numbers(self.cursor, self.head.order, kind, 1)[0]
         start, length = self.cursor.at, self.number(self.u64)
         if length <= min(MAX_TEXT, self.spare):
             self.spare -= length
@@ -201,7 +271,7 @@ class _HeaderReader:
         """Read the position of an array, and its first values."""
         kind, count = self.kind(), self.number(self.u64)
         if kind is ARRAY:
-            raise self.error("nested_array", "an array of numbers, booleans or strings", "an array of arrays")
+            raise self.error("nested_array", "an array of _unpack_numbers, booleans or strings", "an array of arrays")
         if count > MAX_ARRAY:
             raise self.error("count", f"an array of at most {MAX_ARRAY:,} elements", f"{count:,}")
         start = self.cursor.at
@@ -210,11 +280,11 @@ class _HeaderReader:
         return Array(kind.name, count, start, self.cursor.at, self.head.order, head)
 
     def read_first_numbers(self, kind: Kind, count: int) -> tuple[Any, ...]:
-        """Read the first numbers and skip the others."""
-        shown = min(count, MAX_KEPT_VALUES, self.spare // BYTES_PER_VALUE)
-        self.spare -= shown * BYTES_PER_VALUE
-        head = numbers(self.cursor, self.head.order, kind, shown)
-        self.cursor.skip((count - shown) * kind.size)
+        """Read the first _unpack_numbers and skip the others."""
+        kept = min(count, MAX_KEPT_VALUES, self.spare // BYTES_PER_VALUE)
+        self.spare -= kept * BYTES_PER_VALUE
+        head = _unpack_numbers(self.cursor, self.head.order, kind, kept)
+        self.cursor.skip((count - kept) * kind.size)
         return head
 
     def read_first_strings(self, count: int) -> tuple[str, ...]:
@@ -229,18 +299,18 @@ class _HeaderReader:
                 break
             self.spare -= length + BYTES_PER_VALUE
             head.append(self.cursor.take(8 + length)[8:].decode("utf-8", "backslashreplace"))
-        skip_strings(self.cursor, count - len(head), self.u64)
+        _skip_strings(self.cursor, count - len(head), self.u64)
         return tuple(head)
 
     def tensors(self, alignment: int) -> tuple[Tensor, ...]:
         """Read all tensors; each must start where the one before it ends, padded to the alignment."""
-        found: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+        infos: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
         end = 0
         for index in range(self.head.tensors):
             self.where = f"tensor {index}"
             name = self.name(MAX_NAME, "name")
             self.where = f"tensor {index} ({safe(name)})"
-            if name in found:
+            if name in infos:
                 raise self.error("duplicate_tensor", "a new name", "it again")
             shape = self.shape()
             dtype, offset = self.dtype(shape), self.number(self.u64)
@@ -248,11 +318,11 @@ class _HeaderReader:
                 code = "misaligned" if offset % alignment else "overlap" if offset < end else "gap"
                 raise self.error(code, f"offset {end:,}", f"{offset:,}")
             size = dtype.size(prod(shape))
-            found[name] = dtype.name, shape, offset, size
+            infos[name] = dtype.name, shape, offset, size
             end += size + -size % alignment
         base = self.cursor.at + -self.cursor.at % alignment
-        spans = ((name, kind, shape, base + start, size) for name, (kind, shape, start, size) in found.items())
-        return tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in spans)
+        absolute = ((name, kind, shape, base + start, size) for name, (kind, shape, start, size) in infos.items())
+        return tuple(Tensor(name, kind, shape, 0, start, start + size) for name, kind, shape, start, size in absolute)
 
     def shape(self) -> tuple[int, ...]:
         """Read a tensor's dimensions, outermost first; the file stores them innermost first."""

@@ -89,23 +89,23 @@ class TensorsByName(Mapping[str, Tensor]):
     """The tensors of a manifest by name; of those that share a name, the last."""
 
     def __init__(self, manifest: Manifest) -> None:
-        self.rows, self.places = manifest.tensors, dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True))
+        self._tensors, self.positions = manifest.tensors, dict(zip(manifest.columns.name, range(len(manifest.tensors)), strict=True))
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.rows[self.places[name]]
+        return self._tensors[self.positions[name]]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places
+        return name in self.positions
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        return iter(self.positions)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
 
 class ShardIndex(Record):
-    """An index file (`model.safetensors.index.json`), and which of its shards could not be read."""
+    """An index file (`model.safetensors.index.json`), and the names of its shards that could not be read."""
 
     path: str
     weight_map: Mapping[str, str]  # tensor → file name

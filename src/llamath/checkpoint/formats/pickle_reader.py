@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any
 
 from ...core.errors import FormatError, safe
-from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, named, put, stored
+from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, allowed_global, parse_storage_id, set_item
 
 _MAX_OPCODES = 1 << 22
 """Maximum opcodes in a stream, enough for 127,000 tensors; as a container takes at least one, this bounds memory, too."""
@@ -23,7 +23,7 @@ MAX_NAME = 200
 
 
 class PickleInterpreter:
-    """The stack, marks and memo of one stream; integer keys are stored as decimal bytes, whose hashes cannot be predicted."""
+    """The stack, marks and memo of one stream; integer keys are parse_storage_id as decimal bytes, whose hashes cannot be predicted."""
 
     def __init__(self, data: bytes, storage_fields: int) -> None:
         self.data, self.size = data + bytes(16), len(data)
@@ -41,19 +41,19 @@ class PickleInterpreter:
         self.stack, self.marks, self.memo = [], [], {}
         try:
             if self.data[at] != 0x80:
-                raise FormatError("protocol", "it does not begin with its protocol")
+                raise FormatError("protocol", "expected a pickle protocol at its start")
             end = self.execute(at)
             return self.final_value(), end
         except IndexError:
-            error = FormatError("stack", "it takes more from its stack than is there")
+            error = FormatError("stack", "an opcode needs more values than the stack holds")
         except KeyError as missing:
-            error = FormatError("memo", f"memo {missing} is used and was never set")
+            error = FormatError("memo", f"memo {missing} is read before it is set")
         except UnicodeDecodeError:
             error = FormatError("text", "a string is not UTF-8")
         except FormatError as raised:
             error = raised
         if self.at + _ARGUMENT.get(self.data[self.at], 0) >= self.size and error.code != "limit":
-            error = FormatError("truncated", "it breaks off")
+            error = FormatError("truncated", "it is truncated")
         raise FormatError(error.code, f"pickle stream, byte {self.at:,}: {error}", hint=error.hint)
 
     def execute(self, at: int) -> int:
@@ -96,7 +96,7 @@ class PickleInterpreter:
         """Charge the copy budget; raise if it is exhausted."""
         self.budget -= amount
         if self.budget < 0:
-            raise FormatError("limit", "the same values are used over and over")
+            raise FormatError("limit", "values are copied too many times")
 
     def pop_mark(self) -> list[Any]:
         """Pop and return what was pushed since the last mark."""
@@ -110,8 +110,8 @@ class PickleInterpreter:
         return at + length
 
 
-_Step = Callable[[PickleInterpreter, int], int]
-"""Executes an opcode whose argument begins at this byte; returns the position of the next opcode."""
+_Opcode = Callable[[PickleInterpreter, int], int]
+"""Executes an opcode whose argument starts at this byte; returns the position of the next opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
 _ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
@@ -124,13 +124,13 @@ def _unknown(machine: PickleInterpreter, at: int) -> int:
 def _protocol(machine: PickleInterpreter, at: int) -> int:
     if at != machine.begin + 1:
         raise FormatError("protocol", "a second protocol")
-    if (found := machine.data[at]) not in (2, 3):
+    if (version := machine.data[at]) not in (2, 3):
         hint = "torch.load(weights_only=True) refuses it too; save again with the default pickle_protocol"
-        raise FormatError("protocol", f"protocol {found}; torch.save writes 2", hint=hint)
+        raise FormatError("protocol", f"protocol {version}; torch.save writes 2", hint=hint)
     return at + 1
 
 
-def _push(value: Any) -> _Step:
+def _push(value: Any) -> _Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(value)
         return at
@@ -138,7 +138,7 @@ def _push(value: Any) -> _Step:
     return step
 
 
-def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> _Step:
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> _Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(unpack(machine.data, at)[0])
         return at + width
@@ -159,7 +159,7 @@ def _text(machine: PickleInterpreter, at: int) -> int:
     return end
 
 
-def _push_new(kind: type) -> _Step:
+def _push_new(kind: type) -> _Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(kind())
         return at
@@ -182,7 +182,7 @@ def _tuple(machine: PickleInterpreter, at: int) -> int:
     return at
 
 
-def _tuple_of(length: int) -> _Step:
+def _tuple_of(length: int) -> _Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         if len(machine.stack) < length:
             raise IndexError
@@ -212,7 +212,7 @@ def _target(machine: PickleInterpreter, *kinds: type) -> Any:
 
 def _set_one(machine: PickleInterpreter, at: int) -> int:
     value, key = machine.stack.pop(), machine.stack.pop()
-    put(_target(machine, dict, OrderedDictRecord, CounterRecord), key, value)
+    set_item(_target(machine, dict, OrderedDictRecord, CounterRecord), key, value)
     return at
 
 
@@ -220,7 +220,7 @@ def _set_many(machine: PickleInterpreter, at: int) -> int:
     items = machine.pop_mark()
     target = _target(machine, dict, OrderedDictRecord, CounterRecord)
     for index in range(0, len(items), 2):
-        put(target, items[index], items[index + 1])
+        set_item(target, items[index], items[index + 1])
     return at
 
 
@@ -232,16 +232,16 @@ def _put(machine: PickleInterpreter, at: int) -> int:
     return at + 1
 
 
-def _memo_error(index: int, others: int) -> FormatError:
-    return FormatError("memo", f"memo {index:,} is set after {others:,} others; they count up, each once")
+def _memo_error(index: int, count: int) -> FormatError:
+    return FormatError("memo", f"memo {index:,} is set out of order, after {count:,} others")
 
 
 def _persistent(machine: PickleInterpreter, at: int) -> int:
-    found = stored(machine.stack.pop(), machine.storage_fields)
-    known = machine.storages.setdefault(found.key, found)
-    if known != found and (known.elements or found.elements):
-        raise FormatError("storage", f"storage {safe(found.key)} is declared twice, differently")
-    machine.stack.append(found)
+    storage = parse_storage_id(machine.stack.pop(), machine.storage_fields)
+    declared = machine.storages.setdefault(storage.key, storage)
+    if declared != storage and (declared.elements or storage.elements):
+        raise FormatError("storage", f"storage {safe(storage.key)} is declared twice, with different properties")
+    machine.stack.append(storage)
     return at
 
 
@@ -254,7 +254,7 @@ def _global(machine: PickleInterpreter, at: int) -> int:
             raise FormatError("global", f"a name of over {MAX_NAME} bytes")
         parts.append(machine.data[at:end].decode())
         at = end + 1
-    machine.stack.append(named(*parts))
+    machine.stack.append(allowed_global(*parts))
     return at
 
 
@@ -270,14 +270,16 @@ def _reduce(machine: PickleInterpreter, at: int) -> int:
 def _build(machine: PickleInterpreter, at: int) -> int:
     state, target = machine.stack.pop(), machine.stack[-1]
     if type(target) is not OrderedDictRecord or type(state) not in (dict, OrderedDictRecord):
-        raise FormatError("build", f"a {type(target).__name__} is given a {type(state).__name__} of attributes; only an OrderedDict may be")
+        raise FormatError(
+            "build", f"a {type(state).__name__} of attributes is set on a {type(target).__name__}; only an OrderedDict may have attributes"
+        )
     machine.charge(len(state))
     if not all(type(key) is str for key in state):
         raise FormatError("build", "an attribute's name is not a string")
     return at
 
 
-_KNOWN: dict[bytes, _Step] = {
+_KNOWN: dict[bytes, _Opcode] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
     b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
     b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one, b"u": _set_many,
@@ -285,5 +287,5 @@ _KNOWN: dict[bytes, _Step] = {
     b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
     b"X": _text, b"U": _text, b"q": _put,
 }  # fmt: skip
-STEPS: list[_Step] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
+STEPS: list[_Opcode] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
 """The other opcodes, by byte."""

@@ -37,7 +37,7 @@ class Source:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Release what was opened."""
+        """Release the resources of the source."""
 
     def truncated_error(self, start: int, length: int, end: int | None = None) -> FormatError:
         """Return the error for bytes beyond the end."""
@@ -62,7 +62,7 @@ class Bytes(Source):
         self.data, self.name, self.size = data, name, len(data)
 
     def fetch(self, start: int, length: int) -> bytes:
-        """A slice."""
+        """Return a slice."""
         return self.data[start : start + length]
 
 
@@ -79,20 +79,20 @@ class LocalFile(Source):
         try:
             self._check(known or os.stat(path))
             self._file = os.open(self.name, _OPEN_FLAGS if known is None else _OPEN_FLAGS | os.O_NOFOLLOW)
-            found = os.fstat(self._file)
+            stat_result = os.fstat(self._file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise FormatError("unreadable", f"{safe(self.name)} cannot be read: {reason}") from None
-        self.size = found.st_size
+        self.size = stat_result.st_size
         try:
-            self._check(found)
+            self._check(stat_result)
         except FormatError:
             self.close()
             raise
 
-    def _check(self, found: os.stat_result) -> None:
-        if not stat.S_ISREG(found.st_mode):
-            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_describe_mode(found.st_mode)}")
+    def _check(self, stat_result: os.stat_result) -> None:
+        if not stat.S_ISREG(stat_result.st_mode):
+            raise FormatError("not_a_file", f"{safe(self.name)}: expected a regular file, found a {_describe_mode(stat_result.st_mode)}")
 
     def fetch(self, start: int, length: int) -> bytes:
         """Read these bytes, fewer only if the file has shrunk; the start of the file is cached."""
@@ -142,25 +142,25 @@ class Cursor:
 
     def peek(self, length: int) -> tuple[bytes, int]:
         """Return a buffer and the cursor's position in it, with at least `length` bytes to follow."""
-        place = self.at - self._base
-        if place < 0 or place + length > len(self._buffer):
+        offset = self.at - self._base
+        if offset < 0 or offset + length > len(self._buffer):
             self.require_bytes(length)
-            wanted = min(max(length, self._window), self.source.size - self.at)
-            self._buffer, self._base, self._window = self.source.read(self.at, wanted), self.at, min(self._window * 2, MAX_WINDOW)
-            place = 0
-        return self._buffer, place
+            size = min(max(length, self._window), self.source.size - self.at)
+            self._buffer, self._base, self._window = self.source.read(self.at, size), self.at, min(self._window * 2, MAX_WINDOW)
+            offset = 0
+        return self._buffer, offset
 
     def take(self, length: int) -> bytes:
         """Read the next bytes."""
-        buffer, place = self.peek(length)
+        buffer, offset = self.peek(length)
         self.at += length
-        return buffer[place : place + length]
+        return buffer[offset : offset + length]
 
     def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
         """Read the next numbers."""
-        buffer, place = self.peek(layout.size)
+        buffer, offset = self.peek(layout.size)
         self.at += layout.size
-        return layout.unpack_from(buffer, place)
+        return layout.unpack_from(buffer, offset)
 
     def skip(self, length: int) -> None:
         """Skip bytes without reading them."""

@@ -47,21 +47,21 @@ def count_json_tokens(path: str) -> int:
     vocab, added = _after(data, "vocab", name), _after(data, "added_tokens", name)
     if not isinstance(vocab, (dict, list)):
         raise FormatError("tokenizer", f"{name}: expected a vocab, an object or a list, in its first {LIMIT >> 20} MiB")
-    known = set(vocab) if isinstance(vocab, dict) else {x[0] for x in vocab if isinstance(x, list) and x and isinstance(x[0], str)}
-    more = added if isinstance(added, list) else []
-    return len(known | {x["content"] for x in more if isinstance(x, dict) and isinstance(x.get("content"), str)})
+    tokens = set(vocab) if isinstance(vocab, dict) else {x[0] for x in vocab if isinstance(x, list) and x and isinstance(x[0], str)}
+    added_tokens = added if isinstance(added, list) else []
+    return len(tokens | {x["content"] for x in added_tokens if isinstance(x, dict) and isinstance(x.get("content"), str)})
 
 
 def _after(data: bytes, key: str, name: str) -> object:
     """Parse the object or list after the first occurrence of a key; None if there is none."""
-    found = re.search(rb'"%b"\s*:\s*(?=[\[{])' % key.encode(), data)
-    if found is None:
+    match = re.search(rb'"%b"\s*:\s*(?=[\[{])' % key.encode(), data)
+    if match is None:
         return None
-    end = data.find(b'"merges"', found.end())
-    part = data[found.end() : min(found.end() + REGION, len(data) if end < 0 else end)]
-    most = VALUES // 2 if part[:1] == b"{" else VALUES
-    if sum(map(part.count, (b"{", b"[", b","))) > most:
-        raise FormatError("too_large", f"{name}: more than {most:,} values in its {key}")
+    end = data.find(b'"merges"', match.end())
+    part = data[match.end() : min(match.end() + REGION, len(data) if end < 0 else end)]
+    max_values = VALUES // 2 if part[:1] == b"{" else VALUES
+    if sum(map(part.count, (b"{", b"[", b","))) > max_values:
+        raise FormatError("too_large", f"{name}: more than {max_values:,} values in its {key}")
     try:
         return json.JSONDecoder().raw_decode(part.decode("utf-8", "replace"))[0]
     except (ValueError, RecursionError):

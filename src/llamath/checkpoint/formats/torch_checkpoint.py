@@ -18,10 +18,10 @@ from .source import Source
 from .torch_objects import Global, Storage, TensorRecord
 from .torch_zip import Archive
 
-STREAM = 64 << 20
+MAX_PICKLE_BYTES = 64 << 20
 """Maximum bytes of a pickle stream."""
-WINDOW = 1 << 20
-"""Bytes of a legacy file that are read at first; eight times as much if its streams are longer."""
+FIRST_WINDOW = 1 << 20
+"""Bytes of a legacy file that are read at first; eight times as many if its streams are longer."""
 _MAX_DEPTH = 64
 """Maximum nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
@@ -30,11 +30,13 @@ _PART = r"(consolidated\.)([0-9]{2})(\.pth)"
 
 
 class _Content(NamedTuple):
+    """The unpickled object of a file, and the positions of its storages."""
+
     root: Any
     storages: Mapping[str, Storage]
     starts: Mapping[str, int]  # first byte of each storage in the file
     budget: int
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
 
 def read(source: Source) -> Manifest:
@@ -48,7 +50,7 @@ def read(source: Source) -> Manifest:
         raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint) from None
     stored = sum(storage.bytes for storage in content.storages.values())
     file = CheckpointFile(source.name, source.size, source.size - stored)
-    return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.facts, "values": values})
+    return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.metadata, "values": values})
 
 
 def _read_zip(source: Source) -> _Content:
@@ -56,8 +58,8 @@ def _read_zip(source: Source) -> _Content:
     if "constants.pkl" in archive.members or any(name.startswith("code/") for name in archive.members):
         hint = "it contains code; save its state_dict() instead"
         raise FormatError("torchscript", "this is a TorchScript archive, not a checkpoint", hint=hint)
-    facts = _zip_metadata(archive)
-    stream = archive.read("data.pkl", STREAM)
+    metadata = _zip_metadata(archive)
+    stream = archive.read("data.pkl", MAX_PICKLE_BYTES)
     machine = PickleInterpreter(stream, 5)
     root, end = machine.run()
     if end != len(stream):
@@ -70,7 +72,7 @@ def _read_zip(source: Source) -> _Content:
         if member.size != storage.bytes:
             raise FormatError("storage_size", f"data/{safe(key)} has {member.size:,} bytes, and is declared with {storage.bytes:,}")
         starts[key] = member.start
-    return _Content(root, machine.storages, starts, machine.budget, facts)
+    return _Content(root, machine.storages, starts, machine.budget, metadata)
 
 
 def _zip_metadata(archive: Archive) -> dict[str, Any]:
@@ -84,10 +86,10 @@ def _zip_metadata(archive: Archive) -> dict[str, Any]:
     if order != b"little":
         hint = "load and save it with torch on a little-endian machine"
         raise FormatError("byteorder", f"expected bytes in little-endian order, found {safe(repr(order))}", hint=hint)
-    notes = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
-    for name, right in notes.items():
-        if name in archive.members and not right(archive.read(name, 1000)):
-            raise FormatError("version", f"its {name} is not what torch writes there")
+    valid_contents = {".storage_alignment": bytes.isdigit, ".data/serialization_id": bytes.isascii}
+    for name, is_valid in valid_contents.items():
+        if name in archive.members and not is_valid(archive.read(name, 1000)):
+            raise FormatError("version", f"its {name} has content that torch does not write")
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
 
@@ -96,18 +98,18 @@ def _read_legacy(source: Source) -> _Content:
     if _is_tar(head):
         raise FormatError("tar", "this is the tar container of torch before 0.4", hint="load and save it with a later torch")
     if not head.startswith(b"\x80"):
-        raise FormatError("magic", "this is neither a ZIP archive nor a pickle stream, so no torch checkpoint")
-    window = min(WINDOW, source.size)
+        raise FormatError("magic", "this is neither a ZIP archive nor a pickle stream, so it is not a torch checkpoint")
+    window = min(FIRST_WINDOW, source.size)
     while True:
         try:
             machine, root, keys, at = _read_streams(source.read(0, window))
             break
         except FormatError as error:
-            if error.code != "truncated" or window >= min(source.size, STREAM):
+            if error.code != "truncated" or window >= min(source.size, MAX_PICKLE_BYTES):
                 raise
-            window = min(window * 8, source.size, STREAM)
-    facts = {"container": "legacy", "version": PROTOCOL, "byteorder": "little"}
-    return _Content(root, machine.storages, _storage_starts(source, machine.storages, keys, at), machine.budget, facts)
+            window = min(window * 8, source.size, MAX_PICKLE_BYTES)
+    metadata = {"container": "legacy", "version": PROTOCOL, "byteorder": "little"}
+    return _Content(root, machine.storages, _storage_starts(source, machine.storages, keys, at), machine.budget, metadata)
 
 
 def _read_streams(data: bytes) -> tuple[PickleInterpreter, Any, list[Any], int]:
@@ -121,13 +123,13 @@ def _read_streams(data: bytes) -> tuple[PickleInterpreter, Any, list[Any], int]:
         raise FormatError("version", f"expected version {PROTOCOL} of the older container, found another")
     system, at = machine.run(at)
     if type(system) is not dict or system.get("protocol_version") != PROTOCOL or system.get("little_endian") is not True:
-        raise FormatError("byteorder", "expected the facts of a little-endian machine, found others")
+        raise FormatError("byteorder", "expected the system information of a little-endian machine, found another")
     root, at = machine.run(at)
     keys, at = machine.run(at)
     if type(keys) is not list or not all(type(key) is str for key in keys):
         raise FormatError("storage", "the storages' keys are not a list of strings")
     if len(set(keys)) != len(keys) or set(keys) != machine.storages.keys():
-        raise FormatError("storage", "the storages that follow are not those that the tensors use")
+        raise FormatError("storage", "the storages in the file differ from those that the tensors use")
     return machine, root, keys, at
 
 
@@ -135,9 +137,9 @@ def _storage_starts(source: Source, storages: Mapping[str, Storage], keys: Itera
     """Return the start of each storage: each follows its number of elements, and the last ends the file."""
     starts = {}
     for key in keys:
-        found, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
-        if found != declared:
-            raise FormatError("storage_size", f"storage {safe(key)} has {found:,} elements, and is declared with {declared:,}")
+        stored, declared = int.from_bytes(source.read(at, 8), "little", signed=True), storages[key].elements
+        if stored != declared:
+            raise FormatError("storage_size", f"storage {safe(key)} has {stored:,} elements, and is declared with {declared:,}")
         starts[key] = at + 8
         at += 8 + storages[key].bytes
     if at > source.size:
@@ -187,12 +189,12 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
     path = [(id(root), "", isinstance(root, dict), _items(root))]
     active = {id(root)}
     while path:
-        place, prefix, keyed, items = path[-1]
+        container, prefix, keyed, items = path[-1]
         for key, value in items:
             name = prefix + key
             budget -= 1 + len(name)
             if budget < 0:
-                raise FormatError("limit", "the same values are reached too many times")
+                raise FormatError("limit", "the same values are reached too often")
             if not isinstance(value, (dict, list)) and type(value) is not tuple:
                 yield name, value, keyed
                 continue
@@ -204,7 +206,7 @@ def _leaves(root: Any, budget: int) -> Iterator[tuple[str, Any, bool]]:
             path.append((id(value), f"{name}.", isinstance(value, dict), _items(value)))
             break
         else:
-            active.remove(place)
+            active.remove(container)
             path.pop()
 
 
@@ -216,12 +218,12 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 def siblings(name: str, listing: Iterable[str]) -> list[str]:
     """Return all shards of a set like `consolidated.00.pth` in order, or just the name of any other file."""
-    found = re.fullmatch(_PART, name)
-    if not found:
+    match = re.fullmatch(_PART, name)
+    if not match:
         return [name]
     present = {part for part in listing if re.fullmatch(_PART, part)} | {name}
-    wanted = [f"{found[1]}{index:02}{found[3]}" for index in range(len(present))]
-    if missing := [part for part in wanted if part not in present]:
+    expected = [f"{match[1]}{index:02}{match[3]}" for index in range(len(present))]
+    if missing := [part for part in expected if part not in present]:
         last = max(present)
         raise FormatError("shards", f"{safe(missing[0])} is missing, though {safe(last)} exists", hint="download the whole set")
-    return wanted
+    return expected

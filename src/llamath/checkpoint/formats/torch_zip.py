@@ -21,10 +21,10 @@ _END64 = Struct("<4sQ2H2L4Q")
 _ENTRY = Struct("<4s6H3L5H2L")
 _LOCAL = Struct("<4s5H3L2H")
 _FIELD = Struct("<2H").unpack_from
-_AFTER, _AFTER64 = Struct("<4s3L"), Struct("<4sL2Q")
-_MOST, _MOST64 = 0xFFFF, 0xFFFFFFFF
-_SIZES_AFTER, _UTF8, _FOLDER = 0x8, 0x800, 0x10
-_LONGEST = 511  # maximum bytes of a name; torch truncates longer ones
+_DESCRIPTOR, _DESCRIPTOR64 = Struct("<4s3L"), Struct("<4sL2Q")
+_MAX_U16, _MAX_U32 = 0xFFFF, 0xFFFFFFFF
+_HAS_DESCRIPTOR, _UTF8, _FOLDER = 0x8, 0x800, 0x10
+_MAX_NAME_BYTES = 511  # maximum bytes of a name; torch truncates longer ones
 _MAX_DIRECTORY_BYTES = 64 << 20
 """Maximum bytes of the directory, about 900,000 members."""
 
@@ -88,8 +88,8 @@ def _read_directory(source: Source) -> tuple[bytes, int, int]:
     if tail[-42:-38] == b"PK\6\7":
         claimed = (here, count, size, start)
         disk, first, here, count, size, start = _read_zip64_end(tail, source.size - 98, disk | first)
-        if claimed != (min(here, _MOST), min(count, _MOST), min(size, _MOST64), min(start, _MOST64)):
-            raise FormatError("end_record", "the end record and its zip64 twin contradict each other")
+        if claimed != (min(here, _MAX_U16), min(count, _MAX_U16), min(size, _MAX_U32), min(start, _MAX_U32)):
+            raise FormatError("end_record", "the end record contradicts the zip64 end record")
         records = 98
     if disk or first or here != count:
         raise FormatError("multi_disk", "the archive spans several disks")
@@ -117,18 +117,20 @@ def _parse_entries(directory: bytes, count: int) -> Iterator[_Entry]:
     for _ in range(count):
         if at + _ENTRY.size > len(directory):
             raise FormatError("directory", "the directory ends within an entry")
-        mark, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(directory, at)
-        name = directory[at + _ENTRY.size : at + _ENTRY.size + named]
-        at += _ENTRY.size + named + extra + comment
+        mark, _, _, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
+            directory, at
+        )
+        name = directory[at + _ENTRY.size : at + _ENTRY.size + name_length]
+        at += _ENTRY.size + name_length + extra + comment
         if mark != b"PK\1\2" or at > len(directory) or comment:
             raise FormatError("directory", f"the directory is damaged near {_display(name)}")
         _check_entry(name, flags, method, kind)
         if disk:
             raise FormatError("multi_disk", f"{_display(name)} is on another disk")
-        if _MOST64 in (packed, size, start):
+        if _MAX_U32 in (packed, size, start):
             size, packed, start = _zip64_fields(directory[at - extra : at], (size, packed, start), name)
         if packed != size:
-            raise FormatError("compressed", f"{_display(name)} is stored, yet its two sizes differ: {packed:,} and {size:,}")
+            raise FormatError("compressed", f"{_display(name)} is not compressed, but its two sizes differ: {packed:,} and {size:,}")
         yield _Entry(name, flags, crc, size, start)
     if at != len(directory):
         raise FormatError("directory", f"{len(directory) - at:,} bytes follow the directory's {count:,} entries")
@@ -141,11 +143,11 @@ def _check_entry(name: bytes, flags: int, method: int, kind: int) -> None:
         )
     if flags & 0x2041:
         raise FormatError("encrypted", f"{_display(name)} is encrypted")
-    if flags & ~(_SIZES_AFTER | _UTF8):
+    if flags & ~(_HAS_DESCRIPTOR | _UTF8):
         raise FormatError("flags", f"{_display(name)} has flags {flags:#x} that torch never sets")
     path = b"/%b/" % name
-    odd = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
-    if odd or kind & _FOLDER or len(name) > _LONGEST:
+    is_unsafe = b"//" in path or b"/./" in path or b"/../" in path or b"\\" in path or b"\0" in path
+    if is_unsafe or kind & _FOLDER or len(name) > _MAX_NAME_BYTES:
         raise FormatError(
             "name", f"{_display(name)} is not a valid member name: empty, absolute, with .. or \\ or NUL, a folder, or too long"
         )
@@ -165,10 +167,10 @@ def _zip64_fields(extra: bytes, fields: tuple[int, ...], name: bytes) -> list[in
             break
     else:
         kind = length = 0
-    if kind != 1 or at > len(extra) or length != 8 * fields.count(_MOST64):
+    if kind != 1 or at > len(extra) or length != 8 * fields.count(_MAX_U32):
         raise FormatError("zip64", f"{_display(name)}: its zip64 field does not contain the expected sizes")
-    wide = iter([int.from_bytes(extra[place : place + 8], "little") for place in range(at - length, at, 8)])
-    return [next(wide) if field == _MOST64 else field for field in fields]
+    wide = iter([int.from_bytes(extra[i : i + 8], "little") for i in range(at - length, at, 8)])
+    return [next(wide) if field == _MAX_U32 else field for field in fields]
 
 
 def _data_starts(source: Source, entries: list[_Entry], end: int) -> list[int]:
@@ -194,8 +196,8 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
     """Return the number of bytes between a member's data and the next record: none, or a data descriptor."""
     gap = until - at
     if gap < 0:
-        raise FormatError("overlap", f"{_display(before.name) if before else 'a member'} overlaps what follows it by {-gap:,} bytes")
-    after = (_AFTER.size, _AFTER64.size) if before and before.flags & _SIZES_AFTER else (0,)
+        raise FormatError("overlap", f"{_display(before.name) if before else 'a member'} overlaps the next record by {-gap:,} bytes")
+    after = (_DESCRIPTOR.size, _DESCRIPTOR64.size) if before and before.flags & _HAS_DESCRIPTOR else (0,)
     if gap not in after and (gap or (before and before.size)):
         raise FormatError("gap", f"{gap:,} bytes at {at:,} belong to no member")
     return gap
@@ -203,20 +205,20 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
 
 def _check_descriptor(entry: _Entry | None, after: bytes) -> None:
     """Verify the data descriptor, if there is one."""
-    layout = _AFTER if len(after) == _AFTER.size else _AFTER64
+    layout = _DESCRIPTOR if len(after) == _DESCRIPTOR.size else _DESCRIPTOR64
     if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.size, entry.size):
-        raise FormatError("local_header", f"{_display(entry.name)}: what follows its data contradicts the directory")
+        raise FormatError("local_header", f"{_display(entry.name)}: its data descriptor contradicts the directory")
 
 
 def _check_local_header(source: Source, entry: _Entry, header: bytes) -> int:
     """Verify a local header and return the length of its extra field."""
-    mark, _, flags, method, _, _, crc, packed, size, named, extra = _LOCAL.unpack_from(header)
-    same = mark == b"PK\3\4" and (flags, method, named) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
+    mark, _, flags, method, _, _, crc, packed, size, name_length, extra = _LOCAL.unpack_from(header)
+    same = mark == b"PK\3\4" and (flags, method, name_length) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
     sizes: tuple[int, ...] = (size, packed)
-    if _MOST64 in sizes:
+    if _MAX_U32 in sizes:
         more = source.read(entry.at + len(header), min(extra, source.size - entry.at - len(header)))
         sizes = tuple(_zip64_fields(more, sizes, entry.name))
-    if not same or ((crc, *sizes) != (entry.crc, entry.size, entry.size) and (any((crc, *sizes)) or not flags & _SIZES_AFTER)):
+    if not same or ((crc, *sizes) != (entry.crc, entry.size, entry.size) and (any((crc, *sizes)) or not flags & _HAS_DESCRIPTOR)):
         raise FormatError("local_header", f"{_display(entry.name)}: its local header contradicts the directory")
     return int(extra)
 
@@ -232,7 +234,7 @@ def _top_folder(entries: list[_Entry]) -> bytes:
     seen: set[bytes] = set()
     for entry in entries:
         if entry.name.lower() in seen:
-            raise FormatError("duplicate_member", f"{_display(entry.name)} is there twice")
+            raise FormatError("duplicate_member", f"{_display(entry.name)} occurs twice")
         seen.add(entry.name.lower())
     return folder
 

@@ -18,7 +18,7 @@ _ConfigKeys = dict[str, Any]
 
 
 class Architecture(Record):
-    """How the headers of one architecture are translated to the configuration of one family."""
+    """The translation of headers of one architecture to the configuration of one family."""
 
     name: str  # general.architecture
     model_type: str
@@ -26,7 +26,7 @@ class Architecture(Record):
     constants: Mapping[str, Any] = {}  # keys that are fixed in llama.cpp and not in the family
     extra: Callable[[GGUFHeader], _ConfigKeys] | None = None  # keys that follow from several metadata keys or tensors
     applies: Callable[[GGUFHeader], bool] | None = None  # None: to every header
-    unstated: str = ""  # what the metadata lack although it changes results
+    unstated: str = ""  # a setting that changes results and is not in the metadata
 
 
 _UNSCALED_LAYERS = {"gemma2": 46, "gemma3": 62}
@@ -38,21 +38,21 @@ _MAVERICK_EXPERTS = 128
 def _minicpm(h: GGUFHeader) -> _ConfigKeys:
     """Return the scales under MiniCPM's names and in its units."""
     residual, logits, width = h.real("residual_scale"), h.real("logit_scale"), h.required("embedding_length")
-    found: _ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
-    found["num_experts"] = h.uniform_integer("expert_count") or 0
-    return found | ({"dim_model_base": max(1, round(width / logits))} if logits else {})
+    keys: _ConfigKeys = {"scale_depth": float(f"{residual * sqrt(h.layers):.6g}")} if residual else {}
+    keys["num_experts"] = h.uniform_integer("expert_count") or 0
+    return keys | ({"dim_model_base": max(1, round(width / logits))} if logits else {})
 
 
 def _ministral_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return the positions of Ministral and Mistral 4: YaRN, with a temperature that grows with the position."""
-    found = read_rope_parameters(h)
-    if found["rope_type"] == "yarn":
+    rope = read_rope_parameters(h)
+    if rope["rope_type"] == "yarn":
         is_mla = h.arch == "mistral4"
-        found |= _mscale(h) if is_mla else {"mscale": 1.0, "mscale_all_dim": h.real("rope.scaling.yarn_log_multiplier") or 0.0}
-        found |= {"beta_fast": 32.0, "beta_slow": 1.0} | {key: x for key, x in found.items() if key.startswith("beta")}
+        rope |= _mscale(h) if is_mla else {"mscale": 1.0, "mscale_all_dim": h.real("rope.scaling.yarn_log_multiplier") or 0.0}
+        rope |= {"beta_fast": 32.0, "beta_slow": 1.0} | {key: x for key, x in rope.items() if key.startswith("beta")}
         temperature = h.real("attention.temperature_scale")
-        found |= {"llama_4_scaling_beta": temperature} if temperature is not None or not is_mla else {}
-    return {"rope_parameters": {key: x for key, x in found.items() if x is not None}}
+        rope |= {"llama_4_scaling_beta": temperature} if temperature is not None or not is_mla else {}
+    return {"rope_parameters": {key: x for key, x in rope.items() if x is not None}}
 
 
 def _mla_rope(h: GGUFHeader) -> _ConfigKeys:
@@ -69,25 +69,25 @@ def _mscale(h: GGUFHeader) -> _ConfigKeys:
 
 def _gpt_oss_rope(h: GGUFHeader) -> _ConfigKeys:
     """Return YaRN without truncation of its range; the family's default would be a scaling of its own."""
-    found = read_rope_parameters(h)
-    return {"rope_parameters": found | ({"truncate": False} if found["rope_type"] == "yarn" else {})}
+    rope = read_rope_parameters(h)
+    return {"rope_parameters": rope | ({"truncate": False} if rope["rope_type"] == "yarn" else {})}
 
 
 def _query_scale(h: GGUFHeader) -> _ConfigKeys:
-    """Return the square of what Gemma's scores are divided by."""
+    """Return `query_pre_attn_scalar`: Gemma divides its scores by the square root."""
     width, heads = h.required("embedding_length"), h.required("attention.head_count")
     size = width // heads if h.layers == _UNSCALED_LAYERS[h.arch] else head_dim(h)
     return {"query_pre_attn_scalar": size} if size else {}
 
 
 def _llama4(h: GGUFHeader) -> _ConfigKeys:
-    """Return norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
+    """Return the norms and layer types: with a window of 0, all layers have full attention and rotary positions."""
     if not h.uniform_integer("expert_count"):
         raise h.unsupported("no experts")
-    found: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
+    keys: _ConfigKeys = {"use_qk_norm": h.uniform_integer("expert_count") != _MAVERICK_EXPERTS}
     if h.uniform_integer("attention.sliding_window") == 0:
-        found |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
-    return found
+        keys |= {"layer_types": ["full_attention"] * h.layers, "no_rope_layers": [1] * h.layers}
+    return keys
 
 
 def _gemma4(h: GGUFHeader) -> _ConfigKeys:
@@ -121,14 +121,14 @@ def _gemma4(h: GGUFHeader) -> _ConfigKeys:
 
 
 def _gemma4_experts_and_embeddings(h: GGUFHeader) -> _ConfigKeys:
-    found: _ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
+    keys: _ConfigKeys = {"hidden_size_per_layer_input": h.uniform_integer("embedding_length_per_layer_input") or 0}
     if rows := h.rows("per_layer_token_embd.weight"):
-        found["vocab_size_per_layer_input"] = rows
+        keys["vocab_size_per_layer_input"] = rows
     if h.has_tensor(".ffn_gate_inp.weight"):
-        found["enable_moe_block"] = True
-        found |= {"num_experts": h.uniform_integer("expert_count"), "top_k_experts": h.uniform_integer("expert_used_count")}
-        found["moe_intermediate_size"] = h.uniform_integer("expert_feed_forward_length")
-    return found
+        keys["enable_moe_block"] = True
+        keys |= {"num_experts": h.uniform_integer("expert_count"), "top_k_experts": h.uniform_integer("expert_used_count")}
+        keys["moe_intermediate_size"] = h.uniform_integer("expert_feed_forward_length")
+    return keys
 
 
 def _olmo3_rope(h: GGUFHeader) -> _ConfigKeys:
@@ -164,7 +164,10 @@ def _multi_query(h: GGUFHeader) -> _ConfigKeys:
 
 
 def _falcon(h: GGUFHeader) -> _ConfigKeys:
-    """Return which of the three Falcons it is, by key/value heads and norms. ALiBi is not in GGUF; llama.cpp uses rotary positions."""
+    """Return the keys of one of the three Falcon architectures, recognized by key/value heads and norms.
+
+    ALiBi is not in GGUF; llama.cpp uses rotary positions.
+    """
     heads, kv = h.uniform_integer("attention.head_count"), fused_attention_heads_kv(h)
     has_two_norms = h.has_tensor(".attn_norm_2.weight")
     if has_two_norms or kv not in (1, heads):

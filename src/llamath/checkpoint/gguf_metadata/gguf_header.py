@@ -14,8 +14,8 @@ from ..formats.manifest import Tensor
 
 ReadTensor = Callable[[Tensor], bytes]
 """Reads the bytes of a small tensor."""
-COUNT_HINT = "llamath count FILE still counts the tensors in its header"
-"""The hint of every error that says a header cannot be translated to a configuration."""
+COUNT_HINT = "llamath.inspect(path) still counts the tensors in its header"
+"""The hint of errors about headers that cannot be translated to a configuration."""
 _MAX_VALUES_BYTES = 1 << 16
 """Tensors with more bytes are not read for their values."""
 
@@ -23,8 +23,7 @@ _MAX_VALUES_BYTES = 1 << 16
 class GGUFHeader:
     """The metadata of one architecture and the shapes of the tensors.
 
-    Metadata keys are given without the architecture's prefix. `read` collects the keys that were asked for, so that the others can be
-    reported.
+    Metadata keys are given without the architecture's prefix. `read` collects the keys that were read, so that the others can be reported.
     """
 
     def __init__(self, metadata: Mapping[str, Any], tensors: Iterable[Tensor], source: str, read_tensor: ReadTensor | None = None) -> None:
@@ -61,7 +60,7 @@ class GGUFHeader:
         return values[0]
 
     def required(self, key: str) -> int:
-        """Return a positive integer that no configuration can do without."""
+        """Return a positive integer that every configuration needs."""
         if not (value := self.uniform_integer(key)):
             raise self.error(key, "is missing")
         return value
@@ -70,7 +69,7 @@ class GGUFHeader:
         """Return one integer for each layer, from an array or from one value for all layers."""
         value = self.get(key)
         if type(value) is not Array:
-            return None if (one := self.integer(key)) is None else [one] * self.layers
+            return None if (uniform := self.integer(key)) is None else [uniform] * self.layers
         values = self.array(key)[: self.layers]
         if len(values) < self.layers or any(type(x) is not int or not 0 <= x < 2**63 for x in values):
             raise self.error(key, f"should be a count for each of the {self.layers} layers, not {safe(repr(values), 60)}")
@@ -128,21 +127,21 @@ class GGUFHeader:
         """Return the outermost dimension of a tensor; of the first layer that has it if the name begins with a dot."""
         if name[0] == ".":
             name = next((x for i in range(self.layers) if (x := f"blk.{i}{name}") in self.tensors), "")
-        found = self.tensors.get(name)
-        return found.shape[0] if found and found.shape else None
+        tensor = self.tensors.get(name)
+        return tensor.shape[0] if tensor and tensor.shape else None
 
     def tensor_values(self, name: str) -> list[float] | None:
         """Return the values of a small F32 tensor; None if there is none or it cannot be read."""
-        found = self.tensors.get(name)
+        tensor = self.tensors.get(name)
         if (
             self._read_tensor is None
-            or found is None
-            or found.dtype != "F32"
-            or not 0 < found.bytes == 4 * found.elements <= _MAX_VALUES_BYTES
+            or tensor is None
+            or tensor.dtype != "F32"
+            or not 0 < tensor.bytes == 4 * tensor.elements <= _MAX_VALUES_BYTES
         ):
             return None
         order = next((x.order for x in self.metadata.values() if type(x) is Array), "<")
-        return list(map(shortest_float32, struct.unpack(f"{order}{found.elements}f", self._read_tensor(found))))
+        return list(map(shortest_float32, struct.unpack(f"{order}{tensor.elements}f", self._read_tensor(tensor))))
 
     @cached_property
     def _names_in_blocks(self) -> set[str]:

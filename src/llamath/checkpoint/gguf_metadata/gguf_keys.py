@@ -11,12 +11,12 @@ from math import nextafter
 from typing import Any, NamedTuple
 
 from ...core.record_type import Record
-from ..formats.gguf_values import BOOL, FLOAT32, STRING, UINT32, Array, Kind
+from ..formats.gguf import BOOL, FLOAT32, STRING, UINT32, Array, Kind
 from .gguf_header import GGUFHeader
 
 
 class MetadataValue(NamedTuple):
-    """A metadata key with its value, as it is written; `array` says that the value is a list of that kind."""
+    """A metadata key with its value, as it is written; with `array`, the value is a list of that kind."""
 
     name: str
     kind: Kind
@@ -45,7 +45,7 @@ class _KeyMapping(Record):
         return _READERS[self.kind](header, self.gguf[0])
 
     def write_to(self, arch: str, value: Any) -> Iterator[MetadataValue]:
-        """Give the metadata that express a value."""
+        """Yield the metadata that express a value."""
         for name in self.gguf:
             yield MetadataValue(f"{arch}.{name}", self.kind, value)
 
@@ -60,10 +60,10 @@ _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
 
 def _attention_heads_kv(h: GGUFHeader) -> int | None:
     """Return the number of key/value heads of the layers that have any; absent, it is the number of query heads."""
-    found = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
-    if len(found) > 1:
-        raise h.not_uniform("attention.head_count_kv", found)
-    return found[0] if found else h.uniform_integer("attention.head_count")
+    counts = sorted(set(h.per_layer("attention.head_count_kv") or ()) - {0})
+    if len(counts) > 1:
+        raise h.not_uniform("attention.head_count_kv", counts)
+    return counts[0] if counts else h.uniform_integer("attention.head_count")
 
 
 def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
@@ -72,10 +72,10 @@ def fused_attention_heads_kv(h: GGUFHeader) -> int | None:
     stated = _attention_heads_kv(h)
     if not rows or not heads or not (size := width // heads) or rows % size or (rows // size - heads) % 2 or rows // size <= heads:
         return stated
-    found = (rows // size - heads) // 2
-    if found != stated:
-        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {found}: using {found}")
-    return found
+    heads_kv = (rows // size - heads) // 2
+    if heads_kv != stated:
+        h.notes.append(f"attention.head_count_kv is {stated}, but attn_qkv has {rows:,} rows, which is {heads_kv}: using {heads_kv}")
+    return heads_kv
 
 
 def head_dim(h: GGUFHeader) -> int | None:
@@ -125,7 +125,7 @@ def _vocab_size(h: GGUFHeader) -> int | None:
 
 
 def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
-    """Return which layers have a sliding window, from a list or from a period whose last layer has none."""
+    """Return the layer types, from a list of sliding windows or from a period whose last layer has full attention."""
     pattern = h.get("attention.sliding_window_pattern")
     if pattern is None:
         return None
@@ -137,12 +137,12 @@ def sliding_layer_types(h: GGUFHeader) -> list[str] | None:
 
 
 def _delta_layer_types(h: GGUFHeader) -> list[str]:
-    """Return which layers have full attention, by their tensors; the others have linear attention."""
+    """Return the layer types, full or linear attention, by the tensors of each layer."""
     return ["full_attention" if x else "linear_attention" for x in h.layers_with(".attn_q.weight")]
 
 
 def _conv_layer_types(h: GGUFHeader) -> list[str]:
-    """Return which layers have a short convolution, by their tensors; the others have attention."""
+    """Return the layer types, short convolution or attention, by the tensors of each layer."""
     return ["conv" if x else "full_attention" for x in h.layers_with(".shortconv.conv.weight")]
 
 
@@ -153,9 +153,9 @@ def _dense_layers(h: GGUFHeader) -> list[int] | None:
 
 def _moe_layers(h: GGUFHeader) -> list[int] | None:
     """Return the layers with experts, unless they are every n-th layer."""
-    found = [i for i, x in enumerate(h.layers_with(".ffn_gate_inp.weight")) if x]
+    layers = [i for i, x in enumerate(h.layers_with(".ffn_gate_inp.weight")) if x]
     step = h.uniform_integer("interleave_moe_layer_step") or 1
-    return None if found == list(range(step - 1, h.layers, step)) else found
+    return None if layers == list(range(step - 1, h.layers, step)) else layers
 
 
 def _qk_nope_head_dim(h: GGUFHeader) -> int | None:
@@ -166,7 +166,7 @@ def _qk_nope_head_dim(h: GGUFHeader) -> int | None:
 
 
 def _topk_method(h: GGUFHeader) -> str:
-    """Return how DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
+    """Return the method by which DeepSeek's router selects experts: with a learned bias, within groups, or among all."""
     if h.has_tensor(".exp_probs_b.bias"):
         return "noaux_tc"
     return "group_limited_greedy" if (h.uniform_integer("expert_group_count") or 1) > 1 else "greedy"
@@ -287,6 +287,6 @@ KEY_MAPPINGS: Mapping[str, _KeyMapping] = {x.config: x for x in _TABLE}
 
 
 def write_metadata(arch: str, config: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Give the metadata that express these config keys, in their order."""
+    """Yield the metadata that express these config keys, in their order."""
     for key, value in config.items():
         yield from KEY_MAPPINGS[key].write_to(arch, value)

@@ -11,7 +11,7 @@ from math import inf, isclose, log, pi, sqrt
 from typing import Any
 
 from ...core.positions import Llama3Rope
-from ..formats.gguf_values import STRING
+from ..formats.gguf import STRING
 from .gguf_header import GGUFHeader
 from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, MetadataValue, rotary_dim
 
@@ -46,7 +46,7 @@ def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
 
 
 def write_rope_scaling(arch: str, scaling: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Give the metadata of a `rope_scaling` of type linear or yarn."""
+    """Yield the metadata of a `rope_scaling` of type linear or yarn."""
     yield MetadataValue(f"{arch}.rope.scaling.type", STRING, scaling["rope_type"])
     for x in ROPE_SCALING:
         if scaling.get(x.config) is not None:
@@ -61,11 +61,11 @@ def read_rope_parameters(h: GGUFHeader) -> dict[str, Any]:
 def read_proportional(h: GGUFHeader) -> dict[str, Any]:
     """Return the `rope_parameters` of Gemma 4's full-attention layers: the divisors of dimensions that do not rotate are huge."""
     factors, size = h.tensor_values(ROPE_FREQS), h.uniform_integer("attention.key_length")
-    found = {"rope_type": "proportional", "rope_theta": rope_theta(h), "partial_rotary_factor": 0.25}
+    parameters = {"rope_type": "proportional", "rope_theta": rope_theta(h), "partial_rotary_factor": 0.25}
     if factors and size:
-        return found | {"partial_rotary_factor": 2 * factors.count(1.0) / size}
+        return parameters | {"partial_rotary_factor": 2 * factors.count(1.0) / size}
     h.notes.append(f"not read: the rotary share of a head in full-attention layers ({ROPE_FREQS}); using 0.25")
-    return found
+    return parameters
 
 
 def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope | None:
@@ -93,16 +93,16 @@ def fit_llama3(divisors: Sequence[float], theta: float, dim: int) -> Llama3Rope 
 
 
 def _read_llama3(h: GGUFHeader) -> dict[str, Any] | None:
-    found = fit_llama3(h.tensor_values(ROPE_FREQS) or [], rope_theta(h), rotary_dim(h) or 0)
-    if found is None:
+    rope = fit_llama3(h.tensor_values(ROPE_FREQS) or [], rope_theta(h), rotary_dim(h) or 0)
+    if rope is None:
         h.notes.append(f"{ROPE_FREQS} {_UNKNOWN_FACTORS}")
         return None
     return {
         "rope_type": "llama3",
-        "factor": found.factor,
-        "low_freq_factor": found.low_freq_factor,
-        "high_freq_factor": found.high_freq_factor,
-        "original_max_position_embeddings": found.original_context,
+        "factor": rope.factor,
+        "low_freq_factor": rope.low_freq_factor,
+        "high_freq_factor": rope.high_freq_factor,
+        "original_max_position_embeddings": rope.original_context,
     }
 
 
@@ -113,7 +113,7 @@ def _read_longrope(h: GGUFHeader) -> dict[str, Any] | None:
     if not short or not long or not original or not context:
         h.notes.append(f"rope_factors_long.weight {_UNKNOWN_FACTORS}")
         return None
-    found: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
-    found["original_max_position_embeddings"] = original
+    scaling: dict[str, Any] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
+    scaling["original_max_position_embeddings"] = original
     stated, default = h.real("rope.scaling.attn_factor"), sqrt(1 + log(max(context / original, 1.0)) / log(max(original, 2)))
-    return found | ({} if stated is None or isclose(stated, default, rel_tol=_TOLERANCE) else {"attention_factor": stated})
+    return scaling | ({} if stated is None or isclose(stated, default, rel_tol=_TOLERANCE) else {"attention_factor": stated})

@@ -19,7 +19,7 @@ _REDUNDANT = frozenset(
     rope.scaling.original_context_length rope.scaling.attn_factor expert_feed_forward_length expert_shared_count expert_group_count
     expert_group_used_count expert_gating_func full_attention_interval use_parallel_residual""".split()
 )
-"""Keys that change nothing where no family reads them, or that repeat what other keys or the tensors say."""
+"""Keys that change nothing where no family reads them, or that repeat other keys or the shapes of tensors."""
 
 
 def config_from_gguf(
@@ -54,25 +54,25 @@ def config_from_gguf(
 def is_auxiliary_tensor(name: str, layers: int) -> bool:
     """Whether a tensor is no weight of a model with this many layers: rotary factors, scales, multi-token prediction layers."""
     block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name, re.DOTALL)
-    own = block[2] if block else name
-    if own in ROTARY_TENSORS or own.endswith((".scale", ".input_scale")):
+    name_in_block = block[2] if block else name
+    if name_in_block in ROTARY_TENSORS or name_in_block.endswith((".scale", ".input_scale")):
         return True
-    return block is not None and (int(block[1]) >= layers or own.startswith("nextn."))
+    return block is not None and (int(block[1]) >= layers or name_in_block.startswith("nextn."))
 
 
 def _config_keys(arch: Architecture, h: GGUFHeader) -> dict[str, Any]:
-    found: dict[str, Any] = {"model_type": arch.model_type}
+    keys: dict[str, Any] = {"model_type": arch.model_type}
     for word in arch.keys.split():
         key, _, name = word.rstrip("?").partition("=")
         value = read_rope_scaling(h) if key == "rope_scaling" else KEY_MAPPINGS[name or key].read_from(h)
         if value is not None or word.endswith("?"):
-            found[key] = value
+            keys[key] = value
     extra = arch.extra(h) if arch.extra else {}
-    return found | {key: value for key, value in extra.items() if value is not None} | dict(arch.constants)
+    return keys | {key: value for key, value in extra.items() if value is not None} | dict(arch.constants)
 
 
 def _notes(arch: Architecture, h: GGUFHeader) -> list[str]:
-    """Return what was assumed and what was not read."""
+    """Return notes about assumptions and unread keys."""
     notes = [f"not in GGUF: {arch.unstated}"] if arch.unstated else []
     if mtp := h.integer("nextn_predict_layers"):
         notes.append(f"the last {mtp} of {h.layers + mtp} blocks are multi-token prediction layers and are not counted")

@@ -20,7 +20,7 @@ from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, Repo, WebFolder, new_session, parse_repo
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "_RemoteCheckpoint", "parse_repo", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "parse_repo", "read_config", "read_remote"]
 
 
 class _RemoteCheckpoint(NamedTuple):
@@ -31,7 +31,7 @@ class _RemoteCheckpoint(NamedTuple):
 
 
 class _OpenedFolder(NamedTuple):
-    """A remote folder, and the file in it that was given, if any."""
+    """A remote folder, and the file in it that the address names, if any."""
 
     folder: Folder
     file: str
@@ -40,25 +40,25 @@ class _OpenedFolder(NamedTuple):
 
 def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> _RemoteCheckpoint:
     """Read the header of the checkpoint at `hf://org/name[@revision][/file]`, `org/name`, `https://…` or `s3://…`."""
-    with _open_folder(text, limits) as found:
-        folder, file = found.folder, found.file
+    with _open_folder(text, limits) as opened:
+        folder, file = opened.folder, opened.file
         if not file:
             manifest = checkpoint.read_folder(folder, problems)
         elif file.endswith(".index.json"):
             manifest = checkpoint.read_index(folder, file, problems)
         else:
             manifest = checkpoint.read_files(folder, checkpoint.split_parts(file), problems)
-        return _RemoteCheckpoint(manifest, found.revision)
+        return _RemoteCheckpoint(manifest, opened.revision)
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:
     """Read the configuration at an address or in the repository or folder there; returns it and its address with the commit."""
-    with _open_folder(text, limits) as found:
-        if found.file.endswith(".json"):
-            return found.folder.json(found.file), found.folder.path(found.file)
-        if config := _find_config(found.folder):
-            return config[1], found.folder.path(config[0])
-        raise ConfigError(f"{safe(found.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
+    with _open_folder(text, limits) as opened:
+        if opened.file.endswith(".json"):
+            return opened.folder.json(opened.file), opened.folder.path(opened.file)
+        if config := _find_config(opened.folder):
+            return config[1], opened.folder.path(config[0])
+        raise ConfigError(f"{safe(opened.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
 
 
 def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
@@ -78,10 +78,10 @@ def _open_folder(text: str, limits: Limits | None) -> Iterator[_OpenedFolder]:
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
         return
-    with closing(new_session(limits) if repo else Session(limits=limits)) as link:
+    with closing(new_session(limits) if repo else Session(limits=limits)) as session:
         if repo:
-            folder = HubFolder(link, repo)
+            folder = HubFolder(session, repo)
             yield _OpenedFolder(folder, folder.file, folder.commit)
         else:
-            web = WebFolder(link, link.parse_url(text))
+            web = WebFolder(session, session.parse_url(text))
             yield _OpenedFolder(web, web.file)

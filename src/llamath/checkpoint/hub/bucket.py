@@ -62,8 +62,8 @@ class _BucketFolder(RemoteFolder):
 
     def names(self) -> Sequence[str]:
         """Return the names that the store lists."""
-        found = _call_store(self.name, lambda: self._store.ls(self._path, detail=False))
-        return sorted({posixpath.basename(str(x).rstrip("/")) for x in found} - {""})
+        paths = _call_store(self.name, lambda: self._store.ls(self._path, detail=False))
+        return sorted({posixpath.basename(str(x).rstrip("/")) for x in paths} - {""})
 
     def open(self, name: str) -> Source | None:
         """Open an object; None if there is none."""
@@ -109,10 +109,10 @@ def open_bucket(text: str) -> tuple[_BucketFolder, str]:
     return _BucketFolder(store, posixpath.dirname(path), posixpath.dirname(text)), posixpath.basename(path)
 
 
-def _call_store(name: str, question: Callable[[], T]) -> T:
+def _call_store(name: str, call: Callable[[], T]) -> T:
     """Call a store and translate its errors."""
     try:
-        return question()
+        return call()
     except FileNotFoundError:
         raise RemoteError("missing", f"{safe(name)}: not found") from None
     except PermissionError:

@@ -46,7 +46,7 @@ class Request(Protocol):
 
     def headers(self) -> dict[str, str]: ...
 
-    def check(self, there: Url, answer: HTTPResponse) -> int | None: ...
+    def check(self, url: Url, response: HTTPResponse) -> int | None: ...
 
 
 class Response(NamedTuple):
@@ -61,15 +61,15 @@ class Response(NamedTuple):
 class _Meter:
     """The remaining time and bytes of a response."""
 
-    def __init__(self, where: str, silence: float, end: float, most: int, clock: Callable[[], float]) -> None:
-        self.where, self.silence, self.end, self.left, self.clock = where, silence, end, most + MAX_OVERHEAD, clock
+    def __init__(self, where: str, read_timeout: float, end: float, max_body: int, clock: Callable[[], float]) -> None:
+        self.where, self.read_timeout, self.end, self.left, self.clock = where, read_timeout, end, max_body + MAX_OVERHEAD, clock
 
     def wait(self) -> float:
         """Return the timeout for the next bytes."""
         left = self.end - self.clock()
         if left <= 0:
             raise TimeoutError
-        return min(left, self.silence)
+        return min(left, self.read_timeout)
 
     def spend(self, count: int) -> None:
         """Count received bytes."""
@@ -125,111 +125,112 @@ class Session:
 
     def parse_url(self, url: str) -> Url:
         """Parse a URL; it is trusted with the token if it belongs to the endpoint and the connection is private."""
-        there = parse_url(url)
-        trusted = bool(self._token) and self._endpoint is not None and there.origin == self._endpoint.origin
-        return there._replace(is_trusted=trusted and there.is_private)
+        parsed = parse_url(url)
+        trusted = bool(self._token) and self._endpoint is not None and parsed.origin == self._endpoint.origin
+        return parsed._replace(is_trusted=trusted and parsed.is_private)
 
-    def get(self, there: Url, ask: Request) -> Response:
+    def get(self, url: Url, request: Request) -> Response:
         """Send a request and follow redirects."""
         end = min(self._clock() + self.limits.response, self._until)
-        start = there
+        start = url
         for _ in range(self.limits.redirects + 1):
-            reply = self._send_with_retry(there, ask, end)
-            if reply.status not in _REDIRECT_STATUSES:
-                return reply
-            there = there.redirected_to(reply.headers.get("Location", ""))
+            response = self._send_with_retry(url, request, end)
+            if response.status not in _REDIRECT_STATUSES:
+                return response
+            url = url.redirected_to(response.headers.get("Location", ""))
         raise RemoteError("redirect", f"{start.display} redirects more than {self.limits.redirects} times")
 
     def close(self) -> None:
         """Close all connections."""
         with self._lock:
-            links = [link for idle in self._idle.values() for link in idle]
+            connections = [connection for idle in self._idle.values() for connection in idle]
             self._idle.clear()
-        for link in links:
-            link.close()
+        for connection in connections:
+            connection.close()
 
-    def _send_with_retry(self, there: Url, ask: Request, end: float) -> Response:
+    def _send_with_retry(self, url: Url, request: Request, end: float) -> Response:
         """Send one request, again on a new connection if it is dropped."""
         for last in (False, True):
-            meter = _Meter(there.display, self.limits.read, end, ask.max_bytes, self._clock)
-            link = self._connection(there, fresh=last)
+            meter = _Meter(url.display, self.limits.read, end, request.max_bytes, self._clock)
+            connection = self._connection(url, fresh=last)
             try:
-                return self._send(link, there, ask, meter)
+                return self._send(connection, url, request, meter)
             except TimeoutError:
-                link.close()
-                raise RemoteError("timeout", f"{there.display} takes too long to answer", hint="try again later") from None
+                connection.close()
+                raise RemoteError("timeout", f"{url.display} takes too long to answer", hint="try again later") from None
             except (ConnectionError, IncompleteRead, ssl.SSLEOFError) as error:
-                link.close()
+                connection.close()
                 if last:
-                    raise RemoteError("dropped", f"{there.display}: the connection was dropped twice ({_reason(error)})") from None
+                    raise RemoteError("dropped", f"{url.display}: the connection was dropped twice ({_reason(error)})") from None
             except (HTTPException, OSError, ValueError) as error:
-                link.close()
-                raise RemoteError("network", f"{there.display} cannot be reached: {_reason(error)}") from None
+                connection.close()
+                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}") from None
             except BaseException:
-                link.close()
+                connection.close()
                 raise
         raise AssertionError
 
-    def _send(self, link: HTTPConnection, there: Url, ask: Request, meter: _Meter) -> Response:
-        link.response_class = partial(_MeteredResponse, meter)  # type: ignore[assignment]
-        link.timeout = min(meter.wait(), self.limits.connect)
-        if link.sock is not None:
-            link.sock.settimeout(meter.wait())
-        target, headers = self._target_and_headers(there, ask)
-        link.request("GET", target, headers=headers)
-        with link.getresponse() as answer:
-            if answer.status in _REDIRECT_STATUSES:
-                body = _read_body(answer, answer.length if answer.length and answer.length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, there)
-            elif answer.status in (200, 206, 416):
-                body = _read_body(answer, ask.check(there, answer), ask.max_bytes, there)
+    def _send(self, connection: HTTPConnection, url: Url, request: Request, meter: _Meter) -> Response:
+        connection.response_class = partial(_MeteredResponse, meter)  # type: ignore[assignment]
+        connection.timeout = min(meter.wait(), self.limits.connect)
+        if connection.sock is not None:
+            connection.sock.settimeout(meter.wait())
+        target, headers = self._target_and_headers(url, request)
+        connection.request("GET", target, headers=headers)
+        with connection.getresponse() as http_response:
+            if http_response.status in _REDIRECT_STATUSES:
+                length = http_response.length or 0
+                body = _read_body(http_response, length if length <= MAX_OVERHEAD else 0, MAX_OVERHEAD, url)
+            elif http_response.status in (200, 206, 416):
+                body = _read_body(http_response, request.check(url, http_response), request.max_bytes, url)
             else:
-                raise _error_for_status(there, answer.status, answer.headers)
-            reply = Response(there, answer.status, answer.headers, body)
-            whole = (answer.isclosed() or answer.length == 0) and not answer.will_close
-        if whole:
+                raise _error_for_status(url, http_response.status, http_response.headers)
+            response = Response(url, http_response.status, http_response.headers, body)
+            is_complete = (http_response.isclosed() or http_response.length == 0) and not http_response.will_close
+        if is_complete:
             with self._lock:
-                self._idle.setdefault(there.origin, []).append(link)
+                self._idle.setdefault(url.origin, []).append(connection)
         else:
-            link.close()
-        return reply
+            connection.close()
+        return response
 
-    def _target_and_headers(self, there: Url, ask: Request) -> tuple[str, dict[str, str]]:
+    def _target_and_headers(self, url: Url, request: Request) -> tuple[str, dict[str, str]]:
         """Return the request target and headers; only a trusted URL gets the token."""
-        headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **ask.headers()}
-        if there.is_trusted:
+        headers = {"User-Agent": "llamath", "Accept-Encoding": "identity", **request.headers()}
+        if url.is_trusted:
             headers["Authorization"] = f"Bearer {self._token}"
-        if there.scheme == "http" and (between := _proxy_for(there)):
-            return there.url, headers | between.headers
-        return there.path + there.query, headers
+        if url.scheme == "http" and (proxy := _proxy_for(url)):
+            return url.url, headers | proxy.headers
+        return url.path + url.query, headers
 
-    def _connection(self, there: Url, *, fresh: bool) -> HTTPConnection:
+    def _connection(self, url: Url, *, fresh: bool) -> HTTPConnection:
         """Return an idle connection to a URL's origin, or a new one."""
         with self._lock:
-            if not fresh and (idle := self._idle.get(there.origin)):
+            if not fresh and (idle := self._idle.get(url.origin)):
                 return idle.pop()
-            if there.scheme == "https" and self._tls is None:
+            if url.scheme == "https" and self._tls is None:
                 self._tls = ssl.create_default_context()
-        between = _proxy_for(there)
-        host, port = (between.host, between.port) if between else (there.host, there.port)
-        if there.scheme == "http":
+        proxy = _proxy_for(url)
+        host, port = (proxy.host, proxy.port) if proxy else (url.host, url.port)
+        if url.scheme == "http":
             return HTTPConnection(host, port)
-        link = HTTPSConnection(host, port, context=self._tls)
-        if between:
-            link.set_tunnel(there.host, there.port, between.headers)
-        return link
+        connection = HTTPSConnection(host, port, context=self._tls)
+        if proxy:
+            connection.set_tunnel(url.host, url.port, proxy.headers)
+        return connection
 
 
-def _read_body(answer: HTTPResponse, expected: int | None, most: int, there: Url) -> bytes:
+def _read_body(response: HTTPResponse, expected: int | None, max_bytes: int, url: Url) -> bytes:
     """Read a body of the expected length or, if that is unknown, of at most `most` bytes."""
     parts: list[bytes] = []
-    got, wanted = 0, most + 1 if expected is None else expected
-    while got < wanted and (part := answer.read(min(wanted - got, CHUNK))):
+    got, limit = 0, max_bytes + 1 if expected is None else expected
+    while got < limit and (part := response.read(min(limit - got, CHUNK))):
         parts.append(part)
         got += len(part)
     if expected is not None and got < expected:
         raise IncompleteRead(b"", expected - got)
-    if got > most or (expected and not answer.isclosed() and answer.read(1)):
-        raise RemoteError("long", f"{there.display} sends more than {most if expected is None else expected:,} bytes")
+    if got > max_bytes or (expected and not response.isclosed() and response.read(1)):
+        raise RemoteError("long", f"{url.display} sends more than {max_bytes if expected is None else expected:,} bytes")
     return b"".join(parts)
 
 
@@ -257,14 +258,14 @@ _HUB_ERROR_CODES = {
 """The Hub's `X-Error-Code`; its free text is not shown, since it may repeat what was sent."""
 
 
-def _error_for_status(there: Url, status: int, headers: Message) -> RemoteError:
+def _error_for_status(url: Url, status: int, headers: Message) -> RemoteError:
     """Return the error for a response that is neither a success nor a redirect."""
-    later = ("server", "server error", "try again later") if status >= 500 else ("status", "unexpected response", "")
-    code, meaning, hint = _STATUS_ERRORS.get(status, later)
+    default = ("server", "server error", "try again later") if status >= 500 else ("status", "unexpected response", "")
+    code, meaning, hint = _STATUS_ERRORS.get(status, default)
     meaning = _HUB_ERROR_CODES.get(headers.get("X-Error-Code", ""), meaning)
-    if there.is_trusted and status in (401, 403):
+    if url.is_trusted and status in (401, 403):
         hint = _ACCESS
-    return RemoteError(code, f"{there.display}: {meaning} (status {status})", hint=hint)
+    return RemoteError(code, f"{url.display}: {meaning} (status {status})", hint=hint)
 
 
 class _Proxy(NamedTuple):
@@ -275,12 +276,12 @@ class _Proxy(NamedTuple):
     headers: dict[str, str]
 
 
-def _proxy_for(there: Url) -> _Proxy | None:
+def _proxy_for(url: Url) -> _Proxy | None:
     """Return the proxy that the environment sets for a URL (`https_proxy`, `no_proxy`); this machine is always reached directly."""
-    if there.is_loopback or proxy_bypass(there.host):
+    if url.is_loopback or proxy_bypass(url.host):
         return None
-    known = getproxies()
-    text = known.get(there.scheme) or known.get("all")
+    proxies = getproxies()
+    text = proxies.get(url.scheme) or proxies.get("all")
     if not text:
         return None
     try:
@@ -289,7 +290,7 @@ def _proxy_for(there: Url) -> _Proxy | None:
     except ValueError:
         host, port = None, 0
     if not host or parts.scheme != "http":
-        raise RemoteError("proxy", f"the proxy for {there.scheme} is not an http:// URL", hint=f"see {there.scheme}_proxy, or no_proxy")
+        raise RemoteError("proxy", f"the proxy for {url.scheme} is not an http:// URL", hint=f"see {url.scheme}_proxy, or no_proxy")
     if parts.username is None:
         return _Proxy(host, port, {})
     secret = b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()

@@ -35,27 +35,27 @@ class _RangeRequest(NamedTuple):
         """Return the Range header."""
         return {"Range": f"bytes={self.start}-{self.start + self.max_bytes - 1}"}
 
-    def check(self, there: Url, answer: HTTPResponse) -> int:
+    def check(self, url: Url, response: HTTPResponse) -> int:
         """Check that the response is the requested range and return its length."""
-        if answer.status == 416 and self.size is None and answer.headers.get("Content-Range", "").strip() == "bytes */0":
+        if response.status == 416 and self.size is None and response.headers.get("Content-Range", "").strip() == "bytes */0":
             return 0
-        if answer.status != 206:
-            raise self._wrong(there, f"status {answer.status}, not 206", _NO_RANGES)
-        _require_no_encoding(there, answer)
-        first, last, size = _parse_content_range(answer.headers.get("Content-Range", "")) or (-1, -1, -1)
+        if response.status != 206:
+            raise self._wrong(url, f"status {response.status}, not 206", _NO_RANGES)
+        _require_no_encoding(url, response)
+        first, last, size = _parse_content_range(response.headers.get("Content-Range", "")) or (-1, -1, -1)
         if size < 0:
-            raise self._wrong(there, "no valid Content-Range")
+            raise self._wrong(url, "no valid Content-Range")
         if self.size not in (None, size):
-            raise RemoteError("changed", f"{there.display} had {self.size:,} bytes and now has {size:,}: it changed while it was read")
+            raise RemoteError("changed", f"{url.display} had {self.size:,} bytes and now has {size:,}: it changed while it was read")
         if (first, last) != (self.start, min(self.start + self.max_bytes, size) - 1):
-            raise self._wrong(there, f"bytes {first:,} to {last:,} of {size:,}")
-        if answer.length is not None and answer.length != last - first + 1:
-            raise self._wrong(there, f"a body of {answer.length:,} bytes")
+            raise self._wrong(url, f"bytes {first:,} to {last:,} of {size:,}")
+        if response.length is not None and response.length != last - first + 1:
+            raise self._wrong(url, f"a body of {response.length:,} bytes")
         return last - first + 1
 
-    def _wrong(self, there: Url, found: str, hint: str = "") -> RemoteError:
-        asked = f"requested bytes {self.start:,} to {self.start + self.max_bytes - 1:,}"
-        return RemoteError("range", f"{there.display}: {asked}, received {found}", hint=hint)
+    def _wrong(self, url: Url, found: str, hint: str = "") -> RemoteError:
+        requested = f"requested bytes {self.start:,} to {self.start + self.max_bytes - 1:,}"
+        return RemoteError("range", f"{url.display}: {requested}, received {found}", hint=hint)
 
 
 class _FileRequest(NamedTuple):
@@ -67,14 +67,14 @@ class _FileRequest(NamedTuple):
         """Return no headers."""
         return {}
 
-    def check(self, there: Url, answer: HTTPResponse) -> int | None:
+    def check(self, url: Url, response: HTTPResponse) -> int | None:
         """Check the response and return its length, if the server declares it."""
-        if answer.status != 200:
-            raise RemoteError("status", f"{there.display}: expected status 200, found {answer.status}")
-        _require_no_encoding(there, answer)
-        if answer.length is not None and answer.length > self.max_bytes:
-            raise RemoteError("too_large", f"{there.display} has {answer.length:,} bytes; at most {self.max_bytes:,} are read")
-        return answer.length
+        if response.status != 200:
+            raise RemoteError("status", f"{url.display}: expected status 200, found {response.status}")
+        _require_no_encoding(url, response)
+        if response.length is not None and response.length > self.max_bytes:
+            raise RemoteError("too_large", f"{url.display} has {response.length:,} bytes; at most {self.max_bytes:,} are read")
+        return response.length
 
 
 class HttpFile(Source):
@@ -83,15 +83,15 @@ class HttpFile(Source):
     def __init__(self, url: str, session: Session | None = None, *, name: str = "", budget: int = BUDGET) -> None:
         self._session, self._own, self._left = session or Session(), session is None, budget
         try:
-            there = self._session.parse_url(url)
-            self.name = name or there.site + there.path
-            reply = self._session.get(there, _RangeRequest(0, _FIRST_BYTES))
+            parsed_url = self._session.parse_url(url)
+            self.name = name or parsed_url.site + parsed_url.path
+            response = self._session.get(parsed_url, _RangeRequest(0, _FIRST_BYTES))
         except BaseException:
             self.close()
             raise
-        found = _parse_content_range(reply.headers.get("Content-Range", ""))
-        self._place, self._head, self.size = reply.url, reply.body, found[2] if found else 0
-        self._tag = _strong_etag(reply.headers)
+        content_range = _parse_content_range(response.headers.get("Content-Range", ""))
+        self._place, self._head, self.size = response.url, response.body, content_range[2] if content_range else 0
+        self._tag = _strong_etag(response.headers)
 
     def fetch(self, start: int, length: int) -> bytes:
         """Return bytes of the first response, or send another request."""
@@ -100,10 +100,10 @@ class HttpFile(Source):
         if length > self._left:
             raise RemoteError("too_large", f"{safe(self.name)}: the header needs more bytes than are read from one remote file")
         self._left -= length
-        reply = self._session.get(self._place, _RangeRequest(start, length, self.size))
-        if self._tag != _strong_etag(reply.headers):
+        response = self._session.get(self._place, _RangeRequest(start, length, self.size))
+        if self._tag != _strong_etag(response.headers):
             raise RemoteError("changed", f"{safe(self.name)} has a different entity tag than before: it changed while it was read")
-        return reply.body
+        return response.body
 
     def close(self) -> None:
         """Close the session if it is this file's own."""
@@ -111,11 +111,11 @@ class HttpFile(Source):
             self._session.close()
 
 
-def fetch_json(session: Session, there: Url, most: int = MAX_BYTES) -> dict[str, Any]:
+def fetch_json(session: Session, url: Url, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Read the JSON object in a small file."""
-    data = session.get(there, _FileRequest(most)).body
+    data = session.get(url, _FileRequest(max_bytes)).body
     try:
-        return parse_json(data, there.display)
+        return parse_json(data, url.display)
     except ConfigError as error:
         hint = "is this a web page? the URL of a file contains /resolve/, not /blob/" if data.lstrip()[:1] == b"<" else ""
         raise RemoteError("json", str(error), hint=hint) from None
@@ -123,14 +123,14 @@ def fetch_json(session: Session, there: Url, most: int = MAX_BYTES) -> dict[str,
 
 def _parse_content_range(text: str) -> tuple[int, int, int] | None:
     """Parse a Content-Range into first byte, last byte and file size."""
-    found = _RANGE.fullmatch(text.strip())
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _RANGE.fullmatch(text.strip())
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def _require_no_encoding(there: Url, answer: HTTPResponse) -> None:
-    encoding = ", ".join(answer.headers.get_all("Content-Encoding", [])).strip().lower()
+def _require_no_encoding(url: Url, response: HTTPResponse) -> None:
+    encoding = ", ".join(response.headers.get_all("Content-Encoding", [])).strip().lower()
     if encoding not in ("", "identity"):
-        raise RemoteError("encoding", f"{there.display}: expected no content encoding, found {safe(encoding, 40)}")
+        raise RemoteError("encoding", f"{url.display}: expected no content encoding, found {safe(encoding, 40)}")
 
 
 def _strong_etag(headers: Any) -> str:

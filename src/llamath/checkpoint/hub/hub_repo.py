@@ -46,11 +46,11 @@ class Repo(NamedTuple):
 def parse_repo(text: str) -> Repo | None:
     """Parse `org/name[@revision]`, `hf://org/name[@revision][/path]` or the URL of a page of the endpoint."""
     site = endpoint()
-    found = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
+    match = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
     if text.startswith(f"{site}/"):
-        found = _PAGE.fullmatch(text[len(site) + 1 :])
-    if found and found["id"].partition("/")[0] not in _OTHERS and ".." not in found["id"]:
-        return Repo(found["id"], unquote(found["revision"] or "main"), unquote(found["path"] or "").strip("/"))
+        match = _PAGE.fullmatch(text[len(site) + 1 :])
+    if match and match["id"].partition("/")[0] not in _OTHERS and ".." not in match["id"]:
+        return Repo(match["id"], unquote(match["revision"] or "main"), unquote(match["path"] or "").strip("/"))
     if text.startswith("hf://"):
         raise RemoteError(
             "id", f"{safe(text)} is not a model on the Hub", hint="hf://org/name, hf://org/name@revision or hf://org/name/file"
@@ -98,11 +98,11 @@ def _is_set(name: str) -> bool:
 class WebFolder(RemoteFolder):
     """A folder on a web server, which cannot be listed."""
 
-    def __init__(self, session: Session, there: Url, name: str = "") -> None:
-        path, _, last = there.path.rpartition("/")
-        self._session, self._named, self._path = session, there, path
+    def __init__(self, session: Session, url: Url, name: str = "") -> None:
+        path, _, last = url.path.rpartition("/")
+        self._session, self._named, self._path = session, url, path
         self.file = unquote(last)
-        self.name = name or there.site + path
+        self.name = name or url.site + path
 
     def names(self) -> Sequence[str]:
         """Raise: web servers do not list files."""
@@ -137,8 +137,8 @@ class HubFolder(WebFolder):
         inner = _folder_of(repo.path, files)
         start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
-        there = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
-        super().__init__(session, there, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
+        url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
+        super().__init__(session, url, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
 
     def names(self) -> Sequence[str]:
         """Return the names that the Hub lists."""
@@ -179,5 +179,5 @@ def _folder_of(path: str, files: set[str]) -> str:
     if path in files:
         return path.rpartition("/")[0]
     if path and not any(x.startswith(f"{path}/") for x in files):
-        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="`llamath ls hf://org/name` lists its files")
+        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="llamath.inspect('hf://org/name') lists its files")
     return path

@@ -59,25 +59,25 @@ class Url(NamedTuple):
 
     def redirected_to(self, location: str) -> Url:
         """Return the target of a redirect; another host, port or scheme is no longer trusted."""
-        there = parse_url(location, "redirect", f"the redirect of {self.display}", self.url)
-        if (self.scheme, there.scheme) == ("https", "http"):
-            raise RemoteError("redirect", f"{self.display} redirects from https to http, at {there.display}")
-        return there._replace(is_trusted=self.is_trusted and there.origin == self.origin)
+        target = parse_url(location, "redirect", f"the redirect of {self.display}", self.url)
+        if (self.scheme, target.scheme) == ("https", "http"):
+            raise RemoteError("redirect", f"{self.display} redirects from https to http, at {target.display}")
+        return target._replace(is_trusted=self.is_trusted and target.origin == self.origin)
 
 
-def parse_url(text: str, code: str = "url", what: str = "the address", base: str = "") -> Url:
+def parse_url(text: str, code: str = "url", subject: str = "the address", base: str = "") -> Url:
     """Parse an http or https URL, which may be relative to `base`."""
     try:
         parts = urlsplit(urljoin(base, text))
         port, host = parts.port, parts.hostname
     except ValueError as error:
-        raise RemoteError(code, f"{what} is not a URL: {safe(str(error), 80)}") from None
+        raise RemoteError(code, f"{subject} is not a URL: {safe(str(error), 80)}") from None
     if parts.scheme not in _PORTS or not host or not re.fullmatch(r"[a-z0-9._:-]+", host):
         found = f"{safe(parts.scheme, 20)}:" if parts.scheme else "no scheme"
-        raise RemoteError(code, f"{what} is not a web address: expected http:// or https:// and an ASCII host name, found {found}")
+        raise RemoteError(code, f"{subject} is not a web address: expected http:// or https:// and an ASCII host name, found {found}")
     if "@" in parts.netloc:
         raise RemoteError(
-            code, f"{what} contains a user name or a password, which is not sent", hint="set HF_TOKEN to send a token to the Hub"
+            code, f"{subject} contains a user name or a password, which is not sent", hint="set HF_TOKEN to send a token to the Hub"
         )
     query = "?" + quote_url(parts.query, _SAFE + "?") if parts.query else ""
     return Url(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, quote_url(parts.path or "/", _SAFE), query)

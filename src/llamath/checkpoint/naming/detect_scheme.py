@@ -12,7 +12,7 @@ Shape = tuple[int, ...]
 
 
 class SchemeMatch(NamedTuple):
-    """A scheme, the tensors that it expects for a model, and what the checkpoint has of them."""
+    """A scheme, the tensors that it expects for a model, and their shapes in the checkpoint."""
 
     scheme: Scheme
     names: Sequence[str]
@@ -30,15 +30,15 @@ class SchemeMatch(NamedTuple):
         return self.found == [x.shape for x in self.tensors]
 
 
-def detect_scheme(tree: Block, schemes: Iterable[Scheme], found: Mapping[str, Shape]) -> SchemeMatch:
-    """Return the scheme under which most tensors of the model are in `found`; of equal ones the first."""
+def detect_scheme(tree: Block, schemes: Iterable[Scheme], shapes: Mapping[str, Shape]) -> SchemeMatch:
+    """Return the scheme under which most tensors of the model are among the `shapes` of the checkpoint; on a tie, the first."""
     best: SchemeMatch | None = None
     for scheme in schemes:
         try:
             names, tensors = scheme.flat_tensors(tree)
         except UnnamedWeight:
             continue
-        match = SchemeMatch(scheme, names, tensors, list(map(found.get, names)))
+        match = SchemeMatch(scheme, names, tensors, list(map(shapes.get, names)))
         if best is None or match.overlap > best.overlap:
             best = match
         if match.overlap == len(names):

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...core.errors import LlamathError
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.record_type import Record
 from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
 
@@ -40,7 +40,7 @@ class StoredTensor(NamedTuple):
     """A tensor in a file: one weight, or several concatenated or stacked."""
 
     name: str
-    shape: tuple[Dim, ...]
+    shape: tuple[Expr, ...]
     parts: tuple[StoredPart, ...]
     layout: str = ""
 
@@ -63,20 +63,20 @@ class Scheme(Record):
 
     def stored_name(self, pattern: str) -> str:
         """Return the stored name of a path pattern; both contain `{l}` and `{e}`."""
-        table, prefix, own = self.outside, self.prefix, pattern
+        table, prefix, local = self.outside, self.prefix, pattern
         if pattern.startswith("layers.{l}."):
-            table, prefix, own = self.inside, self.prefix + self.layer, pattern[11:]
-        if found := table.get(own):
-            return prefix + found
-        module, _, leaf = own.rpartition(".")
-        if found := table.get(module):
-            return f"{prefix}{found}.{leaf}"
+            table, prefix, local = self.inside, self.prefix + self.layer, pattern[11:]
+        if stored := table.get(local):
+            return prefix + stored
+        module, _, leaf = local.rpartition(".")
+        if stored := table.get(module):
+            return f"{prefix}{stored}.{leaf}"
         raise UnnamedWeight(f"{self.name} has no name for {pattern}")
 
     def layout_of(self, pattern: str) -> str:
         """Return the layout of a weight."""
-        own = pattern.removeprefix("layers.{l}.")
-        return self.layouts.get(own) or self.layouts.get(own.rpartition(".")[0], "")
+        local = pattern.removeprefix("layers.{l}.")
+        return self.layouts.get(local) or self.layouts.get(local.rpartition(".")[0], "")
 
     def tensors(self, block: Block) -> Iterator[StoredTensor]:
         """Yield all stored tensors in tree order; tied copies are left out."""
@@ -84,10 +84,10 @@ class Scheme(Record):
             if not isinstance(child, Stack):
                 yield from self._group(walk_field(block, name))
                 continue
-            made = {id(x): self.tensors_of_block(name, x) for x, _ in child.distinct()}
+            by_block = {id(x): self.tensors_of_block(name, x) for x, _ in child.distinct()}
             for i, x in enumerate(child):
                 number = str(i)
-                for name, shape, parts, layout in made[id(x)]:
+                for name, shape, parts, layout in by_block[id(x)]:
                     yield StoredTensor(name.replace("{l}", number), shape, parts, layout)
 
     def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
@@ -96,12 +96,12 @@ class Scheme(Record):
         tensors: list[StoredTensor] = []
         for field, child in block.children:
             if not isinstance(child, Stack):
-                made = self.tensors_of_field(block, field)
-                names += [x.name for x in made]
-                tensors += made
+                stored = self.tensors_of_field(block, field)
+                names += [x.name for x in stored]
+                tensors += stored
                 continue
             inside = {id(x): self.tensors_of_block(field, x) for x, _ in child.distinct()}
-            texts = {key: "\n".join(x.name for x in made) for key, made in inside.items()}
+            texts = {key: "\n".join(x.name for x in stored) for key, stored in inside.items()}
             for i, x in enumerate(child):
                 names += texts[id(x)].replace("{l}", str(i)).split("\n") if inside[id(x)] else ()
                 tensors += inside[id(x)]
@@ -147,11 +147,11 @@ def _inside(name: str, block: Block) -> Iterator[Leaf]:
     return (Leaf(prefix + x.pattern.replace("{l}", "{e}"), x.indices, x.weight, x.group) for x in walk(block))
 
 
-def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ...]:
+def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, ...]:
     """Return the shape of a stored tensor: concatenated, then split into heads, flipped, and stacked."""
-    one = [part.weight.shape for part in parts if part.indices == parts[0].indices]
-    shape = (total(x[0] for x in one), *one[0][1:]) if len(one) > 1 else one[0]
-    heads: tuple[Dim, ...] = ()
+    shapes = [part.weight.shape for part in parts if part.indices == parts[0].indices]
+    shape = (total(x[0] for x in shapes), *shapes[0][1:]) if len(shapes) > 1 else shapes[0]
+    heads: tuple[Expr, ...] = ()
     if "split" in layout:
         heads, shape = shape[0].factors[:1], (product(shape[0].factors[1:]), *shape[1:])
     if "flip" in layout:
@@ -159,9 +159,9 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Dim, ..
     if "flat" in layout:
         shape = (product(shape),)
     if "unit" in layout:
-        shape = (shape[0], Dim.const(1), *shape[1:])
+        shape = (shape[0], Expr.const(1), *shape[1:])
     shape = (*heads, *shape)
-    return (Dim("E", len({part.indices for part in parts})), *shape) if stacked else shape
+    return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
 
 
 def canonical_scheme(block: Block) -> Scheme:

@@ -1,8 +1,8 @@
-"""Detection of packed weights by scheme: which stored tensors make up a weight of which shape, inferred from names, dtypes and shapes.
+"""Detection of packed weights by scheme: the stored tensors of each weight, and its shape, inferred from names, dtypes and shapes.
 
 The layouts are those of AutoAWQ (GEMM, GEMV, GEMV-fast), AutoGPTQ and GPTQModel, Marlin, bitsandbytes, transformers' FP8 and MXFP4,
-NVIDIA ModelOpt, compressed-tensors, MLX, BitNet and ggml's block types. A name alone proves nothing: shapes and dtypes must agree. What
-the headers leave open stays open. Each function records a packing if the tensor holds the values of its scheme.
+NVIDIA ModelOpt, compressed-tensors, MLX, BitNet and ggml's block types. A name alone proves nothing: shapes and dtypes must agree. Shapes
+that the headers do not determine stay unknown. Each function records a packing if the tensor holds the values of its scheme.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _QUANT_STATE = ".quant_state.bitsandbytes__"
 
 
 def detect_fp8(d: Detection, x: Tensor) -> None:
-    """FP8 with scales of the tensor, of channels or of blocks."""
+    """Detect FP8 with scales of the tensor, of channels or of blocks."""
     _detect_8_bits(d, x, "fp8")
 
 
 def detect_int8(d: Detection, x: Tensor) -> None:
-    """INT8 with scales of the tensor, of channels or of blocks."""
+    """Detect INT8 with scales of the tensor, of channels or of blocks."""
     if not x.name.endswith(".qweight"):
         _detect_8_bits(d, x, "int8")
 
@@ -43,7 +43,7 @@ def _scale_of(d: Detection, x: Tensor, companions: list[tuple[str, str]]) -> Ten
 
 
 def detect_bnb_int8(d: Detection, x: Tensor) -> None:
-    """Bitsandbytes LLM.int8(): a scale for each row."""
+    """Detect bitsandbytes LLM.int8(): a scale for each row."""
     base = x.name.removesuffix("weight")
     scale = d.get(f"{base}SCB", "F32", "F16", "BF16")
     if scale is not None and len(x.shape) == 2 and scale.elements == x.shape[0]:
@@ -51,7 +51,7 @@ def detect_bnb_int8(d: Detection, x: Tensor) -> None:
 
 
 def detect_bnb_4bit(d: Detection, state: Tensor) -> None:
-    """Bitsandbytes NF4 and FP4: one column of any dtype; the shape is in the quantization state, which no header shows."""
+    """Detect bitsandbytes NF4 and FP4: one column of any dtype; the shape is in the quantization state, which is not in the header."""
     name, marker, quant = state.name.partition(_QUANT_STATE)
     if not marker or quant not in ("nf4", "fp4"):
         return
@@ -63,7 +63,7 @@ def detect_bnb_4bit(d: Detection, state: Tensor) -> None:
 
 
 def detect_mxfp4(d: Detection, x: Tensor) -> None:
-    """MXFP4: an 8-bit exponent for each 32 values, in blocks of 16 bytes (gpt-oss) or in rows."""
+    """Detect MXFP4: an 8-bit exponent for each 32 values, in blocks of 16 bytes (gpt-oss) or in rows."""
     if _is_gpt_oss_blocks(x):
         scales = d.get(f"{x.name[:-6]}scales", "U8")
         if scales is not None and len(x.shape) > 1 and scales.shape == x.shape[:-1] and x.shape[-1] == 16:
@@ -73,7 +73,7 @@ def detect_mxfp4(d: Detection, x: Tensor) -> None:
 
 
 def detect_nvfp4(d: Detection, x: Tensor) -> None:
-    """NVFP4: an FP8 scale for each 16 values of a row."""
+    """Detect NVFP4: an FP8 scale for each 16 values of a row."""
     if not _is_gpt_oss_blocks(x):
         _detect_fp4(d, x, "nvfp4", 16, ("F8_E4M3",))
 
@@ -91,7 +91,7 @@ def _detect_fp4(d: Detection, x: Tensor, kind: str, group: int, scale_dtypes: tu
 
 
 def detect_bitnet(d: Detection, x: Tensor) -> None:
-    """BitNet: four rows of ternary values in one, if the configuration declares it."""
+    """Detect BitNet: four rows of ternary values in one, if the configuration declares it."""
     weight = x.name.removesuffix("_packed")
     scale = d.get(f"{weight}_scale")
     if _is_gpt_oss_blocks(x) or d.config.get("quant_method") != "bitnet":
@@ -101,14 +101,14 @@ def detect_bitnet(d: Detection, x: Tensor) -> None:
 
 
 def detect_ggml(d: Detection, x: Tensor) -> None:
-    """Ggml's block types: blocks contain their scales; some files store one more scale next to them."""
+    """Detect ggml's block types: blocks contain their scales; some files store one more scale next to them."""
     base = x.name.removesuffix("weight")
     roles = {y.name: "scale" for end in ("scale", "input_scale") if (y := d.get(base + end)) is not None and len(y.shape) < 2}
     d.record(x, Packing.of_values("ggml", x.name, x.shape), roles)
 
 
 def detect_awq_or_gptq(d: Detection, x: Tensor) -> None:
-    """AWQ and GPTQ: `X.qweight` with a scale for each group of inputs."""
+    """Detect AWQ and GPTQ: `X.qweight` with a scale for each group of inputs."""
     if not x.name.endswith(".qweight"):
         return
     base = x.name.removesuffix("qweight")
@@ -139,7 +139,7 @@ def _awq_shape(x: Tensor, scale: Tensor, zero: Tensor | None) -> Shape | None:
 
 
 def _gptq_values(d: Detection, x: Tensor, scale: Tensor, zero: Tensor | None) -> Packing:
-    """GPTQ packs along the inputs; the packed zeros, the group index and the configuration tell the number of bits."""
+    """GPTQ packs along the inputs; the packed zeros, the group index and the configuration determine the number of bits."""
     base, word, (rows, outputs) = x.name.removesuffix("qweight"), 8 * PLAIN[x.dtype].bytes, x.shape
     index = d.get(f"{base}g_idx", "I32", "I64")
     bits = list(range(1, 9))
@@ -156,7 +156,7 @@ def _gptq_values(d: Detection, x: Tensor, scale: Tensor, zero: Tensor | None) ->
 
 
 def detect_marlin(d: Detection, x: Tensor) -> None:
-    """Marlin: GPTQ in tiles of 16 inputs, `X.B`, with scales `X.s` in as many columns as there are outputs."""
+    """Detect Marlin: GPTQ in tiles of 16 inputs, `X.B`, with scales `X.s` in as many columns as there are outputs."""
     if not x.name.endswith(".B"):
         return
     base = x.name[:-1]
@@ -169,7 +169,7 @@ def detect_marlin(d: Detection, x: Tensor) -> None:
 
 
 def detect_compressed_tensors(d: Detection, x: Tensor) -> None:
-    """compressed-tensors: rows packed densely; the group index, the packed zeros or the configuration tell the number of bits."""
+    """Detect compressed-tensors: rows packed densely; group index, packed zeros or configuration determine the number of bits."""
     if not x.name.endswith(".weight_packed"):
         return
     weight = x.name.removesuffix("_packed")
@@ -204,17 +204,17 @@ def _row_length(packed: int, scales: int, bits: int, group: int | None) -> int:
 
 
 def detect_mlx(d: Detection, x: Tensor) -> None:
-    """MLX: rows packed densely; without biases (FP4, FP8) the scales tell the number of bits, else the configuration does."""
+    """Detect MLX: rows packed densely; without biases (FP4, FP8) the scales determine the number of bits, else the configuration does."""
     base = x.name.removesuffix("weight")
     scale, bias = d.get(f"{base}scales"), d.get(f"{base}biases")
-    if scale is None or base == x.name or (bias is not None and bias.shape != scale.shape) or not (each := values_per_scale(x, scale)):
+    if scale is None or base == x.name or (bias is not None and bias.shape != scale.shape) or not (per_scale := values_per_scale(x, scale)):
         return
     if bias is not None:
-        own = d.config.get(base.rstrip("."))
-        declared = bits_of_config(own if isinstance(own, dict) else d.config)
-        group = next((g for b, g in declared if g and b * g == 32 * each), 0)
+        layer_config = d.config.get(base.rstrip("."))
+        declared = bits_of_config(layer_config if isinstance(layer_config, dict) else d.config)
+        group = next((g for b, g in declared if g and b * g == 32 * per_scale), 0)
     else:
-        group = {2: 16, 4: 32, 8: 32}.get(each, 0) if scale.dtype == "U8" else 0
+        group = {2: 16, 4: 32, 8: 32}.get(per_scale, 0) if scale.dtype == "U8" else 0
     if group:
         values = Packing.of_values("mlx", x.name, (*x.shape[:-1], scale.shape[-1] * group))
     else:

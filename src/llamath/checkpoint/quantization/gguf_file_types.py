@@ -126,39 +126,42 @@ _Rule = Callable[[_Position], str]
 
 
 def assign_types(
-    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False
+    mix: str, tensors: Iterable[GGUFTensor], model: ModelTraits, imatrix: bool = False, pure: bool = False, *, fallback: bool = True
 ) -> Iterator[tuple[GGUFTensor, str]]:
-    """Yield each tensor with its type; tensors are given in the order of layers and names, and `pure` gives all the same type."""
-    listed = list(tensors)
+    """Yield each tensor with its type; the tensors are in the order of layers and names.
+
+    `pure` gives all quantized tensors the same type. Without `fallback`, types are kept where rows are not a whole number of blocks.
+    """
+    all_tensors = list(tensors)
     base = FILE_TYPES.get(mix, mix)
-    tied = not any(x.role == "head" for x in listed)
-    many = {"value": sum(x.role == "value" for x in listed)}
-    met: dict[str, int] = {}
-    for x in listed:
+    tied = not any(x.role == "head" for x in all_tensors)
+    counts = {"value": sum(x.role == "value" for x in all_tensors)}
+    indices: dict[str, int] = {}
+    for x in all_tensors:
         if not x.is_quantized or DTYPES[base].block == 1:
             yield x, _unquantized_type(x, base)
             continue
-        part = "head" if tied and x.role == "embed" else x.role
-        i = met.get(part, 0)
-        met[part] = i + 1
-        at = _Position(
+        role = "head" if tied and x.role == "embed" else x.role
+        i = indices.get(role, 0)
+        indices[role] = i + 1
+        position = _Position(
             mix,
             base,
-            x.layer if model.experts > 1 and part in ("down", "up", "gate") else i,
-            many.get(part, model.layers),
+            x.layer if model.experts > 1 and role in ("down", "up", "gate") else i,
+            counts.get(role, model.layers),
             model,
             imatrix,
             i,
         )
-        chosen = base if pure else _type_of_role(part, at, x)
-        yield x, type_for_rows(chosen, x.shape[-1])
+        block_type = base if pure else _type_of_role(role, position, x)
+        yield x, type_for_rows(block_type, x.shape[-1]) if fallback else block_type
 
 
-def type_for_rows(chosen: str, columns: int) -> str:
+def type_for_rows(block_type: str, columns: int) -> str:
     """Return the type, or its replacement for rows of this length."""
-    if columns % DTYPES[chosen].block:
-        chosen = _FALLBACK.get(chosen, "F16")
-    return "F16" if columns % DTYPES[chosen].block else chosen
+    if columns % DTYPES[block_type].block:
+        block_type = _FALLBACK.get(block_type, "F16")
+    return "F16" if columns % DTYPES[block_type].block else block_type
 
 
 def _unquantized_type(x: GGUFTensor, base: str) -> str:
@@ -168,16 +171,16 @@ def _unquantized_type(x: GGUFTensor, base: str) -> str:
     return base if DTYPES[base].block == 1 else "F16"
 
 
-def _type_of_role(part: str, at: _Position, x: GGUFTensor) -> str:
-    if part == "head":
+def _type_of_role(role: str, at: _Position, x: GGUFTensor) -> str:
+    if role == "head":
         return _head(at, x.shape[-1])
     if at.file_type == "MXFP4_MOE":
         return "MXFP4" if len(x.shape) > 2 and x.shape[-3] > 1 else "Q8_0"
-    if part == "embed":
+    if role == "embed":
         return _embed(at)
     if at.file_type in _BELOW_3_BITS:
-        return _below_3_bits(part, at)
-    rule = _RULES.get(part)
+        return _below_3_bits(role, at)
+    rule = _RULES.get(role)
     return rule(at) if rule else at.base
 
 
@@ -188,26 +191,26 @@ def _head(at: _Position, columns: int) -> str:
 
 
 def _embed(at: _Position) -> str:
-    kept = {
+    types = {
         **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ1_S", "IQ1_M"), "Q2_K"),
         **dict.fromkeys(("IQ2_S", "IQ2_M", "IQ3_XXS"), "IQ3_S"),
         **dict.fromkeys(("TQ1_0", "TQ2_0", "Q2_0"), "Q4_K"),
     }
-    return kept.get(at.file_type, at.base)
+    return types.get(at.file_type, at.base)
 
 
-def _below_3_bits(part: str, at: _Position) -> str:
+def _below_3_bits(role: str, at: _Position) -> str:
     """Return the type in file types of less than three bits."""
     wider = at.file_type in ("IQ2_S", "IQ2_M")
-    next_up, eight = "IQ3_S" if wider else "Q2_K", at.model.experts == 8
-    if part == "value":
+    next_up, has_8_experts = "IQ3_S" if wider else "Q2_K", at.model.experts == 8
+    if role == "value":
         return "Q4_K" if at.model.heads_per_kv_head >= 4 or at.model.experts >= 4 else next_up
-    if part == "key" and eight:
+    if role == "key" and has_8_experts:
         return "Q4_K"
-    if part == "down" and at.ordinal < at.n // 8:
+    if role == "down" and at.ordinal < at.n // 8:
         return next_up
-    if part == "out":
-        if eight:
+    if role == "out":
+        if has_8_experts:
             return "Q5_K"
         return "IQ3_S" if wider else "IQ2_XXS" if at.file_type in ("IQ1_S", "IQ1_M") else at.base
     return at.base
@@ -216,23 +219,23 @@ def _below_3_bits(part: str, at: _Position) -> str:
 def _value(at: _Position) -> str:
     if at.model.experts == 8:
         return "Q8_0"
-    kept = _value_by_file(at)
-    return "Q5_K" if at.model.is_70b and kept in ("Q3_K", "Q4_K") else kept
+    block_type = _value_by_file(at)
+    return "Q5_K" if at.model.is_70b and block_type in ("Q3_K", "Q4_K") else block_type
 
 
 def _value_by_file(at: _Position) -> str:
-    many = at.model.heads_per_kv_head >= 4
+    is_grouped = at.model.heads_per_kv_head >= 4
     if at.file_type == "IQ3_XXS":
-        return "Q4_K" if many else "IQ3_XXS" if at.imatrix else "IQ3_S"
+        return "Q4_K" if is_grouped else "IQ3_XXS" if at.imatrix else "IQ3_S"
     if at.file_type in ("Q4_K_M", "Q5_K_M"):
         return "Q6_K" if at.gets_more_bits else at.base
     first = {"Q3_K_M": (2, "Q5_K", "Q4_K"), "Q4_K_S": (4, "Q5_K", at.base)}
     if at.file_type in first:
         n, early, late = first[at.file_type]
         return early if at.i < n else late
-    always = {"Q2_K": "Q4_K" if many else "Q3_K", "IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}
+    always = {"Q2_K": "Q4_K" if is_grouped else "Q3_K", "IQ3_M": "Q4_K", "Q3_K_L": "Q5_K"}
     grouped = {"Q2_K_S": "Q4_K", "IQ3_XS": "Q4_K", "IQ3_S": "Q4_K", "IQ4_NL": "Q5_K", "IQ4_XS": "Q5_K"}
-    return always.get(at.file_type) or (grouped.get(at.file_type, at.base) if many else at.base)
+    return always.get(at.file_type) or (grouped.get(at.file_type, at.base) if is_grouped else at.base)
 
 
 def _key(at: _Position) -> str:

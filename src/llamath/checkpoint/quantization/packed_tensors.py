@@ -1,4 +1,4 @@
-"""`Packing`, the part that a stored tensor plays in a quantized weight, and `Detection`, the state while packed tensors are looked for."""
+"""`Packing`, the role of a stored tensor in a quantized weight, and `Detection`, the state of a search for packed tensors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _TRANSPOSABLE = frozenset(("awq", "gptq", "mxfp4"))
 
 
 class Packing(NamedTuple):
-    """The part that a stored tensor plays in a quantized weight: its values, or something needed to read them."""
+    """The role of a stored tensor in a quantized weight: its values, or data needed to unpack them."""
 
     kind: str
     weight: str  # the name that the weight would have if it were not quantized
     role: str  # values, scale, zero, index or meta
-    shape: Shape | None = None  # of the weight, where the headers tell it
+    shape: Shape | None = None  # of the weight, if the headers determine it
     elements: int = 0  # of the weight; 0 for companions
-    known: bool = True  # False: the headers leave open how many values a stored number holds, and stored numbers are counted
+    known: bool = True  # False: the number of values per stored number is not in the headers, and stored numbers are counted
 
     @classmethod
     def of_values(cls, kind: str, weight: str, shape: Shape) -> Self:
@@ -45,7 +45,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of_unknown_length(cls, kind: str, weight: str, x: Tensor) -> Self:
-        """Return the packing of values whose number the headers leave open."""
+        """Return the packing of values whose number is not in the headers."""
         return cls(kind, weight, "values", None, x.elements, known=False)
 
     def fits(self, shape: Sequence[int]) -> bool:
@@ -84,11 +84,11 @@ class Detection:
     def companions(self, weight: str) -> list[tuple[str, str]]:
         """Return the names of a weight's companions, each with the suffix or sibling name that it was found by."""
         tensors = self.tensors
-        found = [(name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors]
+        companions = [(name, suffix) for suffix in self._suffixes if (name := weight + suffix) in tensors]
         if self._siblings and weight.endswith(".weight"):
             base = weight[:-6]
-            found += [(name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors]
-        return found
+            companions += [(name, sibling) for sibling in self._siblings if (name := base + sibling) in tensors]
+        return companions
 
     def record(self, x: Tensor, values: Packing, roles: Mapping[str, str]) -> None:
         """Record the values of a weight, and those of its companions, given as name → role, that exist."""
@@ -120,6 +120,6 @@ def bits_of_config(config: object) -> Iterator[tuple[int, int | None]]:
 
 
 def values_per_scale(x: Tensor, scale: Tensor) -> int:
-    """Return how many stored numbers of a row share a scale; 0 if that is not a whole number or the rows differ."""
+    """Return the number of stored numbers of a row that share a scale; 0 if that is not a whole number or the rows differ."""
     same = x.shape and scale.shape and x.shape[:-1] == scale.shape[:-1] and scale.shape[-1] and x.shape[-1] % scale.shape[-1] == 0
     return x.shape[-1] // scale.shape[-1] if same else 0

@@ -1,8 +1,8 @@
-"""The table of quantization schemes: how each is declared, detected, stored, sized and dequantized.
+"""The table of quantization schemes: the declaration, detection, layout, size and dequantization of each.
 
-A row of `SCHEMES` is everything that is known about one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
-`parse_weight_format` parses what users write, and `format_of_config` reads a `quantization_config`. The code that dequantizes is in
-`run.weights.dequantize`, keyed by a scheme's name.
+A row of `SCHEMES` has all properties of one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
+`parse_weight_format` parses the names that users write, and `format_of_config` reads a `quantization_config`. `run.weights.dequantize`
+dequantizes by the name of the scheme.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MatrixFunction = Callable[[int, int], int]
 
 
 class WeightFormat(Record):
-    """How weights are stored: the matrices of linear layers packed, everything else in a plain dtype."""
+    """A storage format of weights: the matrices of linear layers are packed, everything else has a plain dtype."""
 
     name: str  # as users write it
-    unpacked_dtype: str = "BF16"  # of what is not packed
+    unpacked_dtype: str = "BF16"  # of everything that is not packed
     packing: str = ""  # the scheme of the packed matrices, or the short name of the plain dtype
     matrix_bytes: _MatrixFunction | None = None  # None: nothing is packed
     formula: str = ""  # of `matrix_bytes`, for a matrix [out, in]
@@ -274,11 +274,11 @@ SCALE_LAYOUTS = {layout.name: layout for scheme in SCHEMES for layout in scheme.
 
 
 def _detectors() -> dict[str, tuple[Callable[[Detection, Tensor], None], ...]]:
-    found: dict[str, dict[Callable[[Detection, Tensor], None], None]] = {}
+    by_dtype: dict[str, dict[Callable[[Detection, Tensor], None], None]] = {}
     for scheme in SCHEMES:
         for dtype in scheme.value_dtypes:
-            found.setdefault(dtype, {})[scheme.detect] = None
-    return {dtype: tuple(functions) for dtype, functions in found.items()}
+            by_dtype.setdefault(dtype, {})[scheme.detect] = None
+    return {dtype: tuple(functions) for dtype, functions in by_dtype.items()}
 
 
 _DETECTORS = _detectors()
@@ -338,7 +338,7 @@ WEIGHT_FORMATS = (
 )
 """All names that `parse_weight_format` knows, without parameters."""
 _FOUR_BITS = ("q4_k_m", "awq", "gptq", "bnb-nf4")
-"""Schemes to suggest for names that only say 4 bits."""
+"""Schemes to suggest for names that only mention 4 bits."""
 
 
 def parse_weight_format(name: str) -> WeightFormat:
@@ -354,8 +354,8 @@ def parse_weight_format(name: str) -> WeightFormat:
         return WeightFormat(name=word if word.startswith("gguf") else file_type, unpacked_dtype="F32", gguf_file_type=file_type)
     if word.endswith("-pure") and word[:-5].upper() in _PURE_TYPES:
         return WeightFormat(name=word, unpacked_dtype="F32", gguf_file_type=word[:-5].upper(), is_pure=True)
-    if found := _GROUPED.fullmatch(word):
-        return _grouped_format(word, found[1], int(found[2] or 4), int(found[3] or 128))
+    if match := _GROUPED.fullmatch(word):
+        return _grouped_format(word, match[1], int(match[2] or 4), int(match[3] or 128))
     near = _FOUR_BITS if word in ("int4", "4bit", "4-bit", "q4") else nearest(word, WEIGHT_FORMATS)
     known = "known: bf16, fp16, fp32, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q8_0, q4_k_m, …"
     hint = f"did you mean {', '.join(near)}?" if near else known

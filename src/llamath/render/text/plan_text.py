@@ -1,4 +1,4 @@
-"""Training plans as text: the ranking, the time by part of the best plan, the rejected degrees and the assumptions."""
+"""Training and serving plans on a terminal: the ranking, the time of the best plan by part, the rejected degrees, the assumptions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,48 @@ from collections.abc import Iterator, Sequence
 
 from ...analysis.plan import PlanReport
 from ...analysis.plan.layout_space import Rejected
+from ...analysis.plan.serving_plan import ServeReport
 from ...analysis.plan.training_run import prediction_constants
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...core.errors import safe
 from ...core.number_format import format_bytes, format_giga, format_si
 from ...model import Model
 from ..table import bold, dim, fit_table, wrap
+from .fit_text import format_rate
+
+
+def serving_text(model: Model, report: ServeReport, top: int) -> str:
+    """Return the report as text."""
+    lines = [bold(x) for x in wrap(f"{safe(model.name)}: plans to serve on {report.gpus:,} × {report.device.title}", "")]
+    lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
+    within = f", time per output token at most {report.latency * 1000:g} ms" if report.latency is not None else ""
+    lines += wrap(f"weights {report.dtype}, KV cache {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
+    nothing = "no split fits one sequence per pipeline stage" + (" within the latency" if within else "")
+    lines += ["", *(_serving_table(report, top) if report.plans else wrap(nothing, ""))]
+    lines += ["", *rejected_text([*report.rejected, *report.too_large])]
+    lines += map(dim, wrap(_serving_assumptions(), ""))
+    return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrap(f"note: {note}", ""))])
+
+
+def _serving_table(report: ServeReport, top: int) -> Iterator[str]:
+    rows = [("", "TP", "PP", "replicas", "sequences", "GiB", "ms", "tokens/s", "per GPU", "bound")]
+    for i, x in enumerate(report.plans[:top], 1):
+        axes = (str(i), str(x.layout.tp), str(x.layout.pp), f"{x.replicas:,}", f"{x.replicas * x.batch:,}")
+        speeds = (f"{x.seconds * 1000:.3g}", format_rate(x.rate * report.gpus), format_rate(x.rate), x.bound)
+        rows.append((*axes, format_giga(x.memory, 2**30), *speeds))
+    table = fit_table(rows, right=range(9), drop=(8, 9))
+    yield bold(table[0])
+    yield from table[1:]
+    legend = f"sequences: concurrent, over all replicas; GiB on the most loaded GPU, of {format_giga(report.device.memory, 2**30)}"
+    yield from map(dim, wrap(f"{legend}; ms: time per output token", ""))
+
+
+def _serving_assumptions() -> str:
+    return (
+        "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free communication; "
+        "a pipeline has as many groups of sequences in flight as stages"
+    )
+
 
 PARTS = (
     ("arithmetic", "compute and memory", ""),
@@ -34,11 +70,11 @@ def plan_text(model: Model, report: PlanReport) -> str:
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_step(report), "")
     if report.plans:
-        lines += ["", *_table(report), "", *_first(report)]
-        lines += ["", *wrap(_training(report, seen), "")] if (seen := report.request.tokens) is not None else []
+        lines += ["", *_table(report), "", *_best_plan(report)]
+        lines += ["", *wrap(_training(report, tokens), "")] if (tokens := report.request.tokens) is not None else []
     else:
-        lines += ["", *wrap(_nothing(report), "")]
-    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumed(), ""))]
+        lines += ["", *wrap(_no_plan(report), "")]
+    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
     return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
@@ -50,13 +86,13 @@ def _step(report: PlanReport) -> str:
     request, n = report.request, report.sequences
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
     attention = "FlashAttention" if request.flash else "materialized attention scores"
-    sequences = f"{_many(n, 'sequence')} of {report.context:,} tokens"
-    way = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
-    tried = f"{_many(report.layouts, 'layout')} in {_many(report.variants, 'variant')}"
-    return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {way}; {tried}"
+    sequences = f"{_count(n, 'sequence')} of {report.context:,} tokens"
+    settings = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
+    tried = f"{_count(report.layouts, 'layout')} in {_count(report.variants, 'variant')}"
+    return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {settings}; {tried}"
 
 
-def _many(n: int, what: str) -> str:
+def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n > 1 else ''}"
 
 
@@ -67,15 +103,15 @@ def _table(report: PlanReport) -> Iterator[str]:
     header = ["", *axes_header, "ZeRO", "VPP", "batch", "recompute", "GiB", "bubble", "MFU", "tokens/s"]
     rows = [header]
     for i, x in enumerate(report.plans, 1):
-        at = x.layout
-        axes = [f"{n:,}" for n in (at.tp, at.pp, at.cp, *([at.ep] if experts else []), at.dp)]
-        batch = f"{at.microbatch}×{at.count:,}"
+        layout = x.layout
+        axes = [f"{n:,}" for n in (layout.tp, layout.pp, layout.cp, *([layout.ep] if experts else []), layout.dp)]
+        batch = f"{layout.microbatch}×{layout.count:,}"
         share = x.timing.bubble / x.timing.step
         figures = [format_giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", format_si(round(x.tokens))]
-        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, _RECOMPUTED[at.recompute], *figures])
+        rows.append([str(i), *axes, str(layout.zero), str(layout.interleave), batch, _RECOMPUTED[layout.recompute], *figures])
     if all(x.layout.recompute == "none" for x in report.plans):
-        gone = header.index("recompute")
-        rows = [row[:gone] + row[gone + 1 :] for row in rows]
+        column = header.index("recompute")
+        rows = [row[:column] + row[column + 1 :] for row in rows]
     columns = {name: i for i, name in enumerate(rows[0])}
     table = fit_table(rows, right=range(len(columns)), drop=[columns[x] for x in ("tokens/s", "bubble", "VPP", "ZeRO")])
     yield bold(table[0])
@@ -85,8 +121,8 @@ def _table(report: PlanReport) -> Iterator[str]:
     yield from map(dim, wrap(f"{legend} {format_giga(report.device.memory, 2**30)}", ""))
 
 
-def _first(report: PlanReport) -> Iterator[str]:
-    """The step time of the best plan by part, and the bytes each GPU communicates."""
+def _best_plan(report: PlanReport) -> Iterator[str]:
+    """Yield the step time of the best plan by part, with the bytes that each GPU sends."""
     best, timing = report.plans[0], report.plans[0].timing
     rows = [(f"plan 1, {_seconds(timing.step)} per step", "time", "sent per GPU")]
     for name, what, sent in PARTS:
@@ -105,31 +141,31 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
 
 
-def _training(report: PlanReport, seen: int) -> str:
+def _training(report: PlanReport, tokens: int) -> str:
     best = report.plans[0]
-    seconds = seen / best.tokens
+    seconds = tokens / best.tokens
     hours, days = seconds / 3600, seconds / 86400
     time = f"{hours:,.1f} hours" if hours < 100 else f"{hours:,.0f} hours ({days:,.1f} days)"
-    steps = -(-seen // report.batch_tokens)
-    return f"{seen:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
+    steps = -(-tokens // report.batch_tokens)
+    return f"{tokens:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
 
 
-def _nothing(report: PlanReport) -> str:
+def _no_plan(report: PlanReport) -> str:
     assert report.least is not None and report.smallest is not None
-    at = report.smallest
-    axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(at, name)) > 1)
-    zero = f", ZeRO-{at.zero}" if at.zero else ""
+    layout = report.smallest
+    axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
+    zero = f", ZeRO-{layout.zero}" if layout.zero else ""
     need = f"{format_giga(report.least, 2**30)} GiB of {format_giga(report.device.memory, 2**30)}"
     return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs {need} per GPU"
 
 
-def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
+def rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
     """List the rejected degrees, grouped by reason."""
-    if not found:
+    if not rejected:
         return
     yield bold("not possible")
     groups: dict[tuple[str, str], list[str]] = {}
-    for x in found:
+    for x in rejected:
         name, _, n = x.what.partition(" ") if "×" not in x.what else ("", "", x.what)
         groups.setdefault((name, x.why), []).append(n)
     for (name, why), numbers in groups.items():
@@ -137,7 +173,7 @@ def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
         yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
-def _assumed() -> str:
+def _assumptions() -> str:
     c = prediction_constants()
     products = f"matrix products at {c['matmul']:.0%} of the peak plus their memory traffic, attention at {c['attention']:.0%}"
     links = f"links at {c['wires']:.0%} of their published bandwidth"

@@ -1,15 +1,121 @@
-"""`verify` on a terminal: the verdict, and one line for each finding."""
+"""The reports of `verify`, `names` and `logits` on a terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
 from ...core.errors import safe
-from ...core.number_format import format_count
-from ..table import bold, dim, wrap
+from ...core.number_format import format_count, short_count
+from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+
+MAX_ROWS, BAR_WIDTH = 12, 24
+"""The most rows of a list; the length of the longest bar."""
+
+
+def logits_text(report: LogitsComparison) -> str:
+    """Format the verdict, the differences, the first differing module, and possible causes."""
+    lines = [bold(x) for x in wrap(_verdict(report), indent="")]
+    lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
+    lines += [dim(x) for x in wrap(_describe_input(report), indent="")]
+    lines += ["", *align(list(_rows(report)), right=(1, 2))]
+    if report.same:
+        return "\n".join(lines)
+    if report.first:
+        lines += ["", *wrap(_first(report.first), indent="")]
+    lines += ["", *_layers(report)] if report.layers else []
+    if report.facts:
+        lines += ["", "config differences:", *align([_config_difference(x) for x in report.facts[:MAX_ROWS]], gap=3)]
+        lines += [f"and {len(report.facts) - MAX_ROWS:,} more"] if len(report.facts) > MAX_ROWS else []
+    for x in report.hints:
+        lines += ["", *wrap(f"hint: {safe(x, 500)}", indent="")]
+    return "\n".join(lines)
+
+
+def _verdict(report: LogitsComparison) -> str:
+    if report.identical:
+        return "identical, bit by bit"
+    if report.same:
+        return f"the same within {report.tolerance:g} of the largest logit"
+    return f"different: logits differ by {report.relative:.2g} of the largest logit (tolerance {report.tolerance:g})"
+
+
+def _side(x: ComparedCheckpoint) -> str:
+    return f"{safe(x.name)}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} names, {x.dtype}"
+
+
+def _describe_input(report: LogitsComparison) -> str:
+    text = report.text.replace("\n", " ")
+    text = text if len(text) < 50 else f"{text[:46].rstrip()} …"
+    what = f"tokens of “{safe(text)}”" if report.text else "token ids"
+    return f"{len(report.tokens):,} {what}, in {report.dtype}"
+
+
+def _rows(report: LogitsComparison) -> Iterator[tuple[str, ...]]:
+    yield "", "mean", "largest"
+    yield (
+        "logit difference",
+        f"{report.mean_difference:.3g}",
+        f"{report.max_difference:.3g}",
+        f"largest logit {report.largest_logit:.3g}",
+    )
+    yield "KL(A‖B), nats", f"{report.kl_mean:.3g}", f"{report.kl_max:.3g}"
+    yield "same top-1 token", f"{report.same_top1:,}", f"of {len(report.tokens):,}"
+    if report.losses:
+        yield "loss of A and B, nats/token", f"{report.losses[0]:.3f}", f"{report.losses[1]:.3f}"
+
+
+def _first(gap: FirstDifference) -> str:
+    names = [x for x in dict.fromkeys(gap.stored) if x]
+    where = f" ({safe(', '.join(names))})" if names else ""
+    return f"first difference: {gap.module}{where}, by {gap.difference:.2g} of its largest value"
+
+
+def _layers(report: LogitsComparison) -> list[str]:
+    """Return a bar for each layer, or for evenly spaced layers of a deep model."""
+    n = len(report.layers)
+    shown = range(n) if n <= MAX_ROWS else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
+    rows = [("after layer", "difference", "")]
+    rows += [(str(i), f"{report.layers[i]:.2g}", "█" * min(BAR_WIDTH, round(BAR_WIDTH * report.layers[i]))) for i in shown]
+    return align(rows, right=(0, 1))
+
+
+def _config_difference(x: TreeDifference) -> tuple[str, ...]:
+    layers = f"({x.layers} layers)" if x.layers > 1 else ""
+    return "  " + x.path, f"A {safe(str(x.a), 40)}", f"B {safe(str(x.b), 40)}", layers
+
+
+def names_text(report: NamesReport) -> str:
+    """Return each weight with its names below it."""
+    model = report.model
+    lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
+    rotary = False
+    for x in report.weights:
+        layers = f"  × {x.layers} layers" if "{l}" in x.pattern else ""
+        first, *rest = wrap(f"{x.pattern}  {_format_shape(x.shape)}{layers}", "")
+        lines += ["", bold(first), *rest]
+        for scheme, stored in x.names.items():
+            shape = "" if stored.shape == x.shape else f"  {_format_shape(stored.shape)}"
+            lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
+            lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
+            rotary = rotary or "neighboring" in stored.transform
+    return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
+
+
+def _hanging(text: str, indent: int) -> list[str]:
+    """Wrap a text indented by two, with a hanging indent of `indent` more."""
+    first, *rest = wrap(text)
+    return [first, *(" " * indent + x.lstrip() for x in rest)]
+
+
+def _format_shape(shape: tuple[int, ...]) -> str:
+    return "×".join(str(int(x)) for x in shape)
+
 
 _MARKS = {"error": "✗", "warning": "!", "info": "·"}
 

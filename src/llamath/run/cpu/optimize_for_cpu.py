@@ -243,7 +243,7 @@ def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Ca
     if _can_optimize(module, kind):
         install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else _FORMATS[kind], release_pages)
     elif kind is not None:
-        raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="--dtype bfloat16")
+        raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="use the dtype bfloat16")
     return sum(layer.fused is not None for layer in module.layers)
 
 
@@ -252,13 +252,13 @@ def maybe_pack(module: Decoder, tokens: int, rows: int = 1, release_pages: Calla
     if not _can_optimize(module, None):
         return
     shared = module.packed_weights or install(module, None, release_pages)
-    wanted = default_format(module.embed.weight.dtype, tokens, rows)
-    if FORMAT_ORDER.index(wanted) <= FORMAT_ORDER.index(shared.format):
+    packing = default_format(module.embed.weight.dtype, tokens, rows)
+    if FORMAT_ORDER.index(packing) <= FORMAT_ORDER.index(shared.format):
         return
     children = [*module.layers, *([] if module.head is None else [module.head])]
     need, free = sum(x.nbytes for child in children for x in child.parameters()), free_bytes(module.embed.weight.device)
     if free is None or need <= free:
-        shared.format = wanted
+        shared.format = packing
 
 
 def install(module: Decoder, packing: PackingFormat | None, release_pages: Callable[[], object]) -> PackedWeights:

@@ -94,23 +94,23 @@ class LazyPackedLinear(CpuLinear):
 
     def _select(self, x: Tensor) -> CpuLinear:
         """Return the layer for this input, packing the weight if it is time."""
-        wanted = self.shared.format
-        if wanted is None or not wanted.suits(*self.shape):
+        packing = self.shared.format
+        if packing is None or not packing.suits(*self.shape):
             return self.plain
-        is_packed = self.packed_format is not None and self.packed_format.pack is wanted.pack
-        if max(self.shared.tokens, x.numel() // x.shape[-1]) > wanted.max_tokens and not (is_packed and wanted.keep_for_many):
+        is_packed = self.packed_format is not None and self.packed_format.pack is packing.pack
+        if max(self.shared.tokens, x.numel() // x.shape[-1]) > packing.max_tokens and not (is_packed and packing.keep_for_many):
             self.shared.files_read = True
             return self.plain
         if not is_packed:
             self.packed = self.plain  # free the former packed weight first
-            self.packed, self.packed_format = self.pack(wanted), wanted
+            self.packed, self.packed_format = self.pack(packing), packing
             self.shared.files_read = True
             self.shared.num_packed += 1
         return self.packed
 
-    def pack(self, wanted: PackingFormat) -> CpuLinear:
+    def pack(self, packing: PackingFormat) -> CpuLinear:
         """Return the layer packed in this format."""
-        return wanted.pack(*self.get_weight())
+        return packing.pack(*self.get_weight())
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._select(x)(x)
@@ -137,10 +137,10 @@ class SplitLinear(LazyPackedLinear):
     def _slice_weight(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         return self.linear.weight[rows], None if self.linear.bias is None else self.linear.bias[rows]
 
-    def pack(self, wanted: PackingFormat) -> CpuLinear:
+    def pack(self, packing: PackingFormat) -> CpuLinear:
         slices: list[CpuLinear] = []
         for rows in self.slices:
-            slices.append(wanted.pack(*self._slice_weight(rows)))
+            slices.append(packing.pack(*self._slice_weight(rows)))
             self.shared.release_pages()
         return SlicedLinear(slices)
 

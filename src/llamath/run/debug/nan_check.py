@@ -31,7 +31,7 @@ def describe_nonfinite(x: Tensor) -> str:
 
 
 class _NonFiniteCheck:
-    """Sums of the weights read and not yet judged. Ranks that share a model check all their weights at once, experts included."""
+    """Sums of the weights that were read and not yet checked. Ranks that share a model check all weights at once, experts too."""
 
     def __init__(self, module: Decoder) -> None:
         self._module = ref(module)  # the registry below must not keep a model alive
@@ -39,8 +39,8 @@ class _NonFiniteCheck:
         self._summed: set[tuple[int, int]] = set()
         for name, child in module.named_children():
             children = [(f"{name}.{i}", x) for i, x in enumerate(child)] if isinstance(child, nn.ModuleList) else [(name, child)]
-            for path, one in children:
-                self._watch(path, one, dict(_expert_modules(path, one)) if module.mesh is None else {})
+            for path, part in children:
+                self._watch(path, part, dict(_expert_modules(path, part)) if module.mesh is None else {})
 
     def _watch(self, path: str, module: nn.Module, experts: dict[str, nn.Module]) -> None:
         """Sum a module's weights when it first runs, and those of its experts when they first run."""
@@ -68,15 +68,13 @@ class _NonFiniteCheck:
         """Raise an error that names the first weight that is not finite, of those read since the last call."""
         if not self._sums:
             return
-        found = (
-            ""
-            if self.is_clean
-            else next((f"the weight {path} {describe_nonfinite(x)}" for path, x, _ in self._sums if has_nonfinite(x)), "")
-        )
+        problem = ""
+        if not self.is_clean:
+            problem = next((f"the weight {path} {describe_nonfinite(x)}" for path, x, _ in self._sums if has_nonfinite(x)), "")
         self._sums = []
         module = self._module()
-        if module is not None and (found := module.first_from_any_rank(found)):
-            raise LlamathError(found, hint=HINT)
+        if module is not None and (problem := module.first_from_any_rank(problem)):
+            raise LlamathError(problem, hint=HINT)
 
 
 _CHECKS: WeakKeyDictionary[Decoder, _NonFiniteCheck] = WeakKeyDictionary()
@@ -112,18 +110,18 @@ def explain_nonfinite(module: Decoder, ids: Sequence[int]) -> LlamathError:
         return LlamathError(f"{problem}: the weight {weight}", hint=HINT)
     first = next(module.parameters())
     source = module.first_from_any_rank(_first_nonfinite_module(module, torch.tensor([list(ids)], device=first.device)))
-    hint = "float16 ends at 65,504: --dtype bfloat16 or float32" if first.dtype == torch.float16 else "--dtype float32 may help"
+    hint = "float16 ends at 65,504: compute in bfloat16 or float32" if first.dtype == torch.float16 else "the dtype float32 may help"
     return LlamathError(f"{problem}, though every weight is finite: the first output that is not is that of {source}", hint=hint)
 
 
 def _first_nonfinite_module(module: Decoder, ids: Tensor) -> str:
     """Return the path of the first leaf module whose output is not finite."""
-    found: list[str] = []
+    results: list[str] = []
 
     def watch(name: str) -> torch.utils.hooks.RemovableHandle:
         def check(_module: nn.Module, _inputs: object, x: object) -> None:
-            if not found and isinstance(x, Tensor) and not bool(torch.isfinite(x).all()):
-                found.append(name)
+            if not results and isinstance(x, Tensor) and not bool(torch.isfinite(x).all()):
+                results.append(name)
 
         return module.get_submodule(name).register_forward_hook(check)
 
@@ -133,4 +131,4 @@ def _first_nonfinite_module(module: Decoder, ids: Tensor) -> str:
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else "the head"
+    return results[0] if results else "the head"

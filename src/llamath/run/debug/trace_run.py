@@ -71,7 +71,7 @@ class TracedPass(Record):
             for x in stage.steps
             if x.name in shapes
         ]
-        return [f"{step.name} should have shape {_int_shape(step)}, found {found}" for step, found in pairs if _int_shape(step) != found]
+        return [f"{step.name} should have shape {_int_shape(step)}, found {shape}" for step, shape in pairs if _int_shape(step) != shape]
 
 
 class _CacheSize(Record):
@@ -230,8 +230,10 @@ class _TraceRun:
         self.recorder.record_states(self.cache)
         if self.module.head is not None:
             self.recorder.shapes["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
-        found = self.recorder.shapes
-        shapes = [{x.name: found[at] for x in stage.steps if (at := self._hook_point(x, stage.layer)) in found} for stage in walk.stages]
+        recorded = self.recorder.shapes
+        shapes = [
+            {x.name: recorded[at] for x in stage.steps if (at := self._hook_point(x, stage.layer)) in recorded} for stage in walk.stages
+        ]
         traced = TracedPass(walk=walk, shapes=tuple(shapes))
         assert not traced.mismatches, traced.mismatches
         return traced

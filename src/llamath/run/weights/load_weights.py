@@ -28,29 +28,29 @@ def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]
 
 def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, params: LayoutParams) -> Iterator[tuple[str, Tensor]]:
     shapes = [tuple(map(int, leaf.shape)) for leaf in leaves]
-    found = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), params)
-    for leaf, shape, part in zip(leaves, shapes, found, strict=True):
+    tensors = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), params)
+    for leaf, shape, part in zip(leaves, shapes, tensors, strict=True):
         module = leaf.path.split(".", 3)[-1]
         yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), params, module).reshape(shape)
 
 
 def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
     """Return the weights in each stored tensor, in tree order."""
-    found: dict[str, list[Leaf]] = {}
+    groups: dict[str, list[Leaf]] = {}
     for leaf in walk(tree):
         if not leaf.weight.tied:
-            found.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
-    return found
+            groups.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
+    return groups
 
 
 def _layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
     """Return the layout parameters of the blocks that contain a weight."""
     block: Block | Stack = tree
-    found = LayoutParams()
+    params = LayoutParams()
     for name in leaf.path.split(".")[:-1]:
         block = block[int(name)] if isinstance(block, Stack) else getattr(block, name)
-        found = layout_params(block, found) if isinstance(block, Block) else found
-    return found
+        params = layout_params(block, params) if isinstance(block, Block) else params
+    return params
 
 
 @torch.no_grad()

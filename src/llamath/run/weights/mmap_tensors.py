@@ -87,13 +87,13 @@ class MappedFiles:
     def dequantized_tensor(self, x: Entry, dtype: torch.dtype) -> Tensor:
         """Return a tensor of a ggml block type, dequantized."""
         block_type, (_, big_endian) = DTYPES[x.dtype], self.map_file(x.file)
-        blocks, found = self.bytes(x).view(-1, block_type.bytes), torch.empty(x.elements, dtype=dtype)
+        blocks, result = self.bytes(x).view(-1, block_type.bytes), torch.empty(x.elements, dtype=dtype)
         step = CHUNK_ELEMENTS // block_type.block
         for first in range(0, len(blocks), step):
             data = blocks[first : first + step]
             values = dequantize_blocks(to_little_endian(data, x.dtype) if big_endian else data, x.dtype)
-            found[first * block_type.block :][: len(values)] = values
-        return found.view(x.shape)
+            result[first * block_type.block :][: len(values)] = values
+        return result.view(x.shape)
 
 
 def _map(name: str, size: int) -> mmap.mmap:

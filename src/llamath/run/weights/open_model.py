@@ -63,8 +63,8 @@ class LoadedModel(Record):
 
     def first_nonfinite_weight(self) -> str:
         """Describe the first weight that contains NaN or infinity; empty if none does. Reads all weights."""
-        found = (self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x))
-        return self.module.first_from_any_rank(next(found, ""))
+        problems = (self._describe(path, x) for path, x in local_tensors(self.module) if has_nonfinite(x))
+        return self.module.first_from_any_rank(next(problems, ""))
 
     def _describe(self, path: str, x: Tensor) -> str:
         return f"{path} ({safe(self.stored_name(path))}) {describe_nonfinite(x)}"

@@ -16,7 +16,7 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
-from ...embedded import named
+from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
@@ -47,16 +47,16 @@ class VerifiedCheckpoint(Record):
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
     """Open the checkpoint in this folder or file and verify it."""
-    path = named(path)
+    path = resolve_name(path)
     if not os.path.lexists(path):
         hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
         raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
     checkpoint = open_checkpoint(path)
-    found, manifest = checkpoint.tensors_by_name, checkpoint.manifest
+    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
-    model = _model(folder, checkpoint, found, changes, notes)
-    scheme, stored = _stored_tensors(checkpoint, model, found, notes)
+    model = _model(folder, checkpoint, tensors, changes, notes)
+    scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
         path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
     )
@@ -101,6 +101,6 @@ def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) ->
     if fatal:
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
-            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath verify lists all findings"
+            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath.verify(path) lists all findings"
         )
     notes += [x.message for x in findings if x.code in _NON_FATAL]

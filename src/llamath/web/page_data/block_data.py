@@ -12,13 +12,13 @@ from ...analysis.graph.walkthrough import HIDDEN_STATES, WalkthroughStage, reads
 from ...analysis.inference.cache_bytes import cache_spec
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
-from ...core.expr import Dim, product
+from ...core.expr import Expr, product
 from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.mixers import GatedDeltaNet, Mamba2
 from ...core.number_format import format_ranges
 from ...core.tree import Block, fold_blocks
 from ...model import Model
-from ...render.svg.block_layout import Edge, Layout, layout
+from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
 from .forms import Form, number
 from .pass_forms import BATCH, NEXT, PROMPT, kept, known
@@ -129,7 +129,7 @@ def _stages(tree: Decoder, forward_pass: ForwardPass) -> list[dict[str, Any]]:
 
 
 def _stage(stage: WalkthroughStage, block: Block | None, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
-    plan = layout(stage.steps)
+    plan = layout_block(stage.steps)
     mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
     steps_by_name = {x.name: x for x in stage.steps}
     positions = _BlockPositions(stage.steps, plan)
@@ -141,7 +141,7 @@ def _stage(stage: WalkthroughStage, block: Block | None, forward_pass: ForwardPa
         "parameters": str(stage.parameters),
         "lanes": plan.width,
         "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
-        "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Dim.const(width))],
+        "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Expr.const(width))],
         "steps": [_step(x, mixers, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "columns": positions.wide_layout(),
         "under": positions.narrow_layout(),
@@ -213,7 +213,7 @@ def _head_groups_and_experts(block: Block) -> Iterator[dict[str, Any]]:
             cached = "of another layer" if y.k is None else "cached"
             yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), cached)
         elif isinstance(y, LatentAttention):
-            yield _heads(("query head", y.heads), ("latent vector", Dim.const(1)), "cached; each head unpacks its own keys and values")
+            yield _heads(("query head", y.heads), ("latent vector", Expr.const(1)), "cached; each head unpacks its own keys and values")
         elif isinstance(y, GatedDeltaNet):
             yield _heads(("value head with a state", y.value_heads), ("query and key head", y.key_heads), "not cached: the states are")
         elif isinstance(y, Mamba2):
@@ -232,4 +232,4 @@ def _plural(name: str, n: int) -> str:
 
 
 def _count(n: int) -> Form:
-    return number(Dim.const(n))
+    return number(Expr.const(n))

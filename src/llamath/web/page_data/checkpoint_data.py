@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_url, names_checkpoint, packings_of
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
-from ...embedded import named
+from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
@@ -42,7 +42,7 @@ class StoredWeight(NamedTuple):
 
 def load_with_checkpoint(source: str) -> Model:
     """Load a model, and verify the headers of a local checkpoint against it."""
-    if is_url(source) or not names_checkpoint(named(source)):
+    if is_url(source) or not names_checkpoint(resolve_name(source)):
         return load(source)
     try:
         report = verify_checkpoint(source)

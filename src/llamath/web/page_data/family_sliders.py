@@ -15,7 +15,7 @@ from typing import Any
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.errors import LlamathError, safe
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.parameter_count import Count
 from ...core.record_type import Record
 from ...core.tree import Stack, fold
@@ -190,7 +190,7 @@ def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
     )
 
 
-def _active_parameters(model: Model) -> Dim:
+def _active_parameters(model: Model) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
     active_copies = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ...analysis.memory_line import OVERHEAD_DIVISOR, OVERHEAD_FIXED
-from ...core.expr import Dim
+from ...core.expr import Expr
 
 Form = str | list[Any]
 KINDS: Mapping[str, Callable[[list[int]], int]] = {
@@ -32,11 +32,11 @@ KINDS: Mapping[str, Callable[[list[int]], int]] = {
 def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
     """Return a number as an expression, with known letters replaced."""
     known = known or {}
-    if not isinstance(n, Dim) or not n.atoms:
+    if not isinstance(n, Expr) or not n.atoms:
         return str(int(n))
     terms: list[Form] = []
     for monomial, times in n.terms.items():
-        factors: list[Form] = [known.get(symbol, ["let", symbol, str(value)]) for symbol, value in monomial]
+        factors: list[Form] = [known.get(symbol, ["let", symbol, str(value)]) for symbol, value, *_ in monomial]
         terms.append(times_of(*([str(times)] if times != 1 or not factors else []), *factors))
     return sum_of(*terms)
 

@@ -8,15 +8,13 @@ from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
-from ...checkpoint.formats import safetensors_grammar
+from ...checkpoint.formats import safetensors
 from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from ...checkpoint.formats.gguf import MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
-from ...checkpoint.formats.gguf_values import KINDS
-from ...checkpoint.formats.safetensors import LIMIT
+from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...config_keys import NO_EFFECT
 from ...core.errors import safe
-from ...core.expr import Dim, product, total
+from ...core.expr import Expr, product, total
 from ...core.number_format import format_percent, format_ranges, format_signed, short_count
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
@@ -63,11 +61,11 @@ def _file_formats() -> dict[str, Any]:
         "packed": ["U8", "I16", "I32", "I64", "U32"],
         "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
         "limits": {
-            "safetensors": LIMIT,
-            "tensors": safetensors_grammar.MAX_TENSORS,
-            "strings": safetensors_grammar.MAX_STRINGS,
-            "dimensions": safetensors_grammar.MAX_DIMENSIONS,
-            "name": safetensors_grammar.MAX_NAME,
+            "safetensors": safetensors.MAX_HEADER,
+            "tensors": safetensors.MAX_TENSORS,
+            "strings": safetensors.MAX_STRINGS,
+            "dimensions": safetensors.MAX_DIMENSIONS,
+            "name": safetensors.MAX_NAME,
             "array": MAX_ARRAY,
             "dims": MAX_DIMS,
             "key": MAX_KEY,
@@ -234,7 +232,7 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
         yield _count(f"additional: {name}", n, "part of the checkpoint, not of the total", extra.symbol, extra.numbers)
 
 
-def _total_parameters(leaves: Iterable[Folded]) -> Dim:
+def _total_parameters(leaves: Iterable[Folded]) -> Expr:
     return total(product((x.copies, x.weight.parameters)) for x in leaves)
 
 
@@ -250,7 +248,7 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
 
 
 def _section(model: Model, section: Section) -> dict[str, Any]:
-    layers, num_layers = bool(section.indices) or section.name == "layers", Dim.const(section.times)
+    layers, num_layers = bool(section.indices) or section.name == "layers", Expr.const(section.times)
     where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
     section_total = section.each * int(section.times)
     return {
@@ -268,7 +266,7 @@ def _section(model: Model, section: Section) -> dict[str, Any]:
     }
 
 
-def _of_section(section: Section, num_layers: Dim, section_total: int) -> list[list[str]]:
+def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[list[str]]:
     """Return the formulas of the size, the copies and the total of a section."""
     symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("no weights of its own", "0")
     letter = num_layers.symbol if num_layers.atoms else "layers of this kind"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...analysis.inference.cache_bytes import CacheSpec
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.forward_pass import AttentionWindow, ForwardPass
 from .forms import Form, number, times_of
 
@@ -57,11 +57,11 @@ def known(reach: AttentionWindow | None, at: ForwardPass) -> Mapping[str, Form]:
     return found
 
 
-def kept(n: Dim, what: CacheSpec | None, at: ForwardPass) -> Form:
+def kept(n: Expr, what: CacheSpec | None, at: ForwardPass) -> Form:
     """Return the elements that a step caches for all sequences as an expression."""
     if what is None or not what.rows or n.terms.keys() == {()}:
         return number(n, {"B": "B"})
     tokens = what.tokens(at.context)
-    each = Dim.of({monomial: k // tokens for monomial, k in n.terms.items()})
+    each = Expr.of({monomial: k // tokens for monomial, k in n.terms.items()})
     assert each * tokens == n, f"{n.symbol} is not for each of {tokens} tokens"
     return times_of(number(each, {"B": "B"}), "T" if what.window is None else ["min", "T", str(int(what.window))])

@@ -21,7 +21,7 @@ from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.errors import LlamathError
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...hardware import Device, devices
 from ...model import Model
 from .checkpoint_data import CheckpointModel
@@ -191,7 +191,7 @@ def cache_bytes_form(x: CacheSpec) -> Form:
 
 def passing(shards: ShardedModel) -> Form:
     """Return the activations of a prefill chunk."""
-    width, d = shards.calculator.peak.width, Dim.const(shards.tree.width)
+    width, d = shards.calculator.peak.width, Expr.const(shards.tree.width)
     around = 2 * d if 2 * d <= width else width
     inside = width - around
     tp = shards.layout.tp

@@ -12,7 +12,7 @@ from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import compute_dtypes
 from ...analysis.parallel_layout import Layout
 from ...core.blocks import Decoder
-from ...core.expr import Dim, total
+from ...core.expr import Expr, total
 from ...core.forward_pass import AttentionBase, AttentionWindow, ForwardPass, Mixer
 from ...core.tree import fold_blocks
 from ...hardware import DTYPES, devices
@@ -57,7 +57,7 @@ def work(tree: Decoder) -> dict[str, Form]:
 
 
 def _work(tree: Decoder, tokens: Form, context: Form, absorbed: bool) -> Form:
-    parts: dict[str, list[Dim]] = {"each": [], "once": []}
+    parts: dict[str, list[Expr]] = {"each": [], "once": []}
     mixing: list[Form] = []
     for x in list_matmuls(tree, ForwardPass.decode(1)):
         if not x.mixing:

@@ -15,7 +15,7 @@ from ...analysis.training.pipeline_schedule import SavedCopies, stage_activation
 from ...analysis.training.saved_activations import SavedTensor
 from ...analysis.training.training_memory import DEFAULT_CONTEXT, TrainingJob, TrainRequest
 from ...analysis.training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
-from ...core.expr import Dim
+from ...core.expr import Expr, Letter
 from ...core.tree import Stack
 from ...model import Model
 from .forms import Form, number, overhead_form, sum_of, times_of
@@ -164,10 +164,9 @@ def _sum(shares: Iterable[SavedCopies]) -> Form:
 
 def _bytes(x: SavedTensor) -> Form:
     """Return what one GPU saves of a tensor for one layer."""
-    terms = {
-        tuple(("T", 1) if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Dim.const(x.elements).terms.items()
-    }
+    one = Letter("T", 1)
+    terms = {tuple(one if atom == ("s", MARK) else atom for atom in monomial): n for monomial, n in Expr.const(x.elements).terms.items()}
     tokens = ["T"] if x.shared_by_batch else ["T", "B"]
-    whole = times_of(number(Dim.of(terms), {"T": "T"}), str(x.bytes), *tokens)
+    whole = times_of(number(Expr.of(terms), {"T": "T"}), str(x.bytes), *tokens)
     ranks: Form = ["min", "P", str(x.max_parts)] if x.max_parts else "P"
     return whole if x.sharding == "gathered" else ["ceil", whole, "P" if x.sharding == "sequence" else ranks]

@@ -10,7 +10,7 @@ from ...analysis.flops.flop_count import list_matmuls
 from ...analysis.inference.cache_bytes import cache_spec
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
-from ...core.expr import Dim
+from ...core.expr import Expr
 from ...core.forward_pass import AttentionBase
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...model import Model
@@ -74,7 +74,7 @@ def _parts(model: Model) -> Iterator[_Part]:
             yield _Part(section, "", None, fold_field(tree, name), 1)
 
 
-def _signature(rows: Iterable[tuple[str, Sequence[Dim], int]]) -> tuple[object, ...]:
+def _signature(rows: Iterable[tuple[str, Sequence[Expr], int]]) -> tuple[object, ...]:
     return tuple((pattern, tuple(d.symbol for d in shape), tuple(map(int, shape)), int(copies)) for pattern, shape, copies in rows)
 
 
@@ -167,14 +167,14 @@ def _attention_products(part: _Part) -> Iterator[dict[str, Any]]:
             mixer = mixers[x.pattern]
             each = number(x.flops, known(mixer.window if isinstance(mixer, AttentionBase) else None, NEXT))
             path = f"{part.prefix}{x.pattern}"
-            yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Dim.const(part.times)), each)}
+            yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Expr.const(part.times)), each)}
 
 
 def _cache_of_part(part: _Part) -> Iterator[dict[str, Any]]:
     """Yield the cache bytes in all layers of a kind."""
     for x in fold_blocks(part.block) if part.block is not None else ():
         if (spec := cache_spec(x.block)) is not None:
-            form = cache_bytes_form(spec.replace(layers=Dim.const(part.times) * int(x.copies)))
+            form = cache_bytes_form(spec.replace(layers=Expr.const(part.times) * int(x.copies)))
             yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": spec.kind, "form": form}
 
 

@@ -1,4 +1,4 @@
-"""Headers of packed checkpoints, as their writers lay them out, made from a model's plain ones."""
+"""Headers of packed checkpoints in the layouts of their quantizers, derived from a model's plain headers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 Header = tuple[str, str, tuple[int, ...]]
 """Name, dtype and shape."""
 Writer = Callable[[str, int, int], Iterable[Header]]
-"""A weight's stem (without `.weight`), outputs and inputs → what is stored for it."""
+"""A weight's stem (without `.weight`), outputs and inputs → the tensors stored for it."""
 
 
 def tensors(headers: Iterable[Header]) -> list[Tensor]:
@@ -24,19 +24,19 @@ def tensors(headers: Iterable[Header]) -> list[Tensor]:
 
 
 def manifest(headers: Iterable[Header]) -> Manifest:
-    """One file that holds them."""
+    """Return a manifest of one file with these tensors."""
     found = tuple(tensors(headers))
     return Manifest(format="safetensors", files=(CheckpointFile("model.safetensors", found[-1].end if found else 0),), tensors=found)
 
 
 def plain(model: str, dtype: str = "BF16") -> list[Header]:
-    """A preset's tensors, as the hub has them."""
+    """Return a preset's tensors with their names on the Hub."""
     found = llamath.load(model)
     return [(x.name, dtype, tuple(map(int, x.shape))) for x in found.scheme("hf").tensors(found.tree)]
 
 
 def packed(headers: Iterable[Header], writer: Writer, everything: bool = False) -> Iterator[Header]:
-    """The matrices of the layers (or with `everything`, the embedding and the head too) written so, the rest as it is."""
+    """The matrices of the layers (or with `everything`, the embedding and the head too) in this layout, the others unchanged."""
     for name, dtype, shape in headers:
         if len(shape) == 2 and (everything or "_proj" in name):
             yield from writer(name.removesuffix(".weight"), *shape)
@@ -172,7 +172,7 @@ def mlx_mxfp4(x: str, o: int, i: int) -> Iterator[Header]:
 
 
 def gpt_oss(model: str) -> Iterator[Header]:
-    """The experts of gpt-oss as published, the other way round than the class has them."""
+    """The experts of gpt-oss as published, transposed relative to the class in transformers."""
     for name, dtype, shape in plain(model):
         if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             experts, inputs, outputs = shape

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 HANG_S = 120
-"""No test needs this long on any machine; only a hang does."""
+"""CPU seconds that only a hang takes, on any machine."""
 
 
 def within_calls(most: int, work: Callable[[], T]) -> T:
@@ -23,7 +23,7 @@ def within_calls(most: int, work: Callable[[], T]) -> T:
         nonlocal count
         count += event in ("call", "c_call")
 
-    with ends():
+    with hang_guard():
         sys.setprofile(profile)
         try:
             result = work()
@@ -34,7 +34,7 @@ def within_calls(most: int, work: Callable[[], T]) -> T:
 
 
 @contextmanager
-def ends(seconds: float = HANG_S) -> Iterator[None]:
+def hang_guard(seconds: float = HANG_S) -> Iterator[None]:
     """Fail if the body hangs."""
 
     def fail(_signal: int, _frame: FrameType | None) -> None:
@@ -49,7 +49,7 @@ def ends(seconds: float = HANG_S) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def peak(work: Callable[[], object]) -> int:
+def peak_bytes(work: Callable[[], object]) -> int:
     """Return the peak number of bytes that work allocates."""
     tracemalloc.start()
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
-from ..checkpoint.formats.gguf_values import Array, values
+from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.source import LocalFile
 from ..core.errors import FormatError, safe
 from ..core.strict_json import read_json

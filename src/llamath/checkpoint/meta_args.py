@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .config import Config
-from .errors import ConfigError, nearest, safe
-from .record_type import Record
+from ..core.config import Config
+from ..core.errors import ConfigError, nearest, safe
+from ..core.record_type import Record
 
 
 class ModelArgs(Record):
@@ -67,6 +67,14 @@ META_NAME_OF_KEY = {
 def is_params(data: Mapping[str, Any]) -> bool:
     """Whether these are the keys of a `params.json` instead of a `config.json`."""
     return "dim" in data and "n_layers" in data and "model_type" not in data
+
+
+def short_args(data: Mapping[str, Any], width: int = 48) -> str:
+    """Return the keys of a `params.json` in as many characters as the name of a model may have; an empty string for other keys."""
+    if not is_params(data):
+        return ""
+    text = ",".join(f"{key}={data[key]}" for key in ModelArgs.fields if data.get(key) is not None)
+    return text if len(text) <= width else f"{text[:width].rpartition(',')[0]},…"
 
 
 def parse_args_text(text: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""A script that kills a conversion before each of its system calls in turn, runs it again, and prints how many calls there were.
+"""A script that kills a conversion before each of its system calls in turn, runs it again, and prints the number of calls.
 
 It forks, so that it imports nothing that starts threads.
 """
@@ -24,7 +24,7 @@ def read_tree(folder: Path) -> dict[str, bytes]:
 
 
 def kill_at_call(at: int) -> None:
-    """Have this process killed, as if by the machine, before its nth call; a write that is cut short is one half written."""
+    """Kill this process before its nth call; a killed write has written half of its data."""
     left = [at]
 
     def wrapped(call: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -1,33 +1,53 @@
-"""The hardware catalog on a terminal, and as CSV."""
+"""The lists of presets and of GPUs on a terminal, and the GPUs as CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.number_format import format_count
+from ...analysis.preset_list import PresetList, PresetSummary
+from ...core.number_format import format_count, short_count
 from ...hardware import DTYPES, Device, DeviceList
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, wrap
 
-_HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")
-_LEGEND = (
+_PRESET_HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context")
+"""L layers, H heads, K key/value heads, as in all formulas."""
+
+
+def models_text(presets: PresetList) -> str:
+    """Return one line for each preset."""
+    if not presets.models:
+        return "no preset matches all these words"
+    lines = fit_table([_PRESET_HEADER, *map(_preset_row, presets)], right=range(1, 8), drop=(6, 5, 4, 7))
+    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(presets), "preset")])
+
+
+def _preset_row(x: PresetSummary) -> tuple[str, ...]:
+    active = short_count(x.active) if x.active != x.total else ""
+    heads = "/".join(str(n) for n in (x.heads, x.kv_heads) if n is not None)
+    context = "" if x.context is None else f"{x.context:,}"
+    return x.preset, short_count(x.total), active, f"{x.layers}", f"{x.width:,}", heads, f"{x.vocabulary:,}", context
+
+
+_GPU_HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")
+_GPU_LEGEND = (
     "GiB as the driver reports it where known; dense TFLOP/s (bf16, or fp16 where there is no bf16), never with 2:4 sparsity; link in "
     "GB/s, one way, to the other devices of a node"
 )
 
 
 def gpus_text(devices: DeviceList) -> str:
-    """Return one line for each device, or all that is known of a single one."""
-    found = devices.gpus
-    if not found:
-        return "no GPU has all these words"
-    if len(found) == 1:
-        return "\n".join(_details(found[0]))
-    lines = fit_table([_HEADER, *map(_row, found)], right=range(2, 9), drop=(1, 8, (6, 7)))
-    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(found), "device"), *map(dim, wrap(_LEGEND, ""))])
+    """Return one line for each device, or all details of a single one."""
+    gpus = devices.gpus
+    if not gpus:
+        return "no GPU matches all these words"
+    if len(gpus) == 1:
+        return "\n".join(_gpu_details(gpus[0]))
+    lines = fit_table([_GPU_HEADER, *map(_gpu_row, gpus)], right=range(2, 9), drop=(1, 8, (6, 7)))
+    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(gpus), "device"), *map(dim, wrap(_GPU_LEGEND, ""))])
 
 
-def _row(x: Device) -> tuple[str, ...]:
+def _gpu_row(x: Device) -> tuple[str, ...]:
     rates = (x.flops.get("bf16") or x.flops.get("fp16"), *(x.flops.get(dtype) for dtype in ("fp8", "int8", "fp4")))
     link = f"{x.link / 1e9:,.0f}" if x.link else ""
     return x.name, x.vendor, f"{x.memory / 2**30:.1f}", f"{x.bandwidth / 1e9:,.0f}", *map(_tera, rates), link
@@ -41,7 +61,7 @@ def _tera(rate: int | None) -> str:
     return f"{value:,.1f}".removesuffix(".0") if value < 100 else f"{value:,.0f}"
 
 
-def _details(x: Device) -> Iterator[str]:
+def _gpu_details(x: Device) -> Iterator[str]:
     yield bold(x.title)
     memory = f"{x.memory:,} bytes = {x.memory / 1e9:.2f} GB = {x.memory / 2**30:.2f} GiB"
     if x.nominal != x.memory:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.checkpoint.meta_args import args_to_config, config_to_args, ffn_width, ffn_width_args
 from llamath.core.config import Config
-from llamath.core.meta_args import args_to_config, config_to_args, ffn_width, ffn_width_args
 
 LLAMA1 = {"multiple_of": 256, "norm_eps": 1e-06, "vocab_size": -1}
 PUBLISHED: list[tuple[dict[str, Any], int, int]] = [  # params.json, vocabulary, total
@@ -78,7 +78,7 @@ def test_broken_tokenizer_model_is_an_error(data: bytes, tmp_path: Path) -> None
         (2048, 8192, (1024, 1.5)),
     ],
 )
-def test_ffn_width_gives_the_arguments_back(dim: int, F: int, first: tuple[int, float | None]) -> None:
+def test_arguments_are_inferred_from_ffn_width(dim: int, F: int, first: tuple[int, float | None]) -> None:
     found = list(ffn_width_args(dim, F))
     assert found[0] == first
     assert all(ffn_width(dim, m, x) == F for m, x in found)

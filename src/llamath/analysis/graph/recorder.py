@@ -1,0 +1,421 @@
+"""`record`: the graph of one forward pass, with symbolic shapes, recorded from the `forward` of the blocks. No torch is needed.
+
+Batch size B, new tokens T and earlier tokens P are variables of the shapes. Layers that are identical are recorded once, as a `Region`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, cast
+
+from ...core.blocks import Decoder
+from ...core.expr import Expr, minimum, product, total
+from ...core.forward_pass import AttentionWindow
+from ...core.positions import LogNScaling, Rope, TemperatureTuning
+from ...core.record_type import Record
+from ...core.tree import LETTERS, Block, Split, Stack, Weight
+
+Sharding = Literal["", "tensor", "expert"]
+
+
+class UsedWeight(Record):
+    """A weight that an operation uses: `path` has `{l}` for the layer and `{e}` for the expert."""
+
+    path: str
+    weight: Weight
+    split: Split | None = None  # how tensor parallelism shards it
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        """Its dimensions, output first."""
+        return self.weight.shape
+
+
+class Node:
+    """One operation with its result. A view shares the storage of its first input."""
+
+    __slots__ = ("attributes", "inputs", "max_parts", "op", "path", "shape", "sharding", "storage", "weights", "width")
+
+    def __init__(
+        self,
+        op: str,
+        path: str,
+        inputs: tuple[Node, ...],
+        shape: tuple[Expr, ...],
+        width: int,
+        weights: tuple[UsedWeight, ...],
+        view: bool,
+        attributes: Mapping[str, Any],
+    ) -> None:
+        self.op = op
+        self.path = path  # of the block whose forward it is part of
+        self.inputs = inputs
+        self.shape = shape
+        self.width = width  # bytes of an element
+        self.weights = weights
+        self.attributes = attributes
+        self.storage: Node = inputs[0].storage if view else self
+        self.sharding, self.max_parts = ("", 0) if op == "lookup" else _sharding(inputs, weights)
+
+    @property
+    def size(self) -> Expr:
+        """The number of elements."""
+        return product(self.shape)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it shares the storage of its input."""
+        return self.storage is not self
+
+    def __repr__(self) -> str:
+        return f"Node({self.op} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
+
+
+def _sharding(inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]) -> tuple[Sharding, int]:
+    """Return how tensor parallelism shards a result, and the largest number of shards (0: any).
+
+    A column-parallel weight shards its result; a row-parallel one makes it whole again.
+    """
+    split = next((x.split for x in weights if x.split is not None), None)
+    if split is not None and len(weights[0].shape) > 1:
+        return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else ("", 0)
+    sharded = [x for x in inputs if x.sharding == "tensor"]
+    return ("tensor", min((x.max_parts for x in sharded if x.max_parts), default=0)) if sharded else ("", 0)
+
+
+class Region:
+    """Operations that run one after the other: all those outside the layers, or those of one kind of layer, repeated `times` times."""
+
+    def __init__(self, path: str, block: Block, times: Expr) -> None:
+        self.path = path
+        self.block = block
+        self.times = times
+        self.nodes: list[Node] = []
+        self.input: Node | None = None
+        self.output: Node | None = None
+        self.call_ends: list[tuple[Node, int]] = []  # (argument of a block, index of the last node before the block returned)
+
+
+class Graph(Record):
+    """One forward pass: the region outside the layers comes first, then one for each kind of layer."""
+
+    tree: Decoder
+    decode: bool
+    activation_bytes: int
+    batch: Expr
+    new_tokens: Expr
+    past_tokens: Expr
+    regions: tuple[Region, ...]
+
+    @property
+    def layers(self) -> tuple[Region, ...]:
+        """The kinds of layers."""
+        return self.regions[1:]
+
+    def nodes(self) -> Iterator[tuple[Region, Node]]:
+        """Yield every node with its region."""
+        return ((region, node) for region in self.regions for node in region.nodes)
+
+
+class _Bound:
+    """A block at its place: weights and blocks inside it are bound to theirs, all other fields are the block's."""
+
+    def __init__(self, block: Block, path: str, splits: Mapping[str, Split | None] | None = None) -> None:
+        self.block = block
+        self.path = path
+        self._splits = splits  # of its weights, where the parent block declares them
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.block, name)
+        path = f"{self.path}.{name}" if self.path else name
+        if isinstance(value, Weight):
+            split = self.block.split(name, value) if self._splits is None else self._splits.get(name)
+            value = UsedWeight(path=path, weight=value, split=split)
+        elif isinstance(value, Block):
+            splits = {x: self.block.split(name, w) for x, w in value.children if isinstance(w, Weight)} if name in self.block.cuts else None
+            value = _Bound(value, path, splits)
+        elif isinstance(value, Stack):
+            value = _BoundStack(value, path)
+        self.__dict__[name] = value
+        return value
+
+    def __call__(self, recorder: GraphRecorder, *inputs: Node) -> Any:
+        return recorder.call(self, inputs)
+
+
+class _BoundStack:
+    """A stack at its place."""
+
+    def __init__(self, stack: Stack, path: str) -> None:
+        self.stack = stack
+        self.path = path
+
+
+class GraphRecorder:
+    """The `Machine` that records. Every operation appends a node to the current region."""
+
+    def __init__(
+        self,
+        batch: Expr,
+        new_tokens: Expr,
+        past_tokens: Expr,
+        *,
+        decode: bool,
+        last_only: bool = False,
+        dropout: bool = False,
+        activation_bytes: int = 2,
+    ) -> None:
+        self.batch = batch
+        self.new_tokens = new_tokens
+        self.past_tokens = past_tokens
+        self.decode = decode
+        self.last_only = last_only
+        self.with_dropout = dropout
+        self.activation_bytes = activation_bytes
+        self.regions: list[Region] = []
+        self._region: Region
+        self._path = ""
+
+    @property
+    def absorbs(self) -> bool:
+        return self.decode
+
+    def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
+        """Run the forward of a block at its place."""
+        path, self._path = self._path, block.path
+        result = type(block.block).forward(cast(Any, block), self, *inputs)
+        self._path = path
+        self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
+        return result
+
+    def run(self, tree: Decoder) -> None:
+        """Record the whole model."""
+        self._open(Region("", tree, Expr.const(1)))
+        ids = self.add_node("ids", (), (self.batch, self.new_tokens), width=INT64)
+        top = self._region
+        top.input, top.output = ids, _Bound(tree, "")(self, ids)
+
+    def _open(self, region: Region) -> None:
+        self.regions.append(region)
+        self._region = region
+
+    def add_node(
+        self,
+        op: str,
+        inputs: tuple[Node, ...],
+        shape: Iterable[int],
+        *,
+        width: int = 0,
+        weights: Iterable[UsedWeight | None] = (),
+        view: bool = False,
+        **attributes: Any,
+    ) -> Node:
+        """Append a node; without `width`, its elements are as wide as those of its first input."""
+        width = width or (inputs[0].width if inputs else self.activation_bytes)
+        used = tuple(x for x in weights if x is not None)
+        node = Node(op, self._path, inputs, tuple(map(Expr.const, shape)), width, used, view, attributes)
+        self._region.nodes.append(node)
+        return node
+
+    # Each token alone
+
+    def positions(self) -> Node:
+        return self.add_node("positions", (), (self.new_tokens,), width=INT64)
+
+    def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
+        shape = (*ids.shape, weight.shape[1])
+        return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
+
+    def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
+        return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
+
+    def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
+        shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
+        return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)
+
+    def rms_norm(self, x: Node, weight: UsedWeight | None, eps: float, offset: float = 0.0, grouped: bool = False) -> Node:
+        return self.add_node("rms_norm", (x,), x.shape, weights=(weight,), eps=eps, offset=offset, grouped=grouped)
+
+    def layer_norm(self, x: Node, weight: UsedWeight | None, bias: UsedWeight | None, eps: float) -> Node:
+        return self.add_node("layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps)
+
+    def norm_heads(self, norm: _Bound | _BoundStack, x: Node) -> Node:
+        if isinstance(norm, _BoundStack):
+            norm = _Bound(norm.stack[0], f"{norm.path}.{LETTERS[1]}")
+        result: Node = norm(self, x)
+        return result
+
+    def l2_norm(self, x: Node, eps: float) -> Node:
+        return self.add_node("l2_norm", (x,), x.shape, eps=eps)
+
+    def act(self, x: Node, name: str) -> Node:
+        return self.add_node("act", (x,), x.shape, name=name)
+
+    def gated(self, gate: Node, up: Node, activation: str) -> Node:
+        return self.add_node("gated", (gate, up), up.shape, name=activation)
+
+    def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
+        return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
+
+    def add(self, x: Node, y: Node) -> Node:
+        return self.add_node("add", (x, y), x.shape)
+
+    def multiply(self, x: Node, y: Node) -> Node:
+        return self.add_node("multiply", (x, y), x.shape)
+
+    def scale(self, x: Node, factor: float) -> Node:
+        return x if factor == 1.0 else self.add_node("scale", (x,), x.shape, factor=float(factor))
+
+    def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
+
+    def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
+        return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape)
+
+    def softcap(self, x: Node, cap: float | None) -> Node:
+        return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
+
+    def clamp(self, x: Node, limit: float) -> Node:
+        return self.add_node("clamp", (x,), x.shape, limit=limit)
+
+    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0) -> Node:
+        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), minimum=minimum)
+
+    def decay(self, dt: Node, a_log: UsedWeight) -> Node:
+        return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
+
+    def to_float32(self, x: Node) -> Node:
+        return x if x.width == FLOAT32 else self.add_node("cast", (x,), x.shape, width=FLOAT32)
+
+    def to_model_dtype(self, x: Node) -> Node:
+        return x if x.width == self.activation_bytes else self.add_node("cast", (x,), x.shape, width=self.activation_bytes)
+
+    def dropout(self, x: Node) -> Node:
+        return self.add_node("dropout", (x,), x.shape) if self.with_dropout else x
+
+    # Shapes
+
+    def split_heads(self, x: Node, head_dim: int) -> Node:
+        heads = x.shape[-1].exact_div(head_dim)
+        return self.add_node("split_heads", (x,), (*x.shape[:-1], heads, head_dim), view=True)
+
+    def merge_heads(self, x: Node) -> Node:
+        return self.add_node("merge_heads", (x,), (*x.shape[:-2], x.shape[-2] * x.shape[-1]), view=True)
+
+    def split(self, x: Node, *sizes: int) -> list[Node]:
+        starts = [sum(map(int, sizes[:i])) for i in range(len(sizes))]
+        return [
+            self.add_node("slice", (x,), (*x.shape[:-1], size), view=True, start=start) for start, size in zip(starts, sizes, strict=True)
+        ]
+
+    def concat(self, *parts: Node) -> Node:
+        return self.add_node("concat", parts, (*parts[0].shape[:-1], total(x.shape[-1] for x in parts)))
+
+    def last_token(self, x: Node) -> Node:
+        return self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True) if self.last_only else x
+
+    # Tokens meet
+
+    def rope(self, x: Node, rope: Rope | None) -> Node:
+        return x if rope is None else self.add_node("rope", (x,), x.shape, rope=rope)
+
+    def update_cache(self, mixer: _Bound, *rows: Node) -> list[Node]:
+        window: AttentionWindow = mixer.window
+        keys = self.visible_keys(window)
+        shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
+        return [
+            self.add_node("update_cache", (x,), shape, window=window, slot=i) for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+        ]
+
+    def read_cache(self, mixer: _Bound) -> list[Node]:
+        shape = (self.batch, self.visible_keys(mixer.window), mixer.kv_heads, mixer.head_dim)
+        return [self.add_node("read_cache", (), shape, layer=mixer.kv_layer, slot=i) for i in range(2)]
+
+    def visible_keys(self, window: AttentionWindow) -> Expr:
+        """The number of keys that the attention of this pass computes with."""
+        reach = window.max_lookback
+        if reach is None:
+            return self.past_tokens + self.new_tokens
+        if self.decode:
+            return minimum(self.past_tokens + 1, reach)
+        return minimum(self.past_tokens, reach - 1) + self.new_tokens
+
+    def attention(self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None) -> Node:
+        facts = {"window": mixer.window, "transform": mixer.score_transform, "head_dim": head_dim}
+        return self.add_node("attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
+
+    def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
+        return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias))
+
+    def gated_delta_rule(self, mixer: _Bound, q: Node, k: Node, v: Node, g: Node, beta: Node) -> Node:  # noqa: ARG002
+        return self.add_node("gated_delta_rule", (q, k, v, g, beta), v.shape, width=FLOAT32)
+
+    def ssm_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight) -> Node:  # noqa: ARG002
+        return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
+
+    # One of many
+
+    def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
+        shape = (*logits.shape[:-1], Expr.const(moe.top_k))
+        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block)
+        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
+
+    def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
+        return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
+
+    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node) -> Node:
+        expert = _Bound(experts.stack[0], f"{experts.path}.{LETTERS[1]}")
+        rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
+        y: Node = expert(self, rows)
+        return self.add_node("combine", (y, chosen, weights), x.shape, moe=moe.block)
+
+    def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
+        outer = self._region
+        for block, times in layers.stack.distinct():
+            self._open(Region(layers.path, block, Expr.const(times)))
+            region = self._region
+            region.input = self.add_node("hidden_states", (), x.shape)
+            slices = [self.add_node("select_layer", (y,), (*y.shape[:2], y.shape[3]), view=True) for y in extra]
+            region.output = _Bound(block, f"{layers.path}.{LETTERS[0]}")(self, region.input, *slices)
+        self._region = outer
+        return self.add_node("layers", (x,), x.shape)
+
+
+FLOAT32, INT64 = 4, 8
+"""Bytes of an element that has this dtype whatever the dtype of the model."""
+
+
+def record(
+    tree: Decoder,
+    *,
+    batch: int = 1,
+    new_tokens: int = 1,
+    past_tokens: int = 0,
+    decode: bool = False,
+    last_only: bool = False,
+    dropout: bool = False,
+    activation_bytes: int = 2,
+) -> Graph:
+    """Record a pass over `new_tokens` tokens after `past_tokens` others; with `decode` it is one token, with absorbed latent attention.
+
+    The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind.
+    """
+    recorder = GraphRecorder(
+        Expr.variable("B", batch),
+        Expr.const(1) if decode else Expr.variable("T", new_tokens),
+        Expr.variable("P", past_tokens),
+        decode=decode,
+        last_only=last_only,
+        dropout=dropout,
+        activation_bytes=activation_bytes,
+    )
+    recorder.run(tree)
+    return Graph(
+        tree=tree,
+        decode=decode,
+        activation_bytes=activation_bytes,
+        batch=recorder.batch,
+        new_tokens=recorder.new_tokens,
+        past_tokens=recorder.past_tokens,
+        regions=tuple(recorder.regions),
+    )

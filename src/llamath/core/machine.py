@@ -1,0 +1,199 @@
+"""`Machine`: the operations that the `forward` of blocks is written in.
+
+A machine stands for one pass over T new tokens of B sequences, which follow P tokens that were read before. It knows the positions of the
+tokens, the attention masks, the caches, the dtype and the device; a forward pass mentions none of them. There are two machines:
+`analysis.graph.GraphRecorder` records a graph with symbolic shapes, and `run.torch_machine.TorchMachine` computes tensors.
+
+Letters in shapes: B sequences, T tokens of this pass, S keys that they attend to, d the hidden size, H query heads, K key/value heads, h
+the head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from .positions import LogNScaling, Rope, TemperatureTuning
+from .tree import Block, Stack, Weight
+
+X = TypeVar("X")
+
+
+class Machine(Protocol[X]):
+    """One pass; X is what it computes with: tensors, or nodes of a graph."""
+
+    @property
+    def absorbs(self) -> bool:
+        """Whether latent attention works on the latent vectors, as in decoding; otherwise it expands them to keys and values."""
+        ...
+
+    # Each token alone
+
+    def positions(self) -> X:
+        """The position of each new token in its sequence, `(T,)`, or `(B, T)` for sequences with padding."""
+        ...
+
+    def lookup(self, ids: X, weight: Weight, offset: int = 0) -> X:
+        """Row `id + offset` of a table for each id."""
+        ...
+
+    def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
+        """W x + b, with W `[out, in]`."""
+        ...
+
+    def per_head_linear(self, x: X, weight: Weight, size: int, transposed: bool = False) -> X:
+        """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
+        ...
+
+    def rms_norm(self, x: X, weight: Weight | None, eps: float, offset: float = 0.0, grouped: bool = False) -> X:
+        """X / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight has one row each."""
+        ...
+
+    def layer_norm(self, x: X, weight: Weight | None, bias: Weight | None, eps: float) -> X:
+        """(x − mean) / std · w + b."""
+        ...
+
+    def norm_heads(self, norm: Block | Stack, x: X) -> X:
+        """Normalize each head of x; a Stack has one norm for each head."""
+        ...
+
+    def l2_norm(self, x: X, eps: float) -> X:
+        """X / √(Σ x² + eps) in each head."""
+        ...
+
+    def act(self, x: X, name: str) -> X:
+        """An activation function, by its name in `config.json`."""
+        ...
+
+    def gated(self, gate: X, up: X, activation: str) -> X:
+        """act(gate) · up."""
+        ...
+
+    def clamped_gated(self, gate: X, up: X, limit: float, alpha: float) -> X:
+        """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
+        ...
+
+    def add(self, x: X, y: X) -> X:
+        """X + y."""
+        ...
+
+    def multiply(self, x: X, y: X) -> X:
+        """X · y, elementwise; the last dimension of y may be 1."""
+        ...
+
+    def scale(self, x: X, factor: float) -> X:
+        """X · factor; x itself for a factor of 1."""
+        ...
+
+    def scale_by_weight(self, x: X, weight: Weight) -> X:
+        """X · w, with one stored number w, or one for each head of x."""
+        ...
+
+    def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
+        """Queries times a factor that depends on their positions."""
+        ...
+
+    def softcap(self, x: X, cap: float | None) -> X:
+        """Cap · tanh(x / cap); x itself without a cap."""
+        ...
+
+    def clamp(self, x: X, limit: float) -> X:
+        """X clamped to ± limit."""
+        ...
+
+    def softplus(self, x: X, bias: Weight, minimum: float = 0.0) -> X:
+        """ln(1 + eˣ⁺ᵇ) in float32, at least `minimum`."""
+        ...
+
+    def decay(self, dt: X, a_log: Weight) -> X:
+        """−exp(a_log) · dt in float32."""
+        ...
+
+    def to_float32(self, x: X) -> X:
+        """X in float32."""
+        ...
+
+    def to_model_dtype(self, x: X) -> X:
+        """X in the dtype of the model."""
+        ...
+
+    def dropout(self, x: X) -> X:
+        """Dropout, in training only."""
+        ...
+
+    # Shapes
+
+    def split_heads(self, x: X, head_dim: int) -> X:
+        """`(…, n · h)` → `(…, n, h)`."""
+        ...
+
+    def merge_heads(self, x: X) -> X:
+        """`(…, n, h)` → `(…, n · h)`."""
+        ...
+
+    def split(self, x: X, *sizes: int) -> Sequence[X]:
+        """Parts of the last dimension, with these sizes."""
+        ...
+
+    def concat(self, *parts: X) -> X:
+        """Parts joined along the last dimension; a part with one head is repeated for every head."""
+        ...
+
+    def last_token(self, x: X) -> X:
+        """The last token's x if only its logits are needed, otherwise x."""
+        ...
+
+    def select_layer(self, x: X, layers: Stack) -> X:
+        """The slice of per-layer embeddings `(B, T, L, p)` for the layer that is running, `(B, T, p)`."""
+        ...
+
+    # Tokens meet
+
+    def rope(self, x: X, rope: Rope | None) -> X:
+        """Rotate pairs of channels of each head by its position; x itself without a rope."""
+        ...
+
+    def update_cache(self, mixer: Block, *rows: X) -> Sequence[X]:
+        """Store rows of this mixer's new tokens in its cache; return those of all tokens that its queries attend to."""
+        ...
+
+    def read_cache(self, mixer: Block) -> Sequence[X]:
+        """Return the keys and values of the layer `mixer.kv_layer`."""
+        ...
+
+    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None) -> X:
+        """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
+
+        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim.
+        """
+        ...
+
+    def causal_conv(self, mixer: Block, x: X, weight: Weight, bias: Weight | None) -> X:
+        """Causal depthwise convolution over the last inputs of each channel, those of earlier passes included."""
+        ...
+
+    def gated_delta_rule(self, mixer: Block, q: X, k: X, v: X, g: X, beta: X) -> X:
+        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q."""
+        ...
+
+    def ssm_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight) -> X:
+        """In each head S ← exp(−exp(a_log) dt) S + dt x ⊗ b; y = S c."""
+        ...
+
+    # One of many
+
+    def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:
+        """The chosen experts of each token and their weights, `(B, T, k)` each."""
+        ...
+
+    def scale_by_expert(self, weights: X, chosen: X, scale: Weight) -> X:
+        """The experts' weights times a learned factor for each expert."""
+        ...
+
+    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X) -> X:
+        """The weighted sum of the chosen experts' outputs for each token."""
+        ...
+
+    def layers(self, layers: Stack, x: X, *extra: X) -> X:
+        """All layers, one after the other; each gets `extra` too."""
+        ...
