@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from ..core.errors import safe
@@ -32,7 +30,7 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     for remark in found.remarks:
         echo(remark, err=True)
     if form == "json":
-        echo(json.dumps(found.to_json()).replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
+        echo(found.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
     elif form == "csv":
         from ..render.text.ls_text import ls_csv
 

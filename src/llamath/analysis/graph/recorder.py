@@ -341,7 +341,12 @@ class GraphRecorder:
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
     def attention(self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None) -> Node:
-        facts = {"window": mixer.window, "transform": mixer.score_transform, "head_dim": head_dim}
+        facts = {
+            "window": mixer.window,
+            "past_tokens": self.past_tokens,
+            "transform": mixer.score_transform,
+            "head_dim": head_dim,
+        }
         return self.add_node("attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002

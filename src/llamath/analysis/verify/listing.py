@@ -6,8 +6,10 @@ scales and the like count as none, and values that several tensors share count o
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 from math import prod
 from operator import add, sub
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -16,7 +18,7 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.open import missing_shards_note, packings_of
 from ...core.number_format import format_count
-from ...core.record_type import Record
+from ...core.record_type import Record, encode_json
 from ...core.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
 
@@ -92,27 +94,56 @@ class _SharedStorage(NamedTuple):
 
 
 class _TensorEntries(Record):
-    """The tensors of a listing as JSON; there can be 45,000, so common parts are encoded once."""
+    """The tensors of a listing as JSON; of up to 45,000 tensors, so what they have in common is encoded once."""
 
     listing: Listing
 
-    def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Return an object for each tensor."""
-        columns, packings = self.listing.manifest.columns, self.listing.packings
+    @property
+    def columns(self) -> dict[str, Iterable[Any]]:
+        """The values of all tensors by key."""
+        columns = self.listing.manifest.columns
         files = [x.name for x in self.listing.files]
         elements = {shape: prod(shape) for shape in set(columns.shape)}
-        counts, sizes = map(elements.__getitem__, columns.shape), map(sub, columns.end, columns.start)
-        file_names = map(files.__getitem__, columns.file)
-        rows = zip(columns.name, columns.dtype, columns.shape, counts, sizes, file_names, columns.start, strict=True)
-        entries: list[dict[str, Any]] = [
-            {"name": name, "dtype": dtype, "shape": shape, "elements": n, "bytes": size, "file": file, "offset": offset}
-            for name, dtype, shape, n, size, file, offset in rows
-        ]
+        return {
+            "name": columns.name,
+            "dtype": columns.dtype,
+            "shape": columns.shape,
+            "elements": map(elements.__getitem__, columns.shape),
+            "bytes": map(sub, columns.end, columns.start),
+            "file": map(files.__getitem__, columns.file),
+            "offset": columns.start,
+        }
+
+    def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Return an object for each tensor."""
+        columns, packings = self.columns, self.listing.packings
+        entries = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         if packings:
             for entry in entries:
                 if (packing := packings.get(entry["name"])) is not None:
                     entry |= _packing_json(packing)
         return entries
+
+    def json_text(self) -> str:
+        """Return `to_json` as text, column by column, in a third of the time of `json.dumps`."""
+        columns, packings = self.columns, self.listing.packings
+        template = ", ".join(f"{json.dumps(key)}: %s" for key in columns)
+        texts: Iterator[str] = map(template.__mod__, zip(*map(_encode_column, columns.values()), strict=True))
+        if packings:
+            found = map(packings.get, self.listing.manifest.columns.name)
+            texts = (f"{text}, {json.dumps(_packing_json(x))[1:-1]}" if x else text for text, x in zip(texts, found, strict=True))
+        inside = "}, {".join(texts)
+        return f"[{{{inside}}}]" if inside else "[]"
+
+
+def _encode_column(values: Iterable[Any]) -> Iterator[str]:
+    """Return the JSON of each value of a column, whose values have one type."""
+    values = list(values)
+    if values and isinstance(values[0], int):
+        return map(str, values)
+    if values and isinstance(values[0], str):
+        return map(encode_basestring_ascii, values)
+    return map({x: json.dumps(x) for x in set(values)}.__getitem__, values)
 
 
 class Listing(Report):
@@ -147,6 +178,11 @@ class Listing(Report):
     def tensors(self) -> _TensorEntries:
         """Every tensor with its file and offset, in file order."""
         return _TensorEntries(listing=self)
+
+    def json_text(self) -> str:
+        """Return `to_json` as text."""
+        values = {key: x.json_text() if isinstance(x, _TensorEntries) else json.dumps(encode_json(x)) for key, x in self.json_items()}
+        return f"{{{', '.join(f'{json.dumps(key)}: {text}' for key, text in values.items())}}}"
 
     @property
     def summary(self) -> str:
