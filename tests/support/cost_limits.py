@@ -15,7 +15,7 @@ HANG_S = 120
 """CPU seconds that only a hang takes, on any machine."""
 
 
-def within_calls(most: int, work: Callable[[], T]) -> T:
+def within_calls(max_calls: int, work: Callable[[], T]) -> T:
     """Return the result of work that makes at most this many calls of Python and C functions, and does not hang."""
     count = 0
 
@@ -29,7 +29,7 @@ def within_calls(most: int, work: Callable[[], T]) -> T:
             result = work()
         finally:
             sys.setprofile(None)
-    assert count <= most, f"{count:,} calls, expected at most {most:,}"
+    assert count <= max_calls, f"{count:,} calls, expected at most {max_calls:,}"
     return result
 
 

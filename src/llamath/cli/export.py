@@ -22,11 +22,11 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
         raise click.UsageError("a page shows one MODEL or two")
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
-    from ..web.page_data.checkpoint_data import opened
+    from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.page_html import model_page
 
     with Progress("building the page"):
-        text = model_page([opened(x) for x in models])
+        text = model_page([load_with_checkpoint(x) for x in models])
     write_file(output, text, overwrite=force)
     if form == "json":
         echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})
