@@ -7,14 +7,14 @@ import pytest
 import llamath
 
 
-def rows(slug: str) -> dict[str, tuple[tuple[int, ...], int]]:
+def shapes_and_sizes(slug: str) -> dict[str, tuple[tuple[int, ...], int]]:
     model = llamath.load(slug)
     return {row.pattern: (tuple(map(int, row.weight.shape)), row.parameters) for section in model.count.sections for row in section.rows}
 
 
 def test_a_from_7b_to_8b_matrix_by_matrix() -> None:
     two, three = llamath.load("llama-2-7b"), llamath.load("llama-3-8b")
-    shapes = rows("llama-3-8b")
+    shapes = shapes_and_sizes("llama-3-8b")
     assert shapes["embed.weight"][0] == shapes["head.weight"][0] == (128256, 4096)
     assert shapes["attn.q.weight"][0] == shapes["attn.o.weight"][0] == (4096, 4096)
     assert shapes["attn.k.weight"][0] == shapes["attn.v.weight"][0] == (1024, 4096)
@@ -22,7 +22,7 @@ def test_a_from_7b_to_8b_matrix_by_matrix() -> None:
     assert shapes["mlp.down.weight"][0] == (4096, 14336)  # 4,096 outputs, which the article gives as 14,336
     assert (three.parameters.per_layer, two.parameters.per_layer) == (218_112_000, 202_383_360)
     assert (three.parameters.total, two.parameters.total) == (8_030_261_248, 6_738_415_616)
-    final_norm = rows("llama-3-8b")["norm.weight"][1]  # which the article leaves out
+    final_norm = shapes_and_sizes("llama-3-8b")["norm.weight"][1]  # which the article leaves out
     assert (three.parameters.total - final_norm, two.parameters.total - final_norm) == (8_030_257_152, 6_738_411_520)
     delta = {group: three.count.groups[group] - two.count.groups[group] for group in three.count.groups}
     assert delta["embedding"] + delta["head"] == 788_529_152 and delta["mlp"] == 1_308_622_848

@@ -13,7 +13,6 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
-from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from support.reference_data import tiny_configs
@@ -232,14 +231,15 @@ def test_nonfinite_logits_are_explained() -> None:
     assert "float16 ends" in error.value.hint
 
 
-def test_batch_larger_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llama = Llama.open(tiny_checkpoint(tmp_path))
+def test_batch_larger_than_memory_is_rejected(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path, max_position_embeddings=4_100_000_000, num_key_value_heads=4))
     assert llama.model is not None
-    monkeypatch.setattr(rooms, "free_bytes", lambda _: 1000)
-    with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 need [\d,]+ bytes") as error:
-        llama.generate(["The cat", "A dog ran", "home"], max_tokens=20)
+    with pytest.raises(
+        LlamathError, match=r"cache and activations for 3 sequences of 4,000,000,0\d\d tokens in float32 need [\d,]+ bytes"
+    ) as error:
+        llama.generate(["The cat", "A dog ran", "home"], max_tokens=4_000_000_000)
     need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
-    assert need > predicted(llama.model.tree, 24, 3, "fp32").bytes
+    assert need > predicted(llama.model.tree, 4_000_000_000, 3, "fp32").bytes
 
 
 @pytest.mark.parametrize(

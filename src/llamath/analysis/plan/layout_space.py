@@ -27,7 +27,7 @@ INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 MAX_TP = 256
 """The largest tensor-parallel degree that is tried."""
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "dp")
-LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
+_LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
 
 
 class Rejected(Record):
