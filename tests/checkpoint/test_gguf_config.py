@@ -342,7 +342,7 @@ def test_header_that_no_family_can_express_is_refused(case: str, tmp_path: Path)
     changes, message = REFUSED[case]
     with pytest.raises(UnknownModel, match=message) as caught:
         llamath.load(write_small(tmp_path, **changes))
-    assert "llamath count FILE" in caught.value.hint
+    assert "llamath.inspect(path)" in caught.value.hint
 
 
 def test_missing_architecture_is_refused() -> None:
