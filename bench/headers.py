@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import gguf
 
 import llamath
-from support.headers import header_of, write_config, write_safetensors, write_sharded
+from support.sparse_checkpoints import header_of, write_config, write_safetensors, write_sharded
 
 PYTHON = sys.executable
 LLAMATH = str(Path(PYTHON).parent / "llamath")

@@ -21,7 +21,7 @@ from torch import Tensor
 from harness import RESULTS
 from llamath.core.forward_pass import AttentionWindow
 from llamath.run.attention import ScoreParams, attend
-from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
+from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext
 from llamath.run.kv_cache import Cache
 from llamath.run.linear_recurrence import CHUNK, RecurrenceInputs, linear_recurrence
 from run import machine
@@ -98,12 +98,11 @@ def window(title: str, form: str) -> None:
     """Measure one form in this process."""
     torch.set_num_threads(1)
     tokens, size, cap = WINDOWS[title]
-    if form == FULL:
-        Mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
+    limits = BlockLimits(min_queries=tokens) if form == FULL else BlockLimits()
     drawn = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, tokens, SIZE, generator=drawn) for heads in (HEADS, KV_HEADS, KV_HEADS))
     mask, scores = (
-        ForwardContext(torch.zeros(1, tokens), Cache([], 0)).mask(AttentionPattern(AttentionWindow(size=size)), 0),
+        ForwardContext(torch.zeros(1, tokens), Cache([], 0), limits).mask(AttentionPattern(AttentionWindow(size=size)), 0),
         ScoreParams(0.125, softcap=cap),
     )
     Path("/proc/self/clear_refs").write_text("5")

@@ -176,7 +176,7 @@ def save_checkpoint(config: dict[str, Any], folder: Path) -> None:
     from safetensors.torch import save_file
 
     import llamath
-    from support.oracle import kind, shake
+    from support.transformers_pair import perturb_weights, transformers_class
 
     vocab = {f"t{i}": i for i in range(config["vocab_size"])}
     tokenizer = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "t0"}}
@@ -186,8 +186,8 @@ def save_checkpoint(config: dict[str, Any], folder: Path) -> None:
     model_type = config["model_type"]
     if not uses_remote_class(config):
         torch.manual_seed(0)
-        model = kind(config).from_config(transformers.AutoConfig.for_model(**deepcopy(config)))
-        shake(model)
+        model = transformers_class(config).from_config(transformers.AutoConfig.for_model(**deepcopy(config)))
+        perturb_weights(model)
         model.save_pretrained(folder)
         return
     if model_type in WRAPPERS:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import find_preset
-from .checkpoint.meta_args import META_NAME_OF_KEY, ModelArgs, args_to_config, extra_config_keys, is_params, parse_args_text, parse_params
+from .checkpoint.meta_args import (
+    META_NAME_OF_KEY,
+    ModelArgs,
+    args_to_config,
+    extra_config_keys,
+    is_params,
+    parse_args_text,
+    parse_params,
+    short_args,
+)
 from .checkpoint.open import FoundConfig, find_config, is_url
 from .core.blocks import Decoder
 from .core.config import Config
@@ -92,7 +101,8 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     elif isinstance(source, _SupportsToDict):
         source = source.to_dict()
     if isinstance(source, Mapping):
-        return FoundConfig(name=str(source.get("model_type", "model")), source="the given keys", keys=source)
+        name = str(source.get("model_type") or short_args(source) or "model")
+        return FoundConfig(name=name, source="the given keys", keys=source)
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
         raise ConfigError(
@@ -109,7 +119,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     if is_url(text):
         return _find_at(text, problems)
     if (args := parse_args_text(text)) is not None:
-        return FoundConfig(name="model", source="the given keys", keys=args)
+        return FoundConfig(name=short_args(args) or "model", source="the given keys", keys=args)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         hint = "a model is a config.json, params.json, their folder, a preset or a public id"
         raise ConfigError(f"{safe(text)} does not exist", hint=hint)
@@ -296,7 +306,7 @@ def _metadata_error(reason: str) -> UnknownModel:
     """Return an error about a GGUF file whose metadata describe no model."""
     from .checkpoint.gguf_metadata import COUNT_HINT
 
-    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath verify lists the differences")
+    return UnknownModel(reason, hint=f"{COUNT_HINT}; llamath.verify(path) lists the differences")
 
 
 def _format_shape(shape: tuple[int, ...] | None) -> str:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import llamath
 from llamath import LlamathError
+from llamath.cli import cli
 
 ARGS = {"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 128256, "multiple_of": 1024, "ffn_dim_multiplier": 1.3}
 
@@ -109,6 +111,8 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.plan("gpt2", on="8xh100", serve=True, latency="soon"), "latency should be a time such as '50ms' or 0.05 seconds"),
     (lambda: llamath.plan("gpt2", on="8xh100", latency="50ms"), "latency is for serving"),
     (lambda: llamath.count("lama-3-8b"), "lama-3-8b"),
+    (lambda: llamath.count("xyzzy"), "xyzzy"),
+    (lambda: llamath.flops("gpt2", on="h1000"), "'h1000'"),
     (lambda: llamath.diff("gpt2"), "diff needs a second model or changes"),
     (lambda: llamath.design(), "design needs a target such as '405B'"),
     (
@@ -130,7 +134,20 @@ def test_error_speaks_of_the_python_argument(call: Callable[[], object], message
     with pytest.raises(LlamathError) as found:
         call()
     assert message in str(found.value)
-    assert "--" not in f"{found.value} {found.value.hint}"
+    assert "--" not in (text := f"{found.value} {found.value.hint}") and "llamath " not in text
+
+
+def test_hints_name_functions_in_python_and_commands_in_the_shell() -> None:
+    with pytest.raises(LlamathError) as found:
+        llamath.gpus("h1000x")
+    assert "llamath.gpus() lists all" in found.value.hint
+    assert "`llamath gpus` lists all" in CliRunner().invoke(cli, ["gpus", "h1000x"]).stderr
+
+
+def test_model_args_name_the_model() -> None:
+    assert llamath.load("dim=64,n_layers=2,n_heads=4,vocab_size=512").name == "dim=64,n_layers=2,n_heads=4,vocab_size=512"
+    assert llamath.load({"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 9}).name == "dim=64,n_layers=2,n_heads=4,vocab_size=9"
+    assert llamath.load(llamath.ModelArgs(**ARGS)).name == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
 
 
 def test_does_not_fit_is_a_verdict() -> None:

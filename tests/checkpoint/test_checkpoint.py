@@ -15,11 +15,11 @@ from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.core.errors import FormatError, LlamathError, safe
 from support import hostile_index
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_gguf import U16, Gguf
 from support.hostile_index import SHARD
 from support.hostile_pth import mapped, stream, tensor, zipped
 from support.hostile_safetensors import entry, file, header
-from support.limits import peak, within_calls
 
 HOSTILE = hostile_index.hostile()
 ODD = hostile_index.odd()
@@ -32,16 +32,16 @@ def safetensors(*names: str) -> bytes:
 
 
 def gguf(no: int = 0, of: int = 0) -> bytes:
-    made = Gguf().text("general.architecture", "llama")
+    file = Gguf().text("general.architecture", "llama")
     if of:
-        made.number("split.no", U16, no).number("split.count", U16, of).number("split.tensors.count", 5, of)
-    return made.tensor(f"t{no}", 8).bytes()
+        file.number("split.no", U16, no).number("split.count", U16, of).number("split.tensors.count", 5, of)
+    return file.tensor(f"t{no}", 8).bytes()
 
 
 PTH = zipped(stream(mapped({"w": tensor()})))
 
 
-def indexed(folder: Path, weight_map: dict[str, str], name: str = INDEX) -> Path:
+def write_index(folder: Path, weight_map: dict[str, str], name: str = INDEX) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(json.dumps({"metadata": {"total_size": 2}, "weight_map": weight_map}))
     return folder
@@ -54,12 +54,12 @@ def refusal(path: Path | str) -> FormatError:
     return caught.value
 
 
-def names(found: Manifest) -> list[tuple[str, str]]:
+def names(manifest: Manifest) -> list[tuple[str, str]]:
     """Return every tensor with the name of its file."""
-    return [(x.name, os.path.basename(found.files[x.file].name)) for x in found.tensors]
+    return [(x.name, os.path.basename(manifest.files[x.file].name)) for x in manifest.tensors]
 
 
-# what loaders find in a folder
+# files that loaders choose in a folder
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "consolidated.safetensors", "adapter_model.safetensors", "anything.safetensors"])
@@ -67,8 +67,8 @@ def test_folder_with_one_safetensors_file_is_read(name: str, tmp_path: Path) -> 
     (tmp_path / name).write_bytes(safetensors("w"))
     (tmp_path / "config.json").write_text("{}")
     for path in (tmp_path, tmp_path / name):
-        found = read_checkpoint(str(path))
-        assert (found.format, names(found), found.index) == ("safetensors", [("w", name)], None)
+        manifest = read_checkpoint(str(path))
+        assert (manifest.format, names(manifest), manifest.index) == ("safetensors", [("w", name)], None)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pth", "model.pt", "last.ckpt"])
@@ -94,28 +94,28 @@ def test_shards_of_an_index_are_read(ending: str, data: Callable[[str], bytes], 
     (tmp_path / first).write_bytes(data("a"))
     (tmp_path / second).write_bytes(data("b"))
     name = INDEX if ending == "safetensors" else "pytorch_model.bin.index.json"
-    indexed(tmp_path, {"a": first, "b": second}, name)
+    write_index(tmp_path, {"a": first, "b": second}, name)
     for path in (tmp_path, tmp_path / name):
-        found = read_checkpoint(str(path))
-        assert [file for _, file in names(found)] == [first, second]
-        assert found.index is not None and found.index.missing == () and found.index.metadata == {"total_size": 2}
+        manifest = read_checkpoint(str(path))
+        assert [file for _, file in names(manifest)] == [first, second]
+        assert manifest.index is not None and manifest.index.missing == () and manifest.index.metadata == {"total_size": 2}
 
 
 def test_nonstandard_index_name_is_used(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(safetensors("w"))
     (tmp_path / "y.safetensors").write_bytes(safetensors("v"))
-    indexed(tmp_path, {"w": "x.safetensors"}, "diffusion_pytorch_model.safetensors.index.json")
+    write_index(tmp_path, {"w": "x.safetensors"}, "diffusion_pytorch_model.safetensors.index.json")
     assert names(read_checkpoint(str(tmp_path))) == [("w", "x.safetensors")]
 
 
 def test_folder_reads_the_file_that_transformers_loads(tmp_path: Path) -> None:
     (tmp_path / "shard.bin").write_bytes(PTH)
-    indexed(tmp_path, {"w": "shard.bin"}, "pytorch_model.bin.index.json")
-    indexed(tmp_path, {"w": "gone.h5"}, "tf_model.h5.index.json")
-    indexed(tmp_path, {"w": "gone.msgpack"}, "flax_model.msgpack.index.json")
+    write_index(tmp_path, {"w": "shard.bin"}, "pytorch_model.bin.index.json")
+    write_index(tmp_path, {"w": "gone.h5"}, "tf_model.h5.index.json")
+    write_index(tmp_path, {"w": "gone.msgpack"}, "flax_model.msgpack.index.json")
     assert names(read_checkpoint(str(tmp_path))) == [("w", "shard.bin")]
     (tmp_path / "shard.safetensors").write_bytes(safetensors("v"))
-    indexed(tmp_path, {"v": "shard.safetensors"})
+    write_index(tmp_path, {"v": "shard.safetensors"})
     assert names(read_checkpoint(str(tmp_path))) == [("v", "shard.safetensors")]
     (tmp_path / "model.safetensors").write_bytes(safetensors("u"))
     assert names(read_checkpoint(str(tmp_path))) == [("u", "model.safetensors")]
@@ -125,8 +125,8 @@ def test_meta_shards_are_read_in_order(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / f"consolidated.0{i}.pth").write_bytes(PTH)
     (tmp_path / "params.json").write_text("{}")
-    found = read_checkpoint(str(tmp_path))
-    assert names(found) == [("w", f"consolidated.0{i}.pth") for i in range(3)]
+    manifest = read_checkpoint(str(tmp_path))
+    assert names(manifest) == [("w", f"consolidated.0{i}.pth") for i in range(3)]
     assert len(read_checkpoint(str(tmp_path / "consolidated.01.pth")).tensors) == 1
     (tmp_path / "consolidated.01.pth").unlink()
     assert refusal(tmp_path).code == "shards"
@@ -177,11 +177,11 @@ def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "model.safetensors").write_bytes(safetensors("w"))
     monkeypatch.chdir(tmp_path)
     assert names(read_checkpoint(".")) == names(read_checkpoint("model.safetensors")) == [("w", "model.safetensors")]
-    indexed(tmp_path, {"w": "model.safetensors"})
+    write_index(tmp_path, {"w": "model.safetensors"})
     assert names(read_checkpoint(INDEX)) == [("w", "model.safetensors")]
 
 
-# files that are none of ours
+# unknown formats
 
 
 @pytest.mark.parametrize(
@@ -204,14 +204,14 @@ def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_unknown_format_is_refused(data: bytes, code: str, tmp_path: Path) -> None:
     path = tmp_path / "model.bin"
     path.write_bytes(data)
-    for place in (path, tmp_path):
-        error = refusal(place)
+    for location in (path, tmp_path):
+        error = refusal(location)
         assert error.code == code and error.hint
 
 
 def test_lfs_pointer_shard_is_refused(tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    indexed(tmp_path, {"w": SHARD})
+    write_index(tmp_path, {"w": SHARD})
     assert refusal(tmp_path).code == "lfs_pointer"
 
 
@@ -237,30 +237,30 @@ def test_corpus_of_hostile_indexes_is_large() -> None:
 @pytest.mark.slow
 def test_a_long_index_costs_little_memory(name: str, tmp_path: Path) -> None:
     (tmp_path / INDEX).write_bytes(HOSTILE[name][1]())
-    assert peak(lambda: refusal(tmp_path)) < 200 * MIB
+    assert peak_bytes(lambda: refusal(tmp_path)) < 200 * MIB
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_unusual_valid_index_is_read(name: str, tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
     (tmp_path / INDEX).write_bytes(ODD[name]())
-    found = read_checkpoint(str(tmp_path))
-    assert names(found) == [("w", SHARD)] and found.index is not None and found.index.missing == ()
-    assert all(safe(x).isprintable() for x in found.index.weight_map)
+    manifest = read_checkpoint(str(tmp_path))
+    assert names(manifest) == [("w", SHARD)] and manifest.index is not None and manifest.index.missing == ()
+    assert all(safe(x).isprintable() for x in manifest.index.weight_map)
 
 
 def test_largest_index_is_read_in_few_calls(tmp_path: Path) -> None:
     (tmp_path / SHARD).write_bytes(safetensors("w"))
-    indexed(tmp_path, {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)})
+    write_index(tmp_path, {f"model.layers.{i}.mlp.experts.0.gate_proj.weight": SHARD for i in range(200_000)})
     assert within_calls(600_000, lambda: read_checkpoint(str(tmp_path))).index
 
 
 def test_missing_shards_are_reported(tmp_path: Path) -> None:
     (tmp_path / "b.safetensors").write_bytes(safetensors("b"))
-    indexed(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
-    found = read_checkpoint(str(tmp_path))
-    assert names(found) == [("b", "b.safetensors")]
-    assert found.index is not None and found.index.missing == (
+    write_index(tmp_path, {"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors"})
+    manifest = read_checkpoint(str(tmp_path))
+    assert names(manifest) == [("b", "b.safetensors")]
+    assert manifest.index is not None and manifest.index.missing == (
         "a.safetensors",
         "c.safetensors",
     )
@@ -270,29 +270,29 @@ def test_missing_shards_are_reported(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_missing_shards_cost_few_calls(tmp_path: Path) -> None:
-    indexed(tmp_path, {str(i): f"{i}.safetensors" for i in range(10_000)})
-    found = within_calls(600_000, lambda: read_checkpoint(str(tmp_path)))
-    assert found.index is not None and len(found.index.missing) == 10_000
+    write_index(tmp_path, {str(i): f"{i}.safetensors" for i in range(10_000)})
+    manifest = within_calls(600_000, lambda: read_checkpoint(str(tmp_path)))
+    assert manifest.index is not None and len(manifest.index.missing) == 10_000
 
 
 def test_name_in_two_shards_is_kept_twice(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(safetensors("w", name))
-    indexed(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
+    write_index(tmp_path, {"w": "a.safetensors", "a": "a.safetensors", "b": "b.safetensors"})
     assert names(read_checkpoint(str(tmp_path))) == [(x, f"{f}.safetensors") for f in "ab" for x in ("w", f)]
 
 
-# problems that are noted, so that the rest can be read
+# problems that are reported while the rest is read
 
 
 def test_truncated_file_is_reported_and_read(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(safetensors("w", "v")[:-1])
-    for place in (path, tmp_path):
-        assert refusal(place).code == "truncated"
+    for location in (path, tmp_path):
+        assert refusal(location).code == "truncated"
         problems: list[FormatError] = []
-        found = read_checkpoint(str(place), problems)
-        assert [x.name for x in found.tensors] == ["w", "v"]
+        manifest = read_checkpoint(str(location), problems)
+        assert [x.name for x in manifest.tensors] == ["w", "v"]
         assert [(x.code, str(x)) for x in problems] == [
             ("truncated", f"{path} is 1 bytes short: v ends at byte {path.stat().st_size + 1:,}, the file at {path.stat().st_size:,}")
         ]
@@ -302,11 +302,11 @@ def test_damaged_shards_are_reported_and_others_read(tmp_path: Path) -> None:
     contents = {"a": safetensors("a"), "b": safetensors("b") + b"x", "c": b"garbage", "d": safetensors("d")}
     for name, data in contents.items():
         (tmp_path / f"{name}.safetensors").write_bytes(data)
-    indexed(tmp_path, {name: f"{name}.safetensors" for name in contents})
+    write_index(tmp_path, {name: f"{name}.safetensors" for name in contents})
     problems: list[FormatError] = []
-    found = read_checkpoint(str(tmp_path), problems)
+    manifest = read_checkpoint(str(tmp_path), problems)
     assert [x.code for x in problems] == ["trailing", "truncated"]
-    assert names(found) == [(name, f"{name}.safetensors") for name in "abd"]
+    assert names(manifest) == [(name, f"{name}.safetensors") for name in "abd"]
     assert refusal(tmp_path).code == "trailing"
 
 
@@ -321,7 +321,7 @@ def test_first_error_is_raised_if_no_shard_is_readable(tmp_path: Path) -> None:
 # special files and links
 
 
-def special(path: Path, kind: str) -> None:
+def create_special_file(path: Path, kind: str) -> None:
     """Create a file at this path that is not regular."""
     if kind == "folder":
         path.mkdir()
@@ -335,28 +335,28 @@ def special(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["folder", "pipe", "socket"])
 def test_only_regular_files_are_opened(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a socket's path is short
-    special(Path("model.safetensors"), kind)
+    create_special_file(Path("model.safetensors"), kind)
     assert refusal(tmp_path).code == "not_a_file"
     assert kind == "folder" or refusal("model.safetensors").code == "not_a_file"
-    indexed(tmp_path / "x", {"w": SHARD})
+    write_index(tmp_path / "x", {"w": SHARD})
     monkeypatch.chdir(tmp_path / "x")
-    special(Path(SHARD), kind)
+    create_special_file(Path(SHARD), kind)
     assert refusal(tmp_path / "x").code == "not_a_file"
     Path(INDEX).unlink()
-    special(Path(INDEX), kind)
+    create_special_file(Path(INDEX), kind)
     assert refusal(tmp_path / "x").code == "index"
 
 
 def test_device_files_are_not_opened(tmp_path: Path) -> None:
     assert refusal("/dev/zero").code == "not_a_file"
-    indexed(tmp_path, {"w": SHARD})
+    write_index(tmp_path, {"w": SHARD})
     (tmp_path / SHARD).symlink_to("/dev/zero")
     assert refusal(tmp_path).code == "link"
     try:
         os.mknod(tmp_path / "null", 0o20666, os.makedev(1, 3))
     except PermissionError:
         return
-    indexed(tmp_path, {"w": "null"})
+    write_index(tmp_path, {"w": "null"})
     assert refusal(tmp_path).code == "not_a_file"
 
 
@@ -374,9 +374,9 @@ def unprivileged() -> Iterator[Path]:
 def test_unreadable_file_is_refused(unprivileged: Path) -> None:
     path = unprivileged / "model.safetensors"
     path.write_bytes(safetensors("w"))
-    indexed(unprivileged, {"w": "model.safetensors"}, "x.safetensors.index.json").chmod(0o755)
-    for place in unprivileged.iterdir():
-        place.chmod(0)
+    write_index(unprivileged, {"w": "model.safetensors"}, "x.safetensors.index.json").chmod(0o755)
+    for location in unprivileged.iterdir():
+        location.chmod(0)
     if os.geteuid() == 0:
         os.seteuid(65534)
     assert refusal(path).code == refusal(unprivileged).code == "unreadable"
@@ -407,7 +407,7 @@ OUT = {
 
 @pytest.mark.parametrize("name", OUT)
 def test_links_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
-    folder = indexed(tmp_path / "model", {"w": SHARD})
+    folder = write_index(tmp_path / "model", {"w": SHARD})
     (tmp_path / "secret.safetensors").write_bytes(safetensors("secret"))
     (tmp_path / "model-secret").mkdir()
     (tmp_path / "model-secret" / "x.safetensors").write_bytes(safetensors("secret"))
@@ -422,7 +422,7 @@ def test_links_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_index_linked_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    indexed(tmp_path, {"w": SHARD}, "other.json")
+    write_index(tmp_path, {"w": SHARD}, "other.json")
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / INDEX).symlink_to("../other.json")
@@ -430,7 +430,7 @@ def test_index_linked_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_links_inside_the_folder_are_followed(tmp_path: Path) -> None:
-    folder = indexed(tmp_path / "model", {"w": SHARD})
+    folder = write_index(tmp_path / "model", {"w": SHARD})
     (folder / "files").mkdir()
     (folder / "files" / "x").write_bytes(safetensors("w"))
     (folder / "y").symlink_to("files/x")
@@ -448,13 +448,13 @@ def test_link_given_by_the_user_is_followed(tmp_path: Path) -> None:
 
 
 def test_dangling_and_circular_links_are_missing_files(tmp_path: Path) -> None:
-    folder = indexed(tmp_path, {"a": "loop", "b": "round", "c": "nothing"})
+    folder = write_index(tmp_path, {"a": "loop", "b": "round", "c": "nothing"})
     (folder / "loop").symlink_to("loop")
     (folder / "round").symlink_to("trip")
     (folder / "trip").symlink_to("round")
     (folder / "nothing").symlink_to("nowhere")
-    found = read_checkpoint(str(folder))
-    assert found.index is not None and found.index.missing == (
+    manifest = read_checkpoint(str(folder))
+    assert manifest.index is not None and manifest.index.missing == (
         "loop",
         "nothing",
         "round",
@@ -486,23 +486,23 @@ def test_hub_cache_snapshot_is_read(sub: str, tmp_path: Path) -> None:
     blob.symlink_to("../../blobs/ab/abcd")
     assert names(read_checkpoint(str(folder))) == [("w", SHARD)]
     blob.unlink()
-    found = read_checkpoint(str(folder))
-    assert found.index is not None and found.index.missing == (SHARD,)
+    manifest = read_checkpoint(str(folder))
+    assert manifest.index is not None and manifest.index.missing == (SHARD,)
 
 
 @pytest.mark.parametrize("target", ["../../../secret", "../../../models--other--model/blobs/0", "/etc/passwd", "../../../../secret"])
 def test_link_out_of_the_hub_cache_is_refused(target: str, tmp_path: Path) -> None:
     folder = hub_cache(tmp_path / "hub")
     hub_cache(tmp_path / "hub", "models--other--model")
-    for place in (tmp_path, tmp_path / "hub"):
-        (place / "secret").write_bytes(safetensors("secret"))
+    for path in (tmp_path, tmp_path / "hub"):
+        (path / "secret").write_bytes(safetensors("secret"))
     (folder / SHARD).unlink()
     (folder / SHARD).symlink_to(target)
     assert refusal(folder).code == "link"
 
 
 def test_folder_named_snapshots_is_not_a_hub_cache(tmp_path: Path) -> None:
-    folder = indexed(tmp_path / "home" / "snapshots" / "x", {"w": SHARD})
+    folder = write_index(tmp_path / "home" / "snapshots" / "x", {"w": SHARD})
     (tmp_path / "home" / "secret").write_bytes(safetensors("secret"))
     (folder / SHARD).symlink_to("../../secret")
     assert refusal(folder).code == "link"
@@ -510,9 +510,9 @@ def test_folder_named_snapshots_is_not_a_hub_cache(tmp_path: Path) -> None:
 
 def test_hostile_index_raises_llamath_error_under_every_name(tmp_path: Path) -> None:
     """Read hostile indexes under every name that an index may have."""
-    for place in (INDEX, "pytorch_model.bin.index.json", "x.index.json"):
+    for path in (INDEX, "pytorch_model.bin.index.json", "x.index.json"):
         for name in ("not JSON", "weight_map null", "file name: absolute", "objects nested 100,000 deep"):
-            (tmp_path / place).write_bytes(HOSTILE[name][1]())
+            (tmp_path / path).write_bytes(HOSTILE[name][1]())
             with pytest.raises(LlamathError):
-                read_checkpoint(str(tmp_path / place))
-        (tmp_path / place).unlink()
+                read_checkpoint(str(tmp_path / path))
+        (tmp_path / path).unlink()

@@ -16,7 +16,7 @@ import llamath
 from llamath.analysis.verify.listing import list_tensors
 from llamath.checkpoint.formats.manifest import Tensor
 from llamath.checkpoint.quantization.schemes import Packing, find_packings
-from support import packed as make
+from support import quantized_headers as make
 from support.reference_data import truth
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
@@ -56,8 +56,8 @@ WRITERS: dict[str, tuple[make.Writer, str, dict[str, Any] | None]] = {
 }
 
 
-def logical(tensors: Iterable[Tensor], found: dict[str, Packing]) -> int:
-    return sum(found[x.name].elements if x.name in found else x.elements for x in tensors)
+def count_logical_elements(tensors: Iterable[Tensor], packings: dict[str, Packing]) -> int:
+    return sum(packings[x.name].elements if x.name in packings else x.elements for x in tensors)
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -65,33 +65,33 @@ def test_packed_weights_match_model_shapes(name: str) -> None:
     writer, kind, quantization = WRITERS[name]
     plain = make.plain("llama-3.1-8b")
     tensors = make.tensors(make.packed(plain, writer))
-    found = find_packings(tensors, quantization)
-    assert logical(tensors, found) == LLAMA_8B
-    values = {x.weight: x for x in found.values() if x.role == "values"}
-    assert {x.kind for x in found.values()} == {kind}
+    packings = find_packings(tensors, quantization)
+    assert count_logical_elements(tensors, packings) == LLAMA_8B
+    values = {x.weight: x for x in packings.values() if x.role == "values"}
+    assert {x.kind for x in packings.values()} == {kind}
     assert values.keys() == {name for name, _, _ in plain if "_proj" in name}
     assert all(x.known and x.fits(shape) for name, _, shape in plain if (x := values.get(name)))
     assert not any(x.fits((*shape[:-1], shape[-1] // 2)) for name, _, shape in plain if (x := values.get(name)))
-    assert {x.name for x in tensors} - found.keys() == {name for name, _, _ in plain if "_proj" not in name}
-    assert all(x.elements == 0 and not x.fits((1,)) for x in found.values() if x.role != "values")
+    assert {x.name for x in tensors} - packings.keys() == {name for name, _, _ in plain if "_proj" not in name}
+    assert all(x.elements == 0 and not x.fits((1,)) for x in packings.values() if x.role != "values")
 
 
 def test_bitsandbytes_issue_834() -> None:
     tensors = make.tensors(make.packed(make.plain("llama-2-7b"), make.bnb4()))
-    found = find_packings(tensors)
-    stored = sum(x.elements for x in tensors if x.name not in found or found[x.name].role == "values")
-    assert (stored, logical(tensors, found)) == (3_500_412_928, LLAMA_2_7B)
+    packings = find_packings(tensors)
+    stored = sum(x.elements for x in tensors if x.name not in packings or packings[x.name].role == "values")
+    assert (stored, count_logical_elements(tensors, packings)) == (3_500_412_928, LLAMA_2_7B)
     report = list_tensors(make.manifest(make.packed(make.plain("llama-2-7b"), make.bnb4())))
     assert report.total.elements - report.companions == 3_500_412_928
     assert report.total.parameters == LLAMA_2_7B
 
 
 def published(name: str) -> dict[str, Any]:
-    (found,) = (x for x in truth("indexes.jsonl") if x["name"] == name)
-    return found
+    (entry,) = (x for x in truth("indexes.jsonl") if x["name"] == name)
+    return entry
 
 
-def same(headers: list[make.Header], name: str) -> Any:
+def check_published_index(headers: list[make.Header], name: str) -> Any:
     """Return the listing, after names and bytes are compared with the published index."""
     index = published(name)
     names = "\n".join(sorted(x for x, _, _ in headers))
@@ -108,7 +108,7 @@ def same(headers: list[make.Header], name: str) -> Any:
 )
 def test_published_bitsandbytes_int8_bytes_are_exact(name: str, dtype: str) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b", dtype), make.bnb8))
-    index = same(headers, name)
+    index = check_published_index(headers, name)
     report = list_tensors(make.manifest(headers))
     assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
 
@@ -119,8 +119,8 @@ def test_published_mlx_bytes_are_exact() -> None:
     config = next(x["config"] for x in truth("configs.jsonl") if x["name"] == index["config"])
     model = llamath.load(config)
     plain = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
-    headers = list(make.packed(plain, make.mlx(4, 64), everything=True))
-    same(headers, name)
+    headers = list(make.packed(plain, make.mlx(4, 64), include_embeddings=True))
+    check_published_index(headers, name)
     report = list_tensors(make.manifest(headers), {"group_size": 64, "bits": 4})
     assert (report.total.bytes, report.total.parameters) == (index["total_size"], index["oracle_params"])
 
@@ -141,9 +141,9 @@ def test_mxfp4_shape_equals_transformers_unpacked_shape() -> None:
 
     blocks = torch.zeros(3, 10, 4, 16, dtype=torch.uint8)
     unpacked = convert_moe_packed_tensors(blocks, torch.zeros(3, 10, 4, dtype=torch.uint8))
-    found = find_packings(make.tensors([("e.down_proj_blocks", "U8", (3, 10, 4, 16)), ("e.down_proj_scales", "U8", (3, 10, 4))]))
-    assert found["e.down_proj_blocks"].fits(tuple(unpacked.shape))
-    assert found["e.down_proj_blocks"].shape == (3, 10, 128)
+    packings = find_packings(make.tensors([("e.down_proj_blocks", "U8", (3, 10, 4, 16)), ("e.down_proj_scales", "U8", (3, 10, 4))]))
+    assert packings["e.down_proj_blocks"].fits(tuple(unpacked.shape))
+    assert packings["e.down_proj_blocks"].shape == (3, 10, 128)
 
 
 def test_nvfp4_header_of_deepseek_r1() -> None:
@@ -155,10 +155,10 @@ def test_nvfp4_header_of_deepseek_r1() -> None:
         ("weight_scale_2", "F32", ()),
         ("input_scale", "F32", ()),
     ]
-    found = find_packings(make.tensors((base + end, dtype, shape) for end, dtype, shape in headers))
-    assert found[f"{base}weight"] == Packing("nvfp4", f"{base}weight", "values", (7168, 18432), 7168 * 18432)
-    assert {x.role for name, x in found.items() if name != f"{base}weight"} == {"scale"}
-    assert len(found) == 4
+    packings = find_packings(make.tensors((base + end, dtype, shape) for end, dtype, shape in headers))
+    assert packings[f"{base}weight"] == Packing("nvfp4", f"{base}weight", "values", (7168, 18432), 7168 * 18432)
+    assert {x.role for name, x in packings.items() if name != f"{base}weight"} == {"scale"}
+    assert len(packings) == 4
 
 
 @pytest.mark.parametrize(("dtype", "bits", "gib"), [("Q6_K", 6.5633, 6.14), ("Q8_0", 8.5008, 7.95), ("F16", 16.0005, 14.96)])
@@ -171,8 +171,8 @@ def test_bits_per_weight_equal_llama_cpp_output(dtype: str, bits: float, gib: fl
 
 
 def test_gpt2_conv1d_matches_transposed() -> None:
-    found = find_packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
-    assert found["h.0.attn.c_attn.qweight"].fits((768, 2304))
+    packings = find_packings(make.tensors(make.gptq(4)("h.0.attn.c_attn", 2304, 768)))
+    assert packings["h.0.attn.c_attn.qweight"].fits((768, 2304))
     assert not find_packings(make.tensors(make.int8("h.0.attn.c_attn", 2304, 768)))["h.0.attn.c_attn.weight"].fits((768, 2304))
 
 
@@ -208,17 +208,17 @@ def test_packing_is_not_detected_by_name_alone(headers: list[make.Header]) -> No
     assert find_packings(make.tensors(headers), FOUR) == {}
 
 
-def groups(*found: object) -> dict[str, Any]:
-    return {"config_groups": {str(i): {"weights": x} for i, x in enumerate(found)}}
+def config_groups_of(*schemes: object) -> dict[str, Any]:
+    return {"config_groups": {str(i): {"weights": x} for i, x in enumerate(schemes)}}
 
 
 @pytest.mark.parametrize(
     ("writer", "quantization"),
     [
         (make.compressed(4, 128), None),
-        (make.compressed(4, 128), groups({"num_bits": 4, "group_size": 64})),
-        (make.compressed(4, 128), groups({"num_bits": 4, "group_size": 128}, {"num_bits": 8, "group_size": 64})),
-        (make.compressed(4, 128), groups({"num_bits": "4"}, None, {"num_bits": 10**9}, {"num_bits": 4, "group_size": "128"})),
+        (make.compressed(4, 128), config_groups_of({"num_bits": 4, "group_size": 64})),
+        (make.compressed(4, 128), config_groups_of({"num_bits": 4, "group_size": 128}, {"num_bits": 8, "group_size": 64})),
+        (make.compressed(4, 128), config_groups_of({"num_bits": "4"}, None, {"num_bits": 10**9}, {"num_bits": 4, "group_size": "128"})),
         (make.compressed(4, 128), {"config_groups": "group_0"}),
         (make.compressed(4, 128), {"config_groups": {"a": None}}),
         (make.gptq(4, index=False, zeros=False), None),
@@ -230,8 +230,8 @@ def groups(*found: object) -> dict[str, Any]:
 )
 def test_unknown_packing_is_reported(writer: make.Writer, quantization: dict[str, Any] | None) -> None:
     tensors = make.tensors(writer("m.q_proj", 1024, 4096))
-    found = find_packings(tensors, quantization)
-    (values,) = (x for x in found.values() if x.role == "values")
+    packings = find_packings(tensors, quantization)
+    (values,) = (x for x in packings.values() if x.role == "values")
     assert (values.known, values.shape, values.elements) == (False, None, tensors[0].elements)
     assert values.fits((1024, 4096))
     assert not values.fits((2, 2))
@@ -241,20 +241,20 @@ def test_unknown_packing_is_reported(writer: make.Writer, quantization: dict[str
 def test_mlx_modules_can_have_different_bits() -> None:
     quantization = {"group_size": 64, "bits": 4, "m.v_proj": {"group_size": 32, "bits": 8}, "m.o_proj": False}
     tensors = make.tensors([*make.mlx(4, 64)("m.q_proj", 64, 128), *make.mlx(8, 32)("m.v_proj", 64, 128)])
-    found = find_packings(tensors, quantization)
-    assert found["m.q_proj.weight"].shape == found["m.v_proj.weight"].shape == (64, 128)
+    packings = find_packings(tensors, quantization)
+    assert packings["m.q_proj.weight"].shape == packings["m.v_proj.weight"].shape == (64, 128)
 
 
 def test_stacked_experts_are_detected() -> None:
-    found = find_packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
-    assert found["e.gate_up_proj"].fits((16, 128, 512))
-    assert found["e.gate_up_proj_scale"].role == "scale"
+    packings = find_packings(make.tensors([("e.gate_up_proj", "F8_E4M3", (16, 128, 512)), ("e.gate_up_proj_scale", "F32", (16, 1, 512))]))
+    assert packings["e.gate_up_proj"].fits((16, 128, 512))
+    assert packings["e.gate_up_proj_scale"].role == "scale"
 
 
 def test_cache_scales_are_not_parameters() -> None:
     headers = [*make.fp8_channels("layers.0.self_attn.k_proj", 64, 64), ("layers.0.self_attn.k_scale", "BF16", (1,))]
     tensors = make.tensors([*headers, ("layers.0.self_attn.k_proj.k_scale", "F32", ())])
-    assert logical(tensors, find_packings(tensors)) == 4096
+    assert count_logical_elements(tensors, find_packings(tensors)) == 4096
     alone = make.tensors([("layers.0.self_attn.k_scale", "BF16", (1,))])
     assert find_packings(alone) == {}
 
@@ -271,8 +271,8 @@ inputs = st.tuples(st.integers(1, 32), st.sampled_from([32, 64, 128]))
 
 @given(o=outputs, i=inputs, bits=st.sampled_from([2, 3, 4, 8]), index=st.booleans())
 def test_gptq_shapes_are_exact(o: int, i: tuple[int, int], bits: int, index: bool) -> None:
-    found = find_packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
-    assert found.shape == (o, prod(i))
+    packing = find_packings(make.tensors(make.gptq(bits, i[1], index)("x", o, prod(i))))["x.qweight"]
+    assert packing.shape == (o, prod(i))
 
 
 @given(o=outputs, i=inputs, writer=st.sampled_from([make.awq, make.awq_gemv, make.awq_fast]))
@@ -283,7 +283,7 @@ def test_awq_shapes_are_exact(o: int, i: tuple[int, int], writer: Any) -> None:
 @given(o=st.integers(1, 300), i=inputs, bits=st.sampled_from([4, 8]), declared=st.booleans())
 def test_compressed_shapes_are_exact_or_unknown(o: int, i: tuple[int, int], bits: int, declared: bool) -> None:
     tensors = make.tensors(make.compressed(bits, i[1], zeros=True)("x", o, prod(i)))
-    found = find_packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
-    assert found.shape in ((o, prod(i)), None)
-    assert found.elements == (prod(found.shape) if found.shape else tensors[0].elements)
-    assert found.known or not declared
+    packing = find_packings(tensors, {"bits": bits, "group_size": i[1]} if declared else None)["x.weight_packed"]
+    assert packing.shape in ((o, prod(i)), None)
+    assert packing.elements == (prod(packing.shape) if packing.shape else tensors[0].elements)
+    assert packing.known or not declared

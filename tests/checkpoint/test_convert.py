@@ -93,8 +93,8 @@ def load_meta(path: Path) -> dict[str, Any]:
     file = path / "consolidated.00.pth"
     ways = [torch.load(file, weights_only=safe, mmap=mapped) for safe in (True, False) for mapped in (True, False)]
     assert all(are_identical(ways[0], x) for x in ways)
-    found: dict[str, Any] = ways[0]
-    return found
+    first: dict[str, Any] = ways[0]
+    return first
 
 
 # ── round trips ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,9 +105,9 @@ def load_meta(path: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["meta", "gguf", "hf"])
 def test_round_trips_are_bit_identical(kind: str, name: str, dtype: str, model: Make, tmp_path: Path) -> None:
     source = model(name, dtype)
-    there = convert_to(kind, source, tmp_path / ("there.gguf" if kind == "gguf" else "there"))
+    converted = convert_to(kind, source, tmp_path / ("there.gguf" if kind == "gguf" else "there"))
     context = {} if kind != "meta" else {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
-    back = convert_to("hf", there, tmp_path / "back", changes=context)
+    back = convert_to("hf", converted, tmp_path / "back", changes=context)
     assert are_identical(load_weights(back), load_weights(source))
     a, b = (json.loads((x / "config.json").read_text()) for x in (source, back))
     for config in (a, b):
@@ -128,7 +128,7 @@ def test_round_trips_are_bit_identical(kind: str, name: str, dtype: str, model: 
 @pytest.mark.parametrize("name", list(MODELS))
 def test_transformers_gives_the_same_logits_after_round_trips(name: str, model: Make, tmp_path: Path) -> None:
     source = model(name, "F32")
-    there = convert_to("gguf", source, tmp_path / "there.gguf")
+    converted = convert_to("gguf", source, tmp_path / "there.gguf")
     back = convert_to("hf", convert_to("meta", source, tmp_path / "meta"), tmp_path / "back")
     load = transformers.AutoModelForCausalLM.from_pretrained
     tokens = torch.arange(24)[None] * 3 % 97
@@ -136,15 +136,15 @@ def test_transformers_gives_the_same_logits_after_round_trips(name: str, model: 
         right = load(source, dtype=torch.float32)(tokens).logits
         assert torch.equal(load(back, dtype=torch.float32)(tokens).logits, right)
         if not name.startswith("Llama"):  # whose scaling transformers' GGUF reader does not take from rope_freqs.weight
-            assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
+            assert torch.equal(load(tmp_path, gguf_file=converted.name, dtype=torch.float32)(tokens).logits, right)
 
 
 def test_meta_and_hf_sources_give_the_same_gguf(model: Make, tmp_path: Path) -> None:
     for name in MODELS:
         source = model(name)
         context = {"max_position_embeddings": MODELS[name].get("max_position_embeddings", 64)}
-        there = convert_to("meta", source, tmp_path / name / "meta")
-        (a, b) = (gguf.GGUFReader(convert_to("gguf", x, tmp_path / name / f"{x.name}.gguf", changes=context)) for x in (source, there))
+        converted = convert_to("meta", source, tmp_path / name / "meta")
+        (a, b) = (gguf.GGUFReader(convert_to("gguf", x, tmp_path / name / f"{x.name}.gguf", changes=context)) for x in (source, converted))
         assert [(x.name, x.tensor_type, x.data_offset, x.data.tobytes()) for x in a.tensors] == [
             (x.name, x.tensor_type, x.data_offset, x.data.tobytes()) for x in b.tensors
         ] or [x.data.tobytes() for x in a.tensors] == [x.data.tobytes() for x in b.tensors]
@@ -156,8 +156,8 @@ def test_meta_and_hf_sources_give_the_same_gguf(model: Make, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["Mixtral", "Qwen2"])
 def test_mixtral_and_qwen2_round_trip_through_gguf(kind: str, tmp_path: Path) -> None:
     source = save_model(tmp_path / "hf", kind=kind, **({"num_local_experts": 3, "num_experts_per_tok": 2} if kind == "Mixtral" else {}))
-    there = convert_to("gguf", source, tmp_path / "there.gguf")
-    back = convert_to("hf", there, tmp_path / "back", changes={"rope_theta": 10000.0})
+    converted = convert_to("gguf", source, tmp_path / "there.gguf")
+    back = convert_to("hf", converted, tmp_path / "back", changes={"rope_theta": 10000.0})
     assert are_identical(load_weights(back), load_weights(source))
     load = transformers.AutoModelForCausalLM.from_pretrained
     tokens = torch.arange(24)[None]
@@ -165,7 +165,7 @@ def test_mixtral_and_qwen2_round_trip_through_gguf(kind: str, tmp_path: Path) ->
         right = load(source, dtype=torch.float32)(tokens).logits
         assert torch.equal(load(back, dtype=torch.float32)(tokens).logits, right)
         if kind == "Qwen2":
-            assert torch.equal(load(tmp_path, gguf_file=there.name, dtype=torch.float32)(tokens).logits, right)
+            assert torch.equal(load(tmp_path, gguf_file=converted.name, dtype=torch.float32)(tokens).logits, right)
     with pytest.raises(ConvertError, match="only the llama family"):
         convert_to("meta", source, tmp_path / "meta")
 
@@ -217,8 +217,8 @@ def test_independent_forward_pass_over_meta_files_agrees(name: str, model: Make,
     tokens = torch.arange(40) * 7 % 97
     with torch.no_grad():
         right = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)(tokens[None]).logits[0]
-        found = logits(convert_to("meta", source, tmp_path / "meta"), tokens)
-    assert right.abs().max() > 1 and (found - right).abs().max() < 1e-4 * right.abs().max()
+        actual = logits(convert_to("meta", source, tmp_path / "meta"), tokens)
+    assert right.abs().max() > 1 and (actual - right).abs().max() < 1e-4 * right.abs().max()
 
 
 # ── GGUF by the gguf package ────────────────────────────────────────────────────────────────────────────────────────
@@ -228,22 +228,22 @@ def test_independent_forward_pass_over_meta_files_agrees(name: str, model: Make,
 def test_gguf_file_matches_the_gguf_package(dtype: str, model: Make, tmp_path: Path) -> None:
     source = model("Llama 3.1's positions", dtype)
     reader = gguf.GGUFReader(convert_to("gguf", source, tmp_path / "x.gguf"))
-    found = {x.name: x for x in reader.tensors}
+    remaining = {x.name: x for x in reader.tensors}
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 2)
     stored = load_weights(source)
     matrix = {"F32": 0, "F16": 1, "BF16": 30}[dtype]
     for name, x in stored.items():
-        there = found.pop(names.get_name(name, try_suffixes=(".weight",)))
-        assert list(there.shape[::-1]) == list(x.shape)
-        assert there.tensor_type == (0 if x.ndim == 1 else matrix) and there.data_offset % 32 == 0
+        gguf_tensor = remaining.pop(names.get_name(name, try_suffixes=(".weight",)))
+        assert list(gguf_tensor.shape[::-1]) == list(x.shape)
+        assert gguf_tensor.tensor_type == (0 if x.ndim == 1 else matrix) and gguf_tensor.data_offset % 32 == 0
         if "q_proj" not in name and "k_proj" not in name:
-            assert there.data.tobytes() == (x.float() if x.ndim == 1 else x).contiguous().view(torch.uint8).numpy().tobytes()
+            assert gguf_tensor.data.tobytes() == (x.float() if x.ndim == 1 else x).contiguous().view(torch.uint8).numpy().tobytes()
     q = stored["model.layers.1.self_attn.q_proj.weight"]  # llama.cpp's order: of each head's two halves, one row in turn
     order = [head * 16 + half * 8 + i for head in range(6) for i in range(8) for half in (0, 1)]
     again = {x.name: x for x in reader.tensors}["blk.1.attn_q.weight"]
     assert again.data.tobytes() == q[order].contiguous().view(torch.uint8).numpy().tobytes()
-    divisors = found.pop("rope_freqs.weight")
-    assert not found and divisors.tensor_type == 0 and np.allclose(divisors.data, expected_divisors(16), rtol=1e-6)
+    divisors = remaining.pop("rope_freqs.weight")
+    assert not remaining and divisors.tensor_type == 0 and np.allclose(divisors.data, expected_divisors(16), rtol=1e-6)
     facts = {x.name: (x.contents(), x.types[0].name) for x in reader.fields.values() if "." in x.name and not x.name.startswith("GGUF")}
     assert facts.pop("llama.attention.layer_norm_rms_epsilon") == (struct.unpack("<f", struct.pack("<f", 1e-5))[0], "FLOAT32")
     assert facts == {
@@ -354,8 +354,8 @@ def test_missing_vocab_size_is_taken_from_the_embedding(model: Make, tmp_path: P
 def test_tied_matrix_is_stored_once_with_two_names(model: Make, tmp_path: Path) -> None:
     source = model("tied")
     folder = convert_to("meta", source, tmp_path / "meta")
-    found = load_meta(folder)
-    assert found["output.weight"].data_ptr() == found["tok_embeddings.weight"].data_ptr()
+    loaded = load_meta(folder)
+    assert loaded["output.weight"].data_ptr() == loaded["tok_embeddings.weight"].data_ptr()
     names = {x.name: x.storage for x in checkpoint.read_checkpoint(str(folder)).tensors}
     assert names["output.weight"] == names["tok_embeddings.weight"]
     untied = {**load_file(source / "model.safetensors")}
@@ -402,8 +402,8 @@ def test_mixed_dtypes_are_kept_and_aligned(model: Make, tmp_path: Path) -> None:
     mixed = {name: x.float() if "norm" in name else x for name, x in load_weights(model()).items()}
     save_file(mixed, source / "model.safetensors")
     for kind in ("hf", "meta"):
-        there = convert_to(kind, source, tmp_path / kind)
-        assert are_identical(load_weights(there if kind == "hf" else convert_to("hf", there, tmp_path / "back")), mixed)
+        converted = convert_to(kind, source, tmp_path / kind)
+        assert are_identical(load_weights(converted if kind == "hf" else convert_to("hf", converted, tmp_path / "back")), mixed)
 
 
 def test_bin_file_with_strided_tensors(model: Make, tmp_path: Path) -> None:
@@ -481,13 +481,13 @@ def test_narrowing_equals_torch_bit_for_bit(source: str, target: str) -> None:
     right = x.to(TYPES[target])
     is_finite = ~(right.isinf() & ~x.float().isinf())
     x, right = x[is_finite], right[is_finite]
-    found = torch.frombuffer(
+    actual = torch.frombuffer(
         bytearray(cast_floats(x.contiguous().view(torch.uint8).numpy().tobytes(), source, target)), dtype=TYPES[target]
     )
     nan = x.isnan()
-    assert torch.equal(found.isnan(), nan) and torch.equal(bits(found)[~nan], bits(right)[~nan])
+    assert torch.equal(actual.isnan(), nan) and torch.equal(bits(actual)[~nan], bits(right)[~nan])
     if target == "F16" and source != "BF16":
-        assert torch.equal(bits(found), bits(right))  # NaN's payload too
+        assert torch.equal(bits(actual), bits(right))  # NaN's payload too
 
 
 def test_overflow_is_refused_and_infinity_is_kept() -> None:
@@ -503,8 +503,8 @@ def test_overflow_is_refused_and_infinity_is_kept() -> None:
 @pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
 def test_requested_dtype_is_written(kind: str, dtype: str, model: Make, tmp_path: Path) -> None:
     source = model("grouped", "F32")
-    there = convert_to(kind, source, tmp_path / ("x.gguf" if kind == "gguf" else "x"), dtype=dtype)
-    back = there if kind == "hf" else convert_to("hf", there, tmp_path / "back", dtype=dtype)
+    converted = convert_to(kind, source, tmp_path / ("x.gguf" if kind == "gguf" else "x"), dtype=dtype)
+    back = converted if kind == "hf" else convert_to("hf", converted, tmp_path / "back", dtype=dtype)
     assert are_identical(load_weights(back), {name: x.to(TYPES[dtype]) for name, x in load_weights(source).items()})
     name = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[dtype]
     config = json.loads((back / "config.json").read_text())
@@ -584,9 +584,9 @@ def test_limits_of_the_target_format_are_noted(tmp_path: Path) -> None:
 
 def test_biases_and_head_dim_round_trip_through_gguf(tmp_path: Path) -> None:
     source = save_model(tmp_path / "hf", attention_bias=True, mlp_bias=True, head_dim=12)
-    there = convert_to("gguf", source, tmp_path / "x.gguf")
-    assert are_identical(load_weights(convert_to("hf", there, tmp_path / "back")), load_weights(source))
-    reader = gguf.GGUFReader(there)
+    converted = convert_to("gguf", source, tmp_path / "x.gguf")
+    assert are_identical(load_weights(convert_to("hf", converted, tmp_path / "back")), load_weights(source))
+    reader = gguf.GGUFReader(converted)
     bias = load_weights(source)["model.layers.0.self_attn.k_proj.bias"].float()
     order = [head * 12 + half * 6 + i for head in range(2) for i in range(6) for half in (0, 1)]
     assert np.array_equal(next(x.data for x in reader.tensors if x.name == "blk.0.attn_k.bias"), bias[order].numpy())

@@ -28,7 +28,7 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, MissingExtra
 from llamath.render.progress import Bar, bar_line
-from support import convert_kills
+from support import kill_conversions
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
@@ -94,11 +94,11 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 )
 def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    args = [sys.executable, convert_kills.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
+    args = [sys.executable, kill_conversions.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
-    found = json.loads(done.stdout or "{}")
-    assert "wrong" not in found and found, (found, done.stderr[-2000:])
-    assert found["calls"] > 30 and found["moved"] > 3, found
+    report = json.loads(done.stdout or "{}")
+    assert "wrong" not in report and report, (report, done.stderr[-2000:])
+    assert report["calls"] > 30 and report["moved"] > 3, report
 
 
 KILLED = """
@@ -132,7 +132,7 @@ def test_a_killed_command_continues_with_the_complete_files(tmp_path: Path) -> N
         assert len(list(hidden.glob("*.safetensors"))) == complete
     done = subprocess.run([sys.executable, "-m", "llamath", *args], capture_output=True, text=True, check=True)
     assert len(json.loads(done.stdout)["kept"]) == complete
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(expected) and not hidden.exists()
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(expected) and not hidden.exists()
 
 
 def interrupt_at(size: int) -> Callable[[int, int], None]:
@@ -157,7 +157,7 @@ def test_an_interrupted_conversion_is_restarted_with_other_options(source: Path,
     with pytest.raises(ConvertError, match="already contains"):
         convert_checkpoint(str(source), str(tmp_path / "out"), options("hf"))
     whole = convert_checkpoint(str(source), str(tmp_path / "whole"), options("hf", max_shard_size=20_000))
-    assert convert_kills.read_tree(tmp_path / "out") == convert_kills.read_tree(tmp_path / "whole")
+    assert kill_conversions.read_tree(tmp_path / "out") == kill_conversions.read_tree(tmp_path / "whole")
     assert [x.bytes for x in whole.files] == [x.bytes for x in again.files]
 
 
@@ -195,7 +195,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
     out = tmp_path / "out"
     out.mkdir()
     convert_checkpoint(str(source), str(out), options("meta"))  # an empty folder is no obstacle
-    before = convert_kills.read_tree(out)
+    before = kill_conversions.read_tree(out)
     for kind in ("hf", "meta"):
         with pytest.raises(ConvertError, match=r"already contains consolidated\.00\.pth"):
             convert_checkpoint(str(source), str(out), options(kind))
@@ -205,7 +205,7 @@ def test_existing_files_are_not_overwritten_without_force(source: Path, tmp_path
         convert_checkpoint(str(source), str(file), options("gguf"))
     with pytest.raises(ConvertError, match="is a file; expected a folder"):
         convert_checkpoint(str(source), str(file), options("hf"))
-    assert convert_kills.read_tree(out) == before and file.read_bytes() == b"mine"
+    assert kill_conversions.read_tree(out) == before and file.read_bytes() == b"mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "x.gguf"]
     convert_checkpoint(str(source), str(file), options("gguf", force=True))
     assert checkpoint.read_checkpoint(str(file)).format == "gguf"
@@ -227,7 +227,7 @@ def test_force_removes_stale_shards(source: Path, tmp_path: Path) -> None:
 def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     shutil.copytree(source, mine)
-    before = convert_kills.read_tree(mine)
+    before = kill_conversions.read_tree(mine)
     (tmp_path / "link").symlink_to(mine)
     for target in (mine, mine / "deep" / "er", mine / "x.gguf", tmp_path / "link", tmp_path / "link" / "x"):
         with pytest.raises(ConvertError, match=r"is inside the source folder"):
@@ -237,7 +237,7 @@ def test_the_source_is_never_written_to(source: Path, tmp_path: Path) -> None:
     convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     with pytest.raises(ConvertError, match="belongs to the source"):
         convert_checkpoint(str(tmp_path / "x.gguf"), str(tmp_path / "x.gguf"), options("gguf", force=True))
-    assert convert_kills.read_tree(mine) == before
+    assert kill_conversions.read_tree(mine) == before
     convert_checkpoint(
         str(mine / "model.safetensors"), str(mine / "x.gguf"), options("gguf")
     )  # next to a source file that was given by name
@@ -363,13 +363,13 @@ def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> Non
     done = run(str(source), str(tmp_path / "out"), "--names", "hf", "--dry-run")
     assert done.output.startswith("would write 30 tensors") and not (tmp_path / "out").exists()
     done = run(str(source), str(tmp_path / "out"), "--names", "meta", "--json")
-    found = json.loads(done.output)
-    assert found["files"][0] == {
+    report = json.loads(done.output)
+    assert report["files"][0] == {
         "path": str(tmp_path / "out" / "consolidated.00.pth"),
         "bytes": os.path.getsize(tmp_path / "out" / "consolidated.00.pth"),
     }
-    assert found["tensors"] == 30 and found["dtype"] == "BF16" and found["kept"] == [] and "tokenizer" in found["notes"][0]
-    assert found["bytes"] == sum(x["bytes"] for x in found["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
+    assert report["tensors"] == 30 and report["dtype"] == "BF16" and report["kept"] == [] and "tokenizer" in report["notes"][0]
+    assert report["bytes"] == sum(x["bytes"] for x in report["files"]) == sum(x.stat().st_size for x in (tmp_path / "out").iterdir())
     for text in ("0", "5XB", "-1", "GB"):
         assert "size" in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception) or text == "0"
     assert isinstance(run(str(tmp_path / "nothing"), "x", "--names", "hf").exception, Exception)
@@ -457,10 +457,12 @@ def with_files(source: Path, target: Path, **files: bytes | dict[str, Any]) -> P
 
 
 def tokenizer_metadata(path: Path) -> dict[str, Any]:
-    found = checkpoint.read_checkpoint(str(path)).metadata
+    metadata = checkpoint.read_checkpoint(str(path)).metadata
     with LocalFile(path) as file:
         return {
-            key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x for key, x in found.items() if "token" in key
+            key: list(values(file, x)) if hasattr(x, "count") and hasattr(x, "start") else x
+            for key, x in metadata.items()
+            if "token" in key
         }
 
 
@@ -470,16 +472,16 @@ def test_a_sentencepiece_tokenizer_is_written_to_gguf(source: Path, tmp_path: Pa
     mine = with_files(source, tmp_path / "mine", tokenizer__model=sentencepiece(PIECES), tokenizer_config__json=config)
     (mine / "added_tokens.json").write_text(json.dumps({"<extra>": 6}))
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
-    found = tokenizer_metadata(tmp_path / "x.gguf")
+    metadata = tokenizer_metadata(tmp_path / "x.gguf")
     assert not any("no tokenizer" in note for note in done.notes)
-    assert found["tokenizer.ggml.model"] == "llama" and found["tokenizer.ggml.pre"] == "default"
-    assert found["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [f"[PAD{i}]" for i in range(8, 100)]
-    assert found["tokenizer.ggml.scores"] == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
-    assert found["tokenizer.ggml.token_type"] == [2, 3, 3, 6, 1, 1, 4, 3] + [5] * 92
-    ids = {key.removeprefix("tokenizer.ggml."): x for key, x in found.items() if key.endswith(("_id", "_token", "_prefix"))}
+    assert metadata["tokenizer.ggml.model"] == "llama" and metadata["tokenizer.ggml.pre"] == "default"
+    assert metadata["tokenizer.ggml.tokens"] == [x[0] for x in PIECES] + ["<extra>", "<end>"] + [f"[PAD{i}]" for i in range(8, 100)]
+    assert metadata["tokenizer.ggml.scores"] == [x[1] for x in PIECES] + [-1000.0] * 2 + [-10000.0] * 92
+    assert metadata["tokenizer.ggml.token_type"] == [2, 3, 3, 6, 1, 1, 4, 3] + [5] * 92
+    ids = {key.removeprefix("tokenizer.ggml."): x for key, x in metadata.items() if key.endswith(("_id", "_token", "_prefix"))}
     flags = {"add_bos_token": True, "add_eos_token": False, "add_space_prefix": True}
     assert ids == {"bos_token_id": 1, "eos_token_id": 7, "unknown_token_id": 0, **flags}
-    assert found["tokenizer.chat_template"] == "{{ x }}"
+    assert metadata["tokenizer.chat_template"] == "{{ x }}"
 
 
 def test_unsupported_tokenizers_are_left_out_with_a_note(source: Path, tmp_path: Path) -> None:
@@ -553,13 +555,13 @@ def test_transformers_reads_a_byte_level_tokenizer_from_gguf(kind: str, source: 
     (mine / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<|begin|>", "eos_token": "<|end|>"}))
     done = convert_checkpoint(str(mine), str(tmp_path / "x.gguf"), options("gguf"))
     assert not any("no tokenizer" in x for x in done.notes), done.notes
-    found = tokenizer_metadata(tmp_path / "x.gguf")
+    metadata = tokenizer_metadata(tmp_path / "x.gguf")
     size = own.get_vocab_size()
-    assert found["tokenizer.ggml.tokens"][:size] == [own.id_to_token(i) for i in range(size)]
-    assert found["tokenizer.ggml.token_type"] == [1] * (size - 2) + [3, 3] + [5] * (320 - size)
-    assert found["tokenizer.ggml.pre"] == kind and found["tokenizer.ggml.model"] == "gpt2"
-    assert (found["tokenizer.ggml.bos_token_id"], found["tokenizer.ggml.eos_token_id"]) == (size - 2, size - 1)
-    assert found["tokenizer.ggml.add_bos_token"] == (kind == "llama-bpe")
+    assert metadata["tokenizer.ggml.tokens"][:size] == [own.id_to_token(i) for i in range(size)]
+    assert metadata["tokenizer.ggml.token_type"] == [1] * (size - 2) + [3, 3] + [5] * (320 - size)
+    assert metadata["tokenizer.ggml.pre"] == kind and metadata["tokenizer.ggml.model"] == "gpt2"
+    assert (metadata["tokenizer.ggml.bos_token_id"], metadata["tokenizer.ggml.eos_token_id"]) == (size - 2, size - 1)
+    assert metadata["tokenizer.ggml.add_bos_token"] == (kind == "llama-bpe")
     if kind == "llama-bpe":
         read = transformers.AutoTokenizer.from_pretrained(str(tmp_path), gguf_file="x.gguf")
         for text in TEXTS:

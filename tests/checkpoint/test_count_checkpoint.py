@@ -15,8 +15,8 @@ from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
 from llamath.core.errors import ConfigError, FormatError, LlamathError, UnknownModel
 from support.gguf_files import CONVERTED, gguf_shapes, tensor_shapes, write_gguf, write_gguf_header
-from support.headers import header_of, write_safetensors, write_sharded
 from support.hub_server import COMMIT, Hub
+from support.sparse_checkpoints import header_of, write_safetensors, write_sharded
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 99, "hidden_size": 32, "intermediate_size": 56, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -37,11 +37,11 @@ def run(*args: str) -> tuple[int, str, str]:
     return (2 if done.exception else done.exit_code), done.stdout, str(done.exception or "")
 
 
-def counted(path: Path, *options: str) -> dict[str, Any]:
-    code, out, complaint = run("count", str(path), "--json", *options)
-    assert code == 0, complaint
-    found: dict[str, Any] = json.loads(out)
-    return found
+def count_as_json(path: Path, *options: str) -> dict[str, Any]:
+    code, out, stderr = run("count", str(path), "--json", *options)
+    assert code == 0, stderr
+    report: dict[str, Any] = json.loads(out)
+    return report
 
 
 def config(folder: Path, data: dict[str, Any] = CONFIG, name: str = "config.json") -> Path:
@@ -142,11 +142,13 @@ PLACES: dict[str, Callable[[Path], Path]] = {
 @pytest.mark.parametrize("case", PLACES)
 def test_any_checkpoint_can_be_counted(case: str, tmp_path: Path) -> None:
     path = PLACES[case](tmp_path / "tiny")
-    found = counted(path)
+    report = count_as_json(path)
     expected = llamath.load(PARAMS) if case == "Meta's" else MODEL
-    assert found["family"] == "llama"
-    assert found["parameters"]["total"] == expected.parameters.total == llamath.load(path).parameters.total
-    assert found["model"] in ("tiny", "tiny.gguf", "sha256-0123", "tiny-00001-of-00002.gguf") and found["source"].startswith(str(tmp_path))
+    assert report["family"] == "llama"
+    assert report["parameters"]["total"] == expected.parameters.total == llamath.load(path).parameters.total
+    assert report["model"] in ("tiny", "tiny.gguf", "sha256-0123", "tiny-00001-of-00002.gguf") and report["source"].startswith(
+        str(tmp_path)
+    )
 
 
 def test_a_relative_file_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,12 +160,12 @@ def test_a_relative_file_name_is_found(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_set_applies_to_gguf_files(tmp_path: Path) -> None:
     path = of_gguf(tmp_path / "tiny")
-    assert counted(path, "--set", "num_hidden_layers=30")["parameters"]["per_layer"] == MODEL.parameters.per_layer
-    code, _, complaint = run("count", str(path), "--set", "wings=4")
-    assert code == 2 and "unknown config key 'wings' for the llama family" in complaint
+    assert count_as_json(path, "--set", "num_hidden_layers=30")["parameters"]["per_layer"] == MODEL.parameters.per_layer
+    code, _, stderr = run("count", str(path), "--set", "wings=4")
+    assert code == 2 and "unknown config key 'wings' for the llama family" in stderr
 
 
-def martian(folder: Path) -> Path:
+def write_unknown_family(folder: Path) -> Path:
     write_safetensors(config(folder, MARTIAN) / "model.safetensors", header_of(MODEL))
     return folder
 
@@ -185,7 +187,7 @@ def contradiction(folder: Path) -> Path:
 
 
 UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "a model type": (martian, "unknown model_type 'martian'"),
+    "a model type": (write_unknown_family, "unknown model_type 'martian'"),
     "no configuration": (no_config, "has neither config.json nor params.json, so its family is unknown"),
     "an architecture": (unknown_arch, "unknown architecture 'martian'"),
     "metadata that are not borne out": (contradiction, "its tensors hold 34,976"),
@@ -196,12 +198,12 @@ UNKNOWN: dict[str, tuple[Callable[[Path], Path], str]] = {
 def test_unknown_family_is_counted_from_the_header(case: str, tmp_path: Path) -> None:
     make, reason = UNKNOWN[case]
     path = make(tmp_path / "unknown")
-    found = counted(path)
-    assert found["family"] is found["formula"] is None and found["groups"] == {}
-    assert found["parameters"]["total"] == TOTAL and found["parameters"]["active"] is None
-    assert set(found["parameters"]) == set(counted(single(tmp_path / "tiny"))["parameters"])
-    assert set(found) >= set(counted(tmp_path / "tiny")) - {"formula_numbers", "letters"}
-    assert reason in found["notes"][0] and "counted from the header" in found["notes"][1]
+    report = count_as_json(path)
+    assert report["family"] is report["formula"] is None and report["groups"] == {}
+    assert report["parameters"]["total"] == TOTAL and report["parameters"]["active"] is None
+    assert set(report["parameters"]) == set(count_as_json(single(tmp_path / "tiny"))["parameters"])
+    assert set(report) >= set(count_as_json(tmp_path / "tiny")) - {"formula_numbers", "letters"}
+    assert reason in report["notes"][0] and "counted from the header" in report["notes"][1]
     code, out, _ = run("count", str(path))
     assert code == 0 and f"{TOTAL:,} parameters" in out and "no family, from the header of" in " ".join(out.split())
     with pytest.raises(UnknownModel, match=reason.partition(",")[0]) as caught:
@@ -210,11 +212,11 @@ def test_unknown_family_is_counted_from_the_header(case: str, tmp_path: Path) ->
 
 
 def test_header_weights_sum_and_keep_their_names(tmp_path: Path) -> None:
-    found = counted(martian(tmp_path / "unknown"))
-    assert sum(x["parameters"] for x in found["weights"]) == TOTAL
-    assert {x["path"]: tuple(x["shape"]) for x in found["weights"]} == {name: shape for name, (_, shape) in header_of(MODEL).items()}
-    assert all(x["names"] == {"hf": x["path"], "meta": None, "gguf": None} for x in found["weights"])
-    assert found["stored"] == {"elements": TOTAL, "bytes": 2 * TOTAL}
+    report = count_as_json(write_unknown_family(tmp_path / "unknown"))
+    assert sum(x["parameters"] for x in report["weights"]) == TOTAL
+    assert {x["path"]: tuple(x["shape"]) for x in report["weights"]} == {name: shape for name, (_, shape) in header_of(MODEL).items()}
+    assert all(x["names"] == {"hf": x["path"], "meta": None, "gguf": None} for x in report["weights"])
+    assert report["stored"] == {"elements": TOTAL, "bytes": 2 * TOTAL}
 
 
 def test_packed_values_count_and_scales_do_not(tmp_path: Path) -> None:
@@ -224,14 +226,14 @@ def test_packed_values_count_and_scales_do_not(tmp_path: Path) -> None:
         "model.layers.0.self_attn.rotary_emb.inv_freq": ("F32", (64,)),
     }  # fmt: skip
     write_safetensors(config(tmp_path, MARTIAN) / "model.safetensors", header)
-    found = counted(tmp_path)
-    assert found["parameters"]["total"] == 128 * 256 + 128 * 128 + 80
-    assert [x["path"] for x in found["weights"]] == ["a.qweight", "b.weight", "c.weight"]
-    assert "rotary factors, not counted: 64 elements" in " ".join(found["notes"])
+    report = count_as_json(tmp_path)
+    assert report["parameters"]["total"] == 128 * 256 + 128 * 128 + 80
+    assert [x["path"] for x in report["weights"]] == ["a.qweight", "b.weight", "c.weight"]
+    assert "rotary factors, not counted: 64 elements" in " ".join(report["notes"])
 
 
 def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
-    path = str(martian(tmp_path / "unknown"))
+    path = str(write_unknown_family(tmp_path / "unknown"))
     _, folded, _ = run("count", path)
     _, unfolded, _ = run("count", path, "--unfold")
     assert "model.layers.{0..2}.mlp.up_proj.weight" in folded and "model.layers.1.mlp.up_proj.weight" not in folded
@@ -258,12 +260,12 @@ def test_header_table_folds_and_unfolds(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_need_a_family_are_rejected(options: tuple[str, ...], tmp_path: Path) -> None:
-    code, out, complaint = run("count", str(martian(tmp_path / "unknown")), *options)
-    assert code == 2 and not out and "without a family" in complaint
+    code, out, stderr = run("count", str(write_unknown_family(tmp_path / "unknown")), *options)
+    assert code == 2 and not out and "without a family" in stderr
 
 
 def test_set_and_other_commands_need_a_family(tmp_path: Path) -> None:
-    path = str(martian(tmp_path / "unknown"))
+    path = str(write_unknown_family(tmp_path / "unknown"))
     assert run("count", path, "--set", "hidden_size=64")[0] == run("config", path)[0] == run("names", path)[0] == 2
 
 
@@ -284,8 +286,8 @@ def test_a_folder_without_checkpoint_is_an_error(tmp_path: Path) -> None:
 
 def test_broken_checkpoint_error_has_the_reason(tmp_path: Path) -> None:
     write_safetensors(config(tmp_path, MARTIAN) / "model.safetensors", header_of(MODEL), short=8)
-    code, out, complaint = run("count", str(tmp_path))
-    assert code == 2 and not out and "model.safetensors" in complaint
+    code, out, stderr = run("count", str(tmp_path))
+    assert code == 2 and not out and "model.safetensors" in stderr
     with pytest.raises(FormatError):
         count_header(str(tmp_path))
 
@@ -300,8 +302,8 @@ def test_remote_gguf_is_counted_from_its_metadata(pair: Any, tmp_path: Path) -> 
 
 
 def test_remote_checkpoint_without_family_is_counted(pair: Any, tmp_path: Path) -> None:
-    path = martian(tmp_path / "unknown")
+    path = write_unknown_family(tmp_path / "unknown")
     Hub(*pair, {x.name: x.read_bytes() for x in path.iterdir()})
-    found = json.loads(run("count", "hf://org/name", "--json")[1])
-    assert found["parameters"]["total"] == TOTAL and f"is at commit {COMMIT}" in found["notes"][0]
-    assert "martian" in found["notes"][0]
+    report = json.loads(run("count", "hf://org/name", "--json")[1])
+    assert report["parameters"]["total"] == TOTAL and f"is at commit {COMMIT}" in report["notes"][0]
+    assert "martian" in report["notes"][0]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llamath.analysis.count.name_folding import fold_groups, fold_names, unfold_pattern
-from support.limits import within_calls
+from support.cost_limits import within_calls
 
 PART = st.sampled_from(["layers", "w1", "w2", "", "{", "}", "{0..3}", "{{1}}", "0", "00", "01", "é", "٣", "\n", "a\nb", "12345678901"])
 NUMBER = st.integers(0, 12).map(str)
@@ -18,7 +18,7 @@ NAME = st.lists(PART | NUMBER, min_size=1, max_size=5).map(".".join)
 LAYERS = st.builds(lambda i, e, x: f"layers.{i}.experts.{e}.{x}", st.integers(0, 9), st.integers(0, 5), st.sampled_from(["up", "down"]))
 
 
-def back(names: Sequence[str]) -> Counter[str]:
+def unfold_folded(names: Sequence[str]) -> Counter[str]:
     return Counter(name for pattern, _ in fold_names(names) for name in unfold_pattern(pattern))
 
 
@@ -44,28 +44,28 @@ def back(names: Sequence[str]) -> Counter[str]:
 )
 def test_names_fold_to_known_patterns(names: list[str], patterns: list[str]) -> None:
     assert sorted(x.pattern for x in fold_names(names)) == sorted(patterns)
-    assert back(names) == Counter(names)
+    assert unfold_folded(names) == Counter(names)
 
 
 @given(st.lists(NAME | LAYERS, max_size=60))
 def test_folded_names_unfold_to_themselves(names: list[str]) -> None:
-    assert back(names) == Counter(names)
+    assert unfold_folded(names) == Counter(names)
     assert sum(x.copies for x in fold_names(names)) == len(names)
 
 
 @pytest.mark.slow
 @given(st.lists(st.text(max_size=12), max_size=20))
 def test_any_text_unfolds_to_itself(names: list[str]) -> None:
-    assert back(names) == Counter(names)
+    assert unfold_folded(names) == Counter(names)
 
 
 @given(st.lists(st.tuples(LAYERS, st.integers(0, 2)), max_size=60))
 def test_only_names_with_equal_columns_are_folded(rows: list[tuple[str, int]]) -> None:
     names, keys = [x for x, _ in rows], [x for _, x in rows]
-    found = fold_groups(names, keys)
-    assert Counter((name, keys[x.first]) for x in found for name in unfold_pattern(x.pattern)) == Counter(rows)
-    assert [x.first for x in found] == sorted(x.first for x in found)
-    assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in found)
+    folded = fold_groups(names, keys)
+    assert Counter((name, keys[x.first]) for x in folded for name in unfold_pattern(x.pattern)) == Counter(rows)
+    assert [x.first for x in folded] == sorted(x.first for x in folded)
+    assert all(names[x.first] in set(unfold_pattern(x.pattern)) for x in folded)
 
 
 def deepseek() -> list[str]:
@@ -98,9 +98,9 @@ MAX_CALLS = 40
 def test_folding_costs_few_calls_per_name(case: str) -> None:
     names = HOSTILE[case]
     units = len(names) + sum(map(len, names)) // 64
-    found = within_calls(MAX_CALLS * units, lambda: fold_names(names))
-    assert sum(x.copies for x in found) == len(names)
-    assert back(names) == Counter(names)
+    folded = within_calls(MAX_CALLS * units, lambda: fold_names(names))
+    assert sum(x.copies for x in folded) == len(names)
+    assert unfold_folded(names) == Counter(names)
 
 
 def test_deepseek_names_fold_to_one_screen() -> None:

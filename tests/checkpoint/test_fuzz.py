@@ -62,10 +62,10 @@ def test_faults_of_a_reader_are_found() -> None:
 def test_mutations_stay_short_and_differ() -> None:
     chance, words = random.Random(1), [b'"a"', b"1", b"null", b"{"]
     text = b'{"a": [1, 2.5, -3e4], "b": {"c": null, "d": true}}'
-    for made in (
+    for mutants in (
         {fuzz.rewrite(text, words, chance) for _ in range(300)},
         {fuzz.havoc(text, [text, b""], words, chance) for _ in range(300)},
     ):
-        assert len(made) > 120
+        assert len(mutants) > 120
     assert len(fuzz.havoc(bytes(9000), [bytes(9000)], words, chance)) <= fuzz.MAX_BYTES
     assert fuzz.rewrite(b"", words, chance) is not None

@@ -22,8 +22,8 @@ from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_gguf
+from support.cost_limits import within_calls
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid
-from support.limits import within_calls
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")
@@ -62,7 +62,7 @@ class Sparse(Source):
         return self.start[start : start + length].ljust(length, b"\0")
 
 
-# what a valid file says
+# valid files
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -71,16 +71,16 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
     file = valid(version, order)
     data, header = file.bytes(), len(file.header())
     base = header + -header % 32
-    found = read(Bytes(data, "a.gguf"))
-    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file) for t in found.tensors] == [
+    manifest = read(Bytes(data, "a.gguf"))
+    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file) for t in manifest.tensors] == [
         ("token_embd.weight", "Q8_0", (3, 32), 0, 102, 0),
         ("blk.0.ffn_up_exps.weight", "F32", (3, 2, 2, 4), 128, 192, 0),
         ("scalar", "I8", (), 320, 1, 0),
         ("output_norm.weight", "F32", (8,), 352, 32, 0),
     ]
-    assert (found.format, found.files) == ("gguf", (("a.gguf", len(data), len(data) - 327),))
+    assert (manifest.format, manifest.files) == ("gguf", (("a.gguf", len(data), len(data) - 327),))
     assert preamble(Bytes(data)) == (version, order, 4, 17)
-    numbers = {key: value for key, value in found.metadata.items() if not isinstance(value, Array)}
+    numbers = {key: value for key, value in manifest.metadata.items() if not isinstance(value, Array)}
     assert numbers == {
         "general.architecture": "llama",
         "general.alignment": 32,
@@ -88,7 +88,7 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
         **{f"n.{kind}": value for kind, value in {0: 255, 1: -128, 2: 65535, 3: -32768, 4: 4096, 5: -7, 6: 0.5}.items()},
         **{f"n.{kind}": value for kind, value in {10: (1 << 64) - 1, 11: -(1 << 63), 12: 1e-5}.items()},
     }
-    arrays = {key: (value.type, value.count, value.head) for key, value in found.metadata.items() if isinstance(value, Array)}
+    arrays = {key: (value.type, value.count, value.head) for key, value in manifest.metadata.items() if isinstance(value, Array)}
     assert arrays == {
         "tokens": ("STRING", 4, ("<s>", "", "é", "\\xff")),
         "types": ("INT32", 3, (3, 1, -1)),
@@ -96,20 +96,20 @@ def test_all_fields_of_a_handwritten_file_are_read(version: int, order: str) -> 
         "none": ("FLOAT64", 0, ()),
     }
     with Bytes(data) as source:
-        read_again = {key: list(values(source, value)) for key, value in found.metadata.items() if isinstance(value, Array)}
+        read_again = {key: list(values(source, value)) for key, value in manifest.metadata.items() if isinstance(value, Array)}
     assert read_again == {"tokens": ["<s>", "", "é", "\udcff"], "types": [3, 1, -1], "flags": [False, True], "none": []}
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_files_that_llama_cpp_reads_are_read(name: str) -> None:
-    found = read(Bytes(ODD[name]))
-    assert all(0 < t.start < t.end <= len(ODD[name]) for t in found.tensors)
+    manifest = read(Bytes(ODD[name]))
+    assert all(0 < t.start < t.end <= len(ODD[name]) for t in manifest.tensors)
 
 
 def test_untrusted_text_is_escaped() -> None:
     for name in ("names with escapes", "names that turn the line round"):
-        found = read(Bytes(ODD[name]))
-        shown = safe(json.dumps([t.name for t in found.tensors] + list(found.metadata), ensure_ascii=False))
+        manifest = read(Bytes(ODD[name]))
+        shown = safe(json.dumps([t.name for t in manifest.tensors] + list(manifest.metadata), ensure_ascii=False))
         assert shown.isprintable() and "\x1b" not in shown and "\u202e" not in shown
     escape = b"\x1b[2J\xe2\x80\xae"
     for data in (Gguf().number(escape, U8, 0).number(escape, U8, 0), Gguf().tensor(escape, 8).tensor(escape, 8)):
@@ -119,18 +119,18 @@ def test_untrusted_text_is_escaped() -> None:
 
 def test_long_strings_and_arrays_stay_in_the_file() -> None:
     source = Bytes(ODD["string of 1 MB"])
-    found = read(source).metadata["long"]
-    assert (found.type, found.count, found.end - found.start, found.head) == ("STRING", 1, 8 + 1_000_000, ())
-    assert list(values(source, found)) == ["x" * 1_000_000]
+    array = read(source).metadata["long"]
+    assert (array.type, array.count, array.end - array.start, array.head) == ("STRING", 1, 8 + 1_000_000, ())
+    assert list(values(source, array)) == ["x" * 1_000_000]
     numbers = Gguf().array("a", U16, Gguf().pack("9000H", *range(9000)), 9000).number("after", U8, 7)
     source = Bytes(numbers.bytes())
-    found = read(source).metadata
-    assert found["after"] == 7 and found["a"].head == tuple(range(512))
-    assert list(values(source, found["a"])) == list(range(9000))
+    metadata = read(source).metadata
+    assert metadata["after"] == 7 and metadata["a"].head == tuple(range(512))
+    assert list(values(source, metadata["a"])) == list(range(9000))
     source = Bytes(ODD["array of 5,000 strings, some long"])
-    found = read(source).metadata
-    assert found["after"] == 7 and len(found["a"].head) == 512
-    assert [len(text) for text in values(source, found["a"])] == [i % 1500 for i in range(5000)]
+    metadata = read(source).metadata
+    assert metadata["after"] == 7 and len(metadata["a"].head) == 512
+    assert [len(text) for text in values(source, metadata["a"])] == [i % 1500 for i in range(5000)]
 
 
 def test_invalid_utf8_is_displayed_escaped() -> None:
@@ -179,10 +179,10 @@ def test_every_flipped_bit_ends_in_a_manifest_or_an_error(order: str, tmp_path: 
     agreed = 0
     for bit in range(len(file.header()) * 8):
         flipped = flip(data, bit)
-        found = within_calls(2000, lambda data=flipped: attempt(data))
-        if isinstance(found, Manifest) and bit % 5 == 0:
+        outcome = within_calls(2000, lambda data=flipped: attempt(data))
+        if isinstance(outcome, Manifest) and bit % 5 == 0:
             path.write_bytes(flipped)
-            agree(path, found)
+            check_against_gguf_package(path, outcome)
             agreed += 1
     assert agreed > 100
 
@@ -203,17 +203,17 @@ def test_exabyte_file_is_refused_unread() -> None:
     strings = Gguf().array("a", STR, Gguf().pack("Q", 1 << 40) * 3, 3).bytes()
     arrays = Gguf().array("a", U64, b"", 1 << 30).bytes()
     zeros = Gguf().array("a", STR, b"", 1 << 22).bytes()
-    for start, code, most in ((strings, "too_large", MIB), (arrays, "too_large", MIB), (zeros, "", 40 * MIB)):
+    for start, code, max_bytes in ((strings, "too_large", MIB), (arrays, "too_large", MIB), (zeros, "", 40 * MIB)):
         source = Sparse(start, huge)
         if code:
             assert refusal(source).code == code
         else:
             assert read(source).metadata["a"].count == 1 << 22
-        assert source.bytes <= most
+        assert source.bytes <= max_bytes
     long = Sparse(Gguf().text("long", b"", 1 << 29).bytes(), huge)
-    found = read(long).metadata["long"]
-    assert found.end - found.start == 8 + (1 << 29) and long.bytes < MIB
-    assert refusal(long, lambda source: list(values(source, found))).code == "too_large"
+    array = read(long).metadata["long"]
+    assert array.end - array.start == 8 + (1 << 29) and long.bytes < MIB
+    assert refusal(long, lambda source: list(values(source, array))).code == "too_large"
 
 
 def test_a_header_is_read_in_few_growing_windows() -> None:
@@ -232,9 +232,9 @@ def test_a_header_is_read_in_few_growing_windows() -> None:
 
 def test_array_is_read_in_windows() -> None:
     source = Sparse(Gguf().array("a", U8, b"", 1 << 29).bytes(), 1 << 40)
-    found = read(source).metadata["a"]
+    array = read(source).metadata["a"]
     source.bytes = 0
-    assert list(islice(values(source, found), 10)) == [0] * 10
+    assert list(islice(values(source, array), 10)) == [0] * 10
     assert source.bytes <= MAX_WINDOW
     flags = Bytes(Gguf().array("a", BOOL, b"\1" * 600 + b"\2", 601).bytes())
     assert refusal(flags, lambda source: list(values(source, read(source).metadata["a"]))).code == "bool"
@@ -244,9 +244,9 @@ def test_large_metadata_stay_in_the_file() -> None:
     file = Gguf()
     for index in range(400):
         file.text(f"k{index}", "x" * 60_000)
-    found = read(Bytes(file.bytes())).metadata
-    kept = sum(len(value) for value in found.values() if isinstance(value, str))
-    assert 15 * MIB < kept <= 16 * MIB and isinstance(found["k399"], Array)
+    metadata = read(Bytes(file.bytes())).metadata
+    kept = sum(len(value) for value in metadata.values() if isinstance(value, str))
+    assert 15 * MIB < kept <= 16 * MIB and isinstance(metadata["k399"], Array)
 
 
 def test_a_cursor_never_leaves_its_source() -> None:
@@ -261,7 +261,7 @@ def test_a_cursor_never_leaves_its_source() -> None:
             Bytes(b"12345678").read(start, length)
 
 
-# where bytes come from
+# sources
 
 
 def test_only_regular_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,8 +280,8 @@ def test_a_file_and_its_bytes_read_the_same(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(valid().bytes())
     with LocalFile(path) as source:
-        found = read(source)
-    assert found == read(Bytes(valid().bytes(), str(path)))
+        manifest = read(source)
+    assert manifest == read(Bytes(valid().bytes(), str(path)))
     with pytest.raises(ValueError, match="closed"):
         source.read(0, 4)
     with LocalFile(path) as source:
@@ -302,10 +302,10 @@ def shards(count: int = 3, **changes: Any) -> Iterator[Bytes]:
 
 
 def test_shards_make_one_manifest() -> None:
-    found = read_split(list(shards()))
-    assert [(t.name, t.file) for t in found.tensors] == [("t0", 0), ("t1", 1), ("t2", 2)]
-    assert [file.name for file in found.files] == list(siblings("m-00002-of-00003.gguf"))
-    assert found.metadata["general.name"] == "shard 0"
+    manifest = read_split(list(shards()))
+    assert [(t.name, t.file) for t in manifest.tensors] == [("t0", 0), ("t1", 1), ("t2", 2)]
+    assert [file.name for file in manifest.files] == list(siblings("m-00002-of-00003.gguf"))
+    assert manifest.metadata["general.name"] == "shard 0"
     assert read_split(list(shards(1))).tensors[0].name == "t0"
     assert read_split([Bytes(valid().bytes())]).tensors
 
@@ -344,38 +344,38 @@ def test_shard_name_gives_all_shard_names() -> None:
 # the gguf package
 
 
-def agree(path: Path, found: Manifest) -> None:
+def check_against_gguf_package(path: Path, manifest: Manifest) -> None:
     """Compare the manifest with the package's reader: names, shapes, types, spans and all values."""
     theirs = gguf.GGUFReader(path)
-    assert len(theirs.tensors) == len(found.tensors)
-    for mine, other in zip(found.tensors, theirs.tensors, strict=True):
+    assert len(theirs.tensors) == len(manifest.tensors)
+    for mine, other in zip(manifest.tensors, theirs.tensors, strict=True):
         assert mine.name == other.name and mine.shape == tuple(map(int, other.shape[::-1]))
         assert (mine.dtype, mine.start) == (other.tensor_type.name, other.data_offset)
         assert mine.bytes == other.n_bytes
     fields = {name: field for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
-    assert list(fields) == list(found.metadata)
+    assert list(fields) == list(manifest.metadata)
     with LocalFile(path) as source:
-        for name, value in found.metadata.items():
-            same_value(source, value, fields[name])
+        for name, value in manifest.metadata.items():
+            check_value(source, value, fields[name])
 
 
-def same_value(source: Source, mine: Any, field: Any) -> None:
+def check_value(source: Source, mine: Any, field: Any) -> None:
     kinds = [kind.name for kind in field.types]
     if isinstance(mine, Array):
         assert kinds == (["ARRAY", mine.type] if mine.count else ["ARRAY"]) and mine.count == len(field.data)
         theirs = [
             bytes(field.parts[i]).decode("utf-8", "surrogateescape") if mine.type == "STRING" else field.parts[i][0] for i in field.data
         ]
-        assert len(theirs) == mine.count and all(map(same, values(source, mine), theirs))
+        assert len(theirs) == mine.count and all(map(are_equal, values(source, mine), theirs))
     else:
-        assert same(mine, bytes(field.parts[-1]).decode("utf-8", "backslashreplace") if kinds == ["STRING"] else field.parts[-1][0])
+        assert are_equal(mine, bytes(field.parts[-1]).decode("utf-8", "backslashreplace") if kinds == ["STRING"] else field.parts[-1][0])
 
 
-def same(mine: Any, theirs: Any) -> bool:
+def are_equal(mine: Any, theirs: Any) -> bool:
     return bool(mine == theirs) or (isinstance(mine, float) and math.isnan(mine) and bool(np.isnan(theirs)))
 
 
-def written(path: Path, **options: Any) -> Any:
+def new_writer(path: Path, **options: Any) -> Any:
     """A writer of the gguf package with metadata of every kind and tensors of several types."""
     writer = gguf.GGUFWriter(path, "llama", **options)
     for index, add in enumerate(
@@ -415,27 +415,27 @@ def finish(writer: Any) -> None:
 @pytest.mark.parametrize("alignment", [0, 8, 32, 256])
 def test_reader_agrees_with_the_gguf_package(order: str, alignment: int, tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
-    writer = written(path, endianess=gguf.GGUFEndian[order])
+    writer = new_writer(path, endianess=gguf.GGUFEndian[order])
     if alignment:
         writer.add_custom_alignment(alignment)
     finish(writer)
     with LocalFile(path) as source:
-        found = read(source)
+        manifest = read(source)
         assert preamble(source).order == {"LITTLE": "<", "BIG": ">"}[order]
-    agree(path, found)
-    assert found.metadata["layers"].head == (8, 8, 4) and found.metadata["general.name"] == "Llama 🦙"
-    assert [t.shape for t in found.tensors[:5]] == [(2, 32), (3, 5), (2, 3, 32), (2, 256), (2, 64)]
+    check_against_gguf_package(path, manifest)
+    assert manifest.metadata["layers"].head == (8, 8, 4) and manifest.metadata["general.name"] == "Llama 🦙"
+    assert [t.shape for t in manifest.tensors[:5]] == [(2, 32), (3, 5), (2, 3, 32), (2, 256), (2, 64)]
 
 
 def test_split_files_of_the_gguf_package_are_merged(tmp_path: Path) -> None:
-    finish(written(tmp_path / "whole.gguf"))
-    finish(written(tmp_path / "m.gguf", split_max_tensors=3))
+    finish(new_writer(tmp_path / "whole.gguf"))
+    finish(new_writer(tmp_path / "m.gguf", split_max_tensors=3))
     paths = siblings(f"{tmp_path}/m-00001-of-00003.gguf")
     assert sorted(paths) == sorted(map(str, tmp_path.glob("m-*")))
-    found = read_split([Bytes(Path(path).read_bytes(), path) for path in paths])
+    manifest = read_split([Bytes(Path(path).read_bytes(), path) for path in paths])
     whole = read(Bytes((tmp_path / "whole.gguf").read_bytes()))
-    assert [(t.name, t.shape, t.dtype) for t in found.tensors] == [(t.name, t.shape, t.dtype) for t in whole.tensors]
-    assert [t.file for t in found.tensors] == [0, 0, 0, 1, 1, 1, 2]
+    assert [(t.name, t.shape, t.dtype) for t in manifest.tensors] == [(t.name, t.shape, t.dtype) for t in whole.tensors]
+    assert [t.file for t in manifest.tensors] == [0, 0, 0, 1, 1, 1, 2]
     with pytest.raises(FormatError, match=r"split\.count"):
         join([read(Bytes(Path(path).read_bytes(), path)) for path in paths[1:]])
 
@@ -471,12 +471,12 @@ def files(draw: st.DrawFn) -> bytes:
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files())
 def test_accepted_files_equal_the_gguf_package(tmp_path: Path, data: bytes) -> None:
-    found = attempt(data)
-    if isinstance(found, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in found.tensors):
+    outcome = attempt(data)
+    if isinstance(outcome, FormatError) or any(t.dtype in {"Q2_0", "Q8_1"} or (t.dtype == "BF16" and not t.shape) for t in outcome.tensors):
         return  # the package: lacks Q2_0, has an older Q8_1, and fails on a BF16 tensor without dimensions
     path = tmp_path / "a.gguf"
     path.write_bytes(data)
-    agree(path, found)
+    check_against_gguf_package(path, outcome)
 
 
 @settings(max_examples=500, deadline=None)

@@ -92,14 +92,14 @@ LOST = {
 """Fields of the tree that the converter does not write, or for which llama.cpp has no key."""
 
 
-def differing_facts(a: Any, b: Any, name: str = "") -> set[str]:
+def differing_fields(a: Any, b: Any, name: str = "") -> set[str]:
     """Return the names of the innermost fields in which two trees differ."""
     if a == b:
         return set()
     if type(a) is type(b) and isinstance(a, Record):
-        return {x for field in a.fields for x in differing_facts(getattr(a, field), getattr(b, field), field)}
+        return {x for field in a.fields for x in differing_fields(getattr(a, field), getattr(b, field), field)}
     if isinstance(a, Stack) and isinstance(b, Stack) and len(a) == len(b):
-        return {x for one, other in zip(a, b, strict=True) for x in differing_facts(one, other, name)}
+        return {x for item, other in zip(a, b, strict=True) for x in differing_fields(item, other, name)}
     return {name}
 
 
@@ -121,12 +121,14 @@ def test_converted_header_gives_the_tree_back(label: str, tmp_path: Path) -> Non
     if label in DROPPED:
         del ours["output.weight"]
     assert gguf_shapes(model) == ours
-    assert model.parameters.total == sum(x.elements for x in read_checkpoint(str(tmp_path / "model.gguf")).tensors) - _aside(label)
-    assert differing_facts(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
+    assert model.parameters.total == sum(x.elements for x in read_checkpoint(str(tmp_path / "model.gguf")).tensors) - _count_rotary_factors(
+        label
+    )
+    assert differing_fields(whole, model.tree) - {"context", "mtp"} == set(LOST.get(label, "").split())
     assert not any("assumed" in x or "not read" in x for x in model.notes), model.notes
 
 
-def _aside(label: str) -> int:
+def _count_rotary_factors(label: str) -> int:
     """Return the number of rotary factors, which are no weights."""
     return sum(len(x) for x in CONVERTED[label].get("values", {}).values())
 
@@ -136,7 +138,7 @@ def test_metadata_that_contradict_the_tensors_are_refused(label: str, tmp_path: 
     path = write_converted(label, tmp_path)
     with pytest.raises(UnknownModel, match="its tensors hold") as caught:
         llamath.load(path)
-    assert "llamath count" in caught.value.hint
+    assert "llamath.inspect" in caught.value.hint
     true = llamath.load(CONVERTED[label]["config"]).parameters.total
     assert count_from_header("", "", read_checkpoint(str(path))).total == true
     assert llamath.load(path, check_tensors=False).parameters.total != true
@@ -209,7 +211,7 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
     tensors = {x.name: tuple(map(int, x.shape)) for x in family.gguf.tensors(whole)}
     model = llamath.load(write_gguf(tmp_path / "model.gguf", entry["arch"], metadata, tensors, 99))
     assert gguf_shapes(model) == tensors
-    assert differing_facts(whole, model.tree) - {"context", "mtp"} == set(lost.split())
+    assert differing_fields(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
 def test_every_tiny_config_with_an_architecture_is_covered() -> None:
@@ -242,7 +244,7 @@ def test_architectures_and_keys_exist_in_the_gguf_package() -> None:
     known = {x.removeprefix("{arch}.") for x in known}
     assert {name for x in (*KEY_MAPPINGS.values(), *ROPE_SCALING) for name in x.gguf} <= known
     for entry in CONVERTED.values():
-        metadata = {"general.architecture": entry["arch"], **{f"{entry['arch']}.{key}": _read(x) for key, x in entry["keys"].items()}}
+        metadata = {"general.architecture": entry["arch"], **{f"{entry['arch']}.{key}": _as_array(x) for key, x in entry["keys"].items()}}
         tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in tensor_shapes(entry).items()]
         header = GGUFHeader(metadata, tensors, "header")
         for mapping in KEY_MAPPINGS.values():
@@ -251,11 +253,11 @@ def test_architectures_and_keys_exist_in_the_gguf_package() -> None:
         assert header.read <= known
 
 
-def _read(value: Any) -> Any:
+def _as_array(value: Any) -> Any:
     return Array("UINT32", len(value), 0, 0, "<", tuple(value)) if isinstance(value, list) else value
 
 
-RMS, THETA, VOCAB, TURNED = EPS, "rope.freq_base", "vocab_size", "rope.dimension_count"
+RMS, THETA, VOCAB, ROTARY_DIM = EPS, "rope.freq_base", "vocab_size", "rope.dimension_count"
 KEY, VALUE, WINDOW, YARN = "attention.key_length", "attention.value_length", "attention.sliding_window", "rope.scaling"
 
 
@@ -268,17 +270,17 @@ def keys(layers: int, width: int, inner: int, heads: tuple[int, ...], context: i
 LLAMA = {RMS: 1e-5, THETA: 500000.0, VOCAB: 128256}
 CAPS = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
 LATENT = {
-    "attention.kv_lora_rank": 512, KEY: 576, VALUE: 512, f"{KEY}_mla": 192, f"{VALUE}_mla": 128, TURNED: 64, VOCAB: 102400,
+    "attention.kv_lora_rank": 512, KEY: 576, VALUE: 512, f"{KEY}_mla": 192, f"{VALUE}_mla": 128, ROTARY_DIM: 64, VOCAB: 102400,
     "expert_count": 64, "expert_used_count": 6, "expert_feed_forward_length": 1408, "expert_shared_count": 2, "expert_weights_scale": 1.0,
     "expert_group_count": 1, "expert_group_used_count": 1, "expert_gating_func": 1, "leading_dense_block_count": 1, RMS: 1e-6, THETA: 1e4,
     f"{YARN}.type": "yarn", f"{YARN}.factor": 40.0, f"{YARN}.original_context_length": 4096, f"{YARN}.yarn_beta_fast": 32.0,
     f"{YARN}.yarn_beta_slow": 1.0, f"{YARN}.yarn_log_multiplier": 0.0707,
 }  # fmt: skip
-SPARSE = {RMS: 1e-5, THETA: 1e6, "expert_count": 8, "expert_used_count": 2, TURNED: 128, VOCAB: 32000}
-LONG = {f"{YARN}.original_context_length": 4096, RMS: 1e-5, TURNED: 96, THETA: 1e4, WINDOW: 2047}
+SPARSE = {RMS: 1e-5, THETA: 1e6, "expert_count": 8, "expert_used_count": 2, ROTARY_DIM: 128, VOCAB: 32000}
+LONG = {f"{YARN}.original_context_length": 4096, RMS: 1e-5, ROTARY_DIM: 96, THETA: 1e4, WINDOW: 2047}
 PRESETS: dict[str, tuple[str, dict[str, Any], int]] = {
-    "llama-3-8b": ("llama", keys(32, 4096, 14336, (32, 8), 8192, LLAMA | {TURNED: 128}), 8_030_261_248),
-    "llama-3.2-1b": ("llama", keys(16, 2048, 8192, (32, 8), 131072, LLAMA | {KEY: 64, VALUE: 64, TURNED: 64}), 1_235_814_400),
+    "llama-3-8b": ("llama", keys(32, 4096, 14336, (32, 8), 8192, LLAMA | {ROTARY_DIM: 128}), 8_030_261_248),
+    "llama-3.2-1b": ("llama", keys(16, 2048, 8192, (32, 8), 131072, LLAMA | {KEY: 64, VALUE: 64, ROTARY_DIM: 64}), 1_235_814_400),
     "mixtral-8x7b": ("llama", keys(32, 4096, 14336, (32, 8), 32768, SPARSE), 46_702_792_704),
     "qwen2.5-0.5b": ("qwen2", keys(24, 896, 4864, (14, 2), 32768, {RMS: 1e-6, THETA: 1e6}), 494_032_768),
     "gemma-2-2b": ("gemma2", keys(26, 2304, 9216, (8, 4), 8192, CAPS | {RMS: 1e-6, KEY: 256, VALUE: 256, WINDOW: 4096}), 2_614_341_888),
@@ -298,7 +300,7 @@ def test_published_headers_give_their_presets(name: str, tmp_path: Path) -> None
     model = llamath.load(write_gguf_header(tmp_path / "model.gguf", arch, metadata, tensors, tokens))
     assert model.parameters.total == preset.parameters.total == total
     assert gguf_shapes(model) == gguf_shapes(preset)
-    assert differing_facts(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
+    assert differing_fields(preset.tree, model.tree) <= {"context", "rope", "mscale", "mscale_all_dim"}
     assert (model.tree.head is not None and model.tree.head.weight.tied == "embed.weight") == ("output.weight" not in tensors)
 
 
@@ -310,8 +312,8 @@ def write_small(
 ) -> Path:
     """Write the plain Llama with other metadata; a key that is None is left out."""
     kept = {key: x for key, x in (SMALL["keys"] | (keys or {})).items() if x is not None}
-    found = {name: shape for name, shape in tensor_shapes(SMALL).items() if not drop or drop not in name}
-    return write_gguf(folder / "model.gguf", arch, kept, found | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
+    shapes = {name: shape for name, shape in tensor_shapes(SMALL).items() if not drop or drop not in name}
+    return write_gguf(folder / "model.gguf", arch, kept, shapes | {name.replace("_s_", "."): x for name, x in tensors.items()}, tokens)
 
 
 REFUSED = {
@@ -340,7 +342,7 @@ def test_header_that_no_family_can_express_is_refused(case: str, tmp_path: Path)
     changes, message = REFUSED[case]
     with pytest.raises(UnknownModel, match=message) as caught:
         llamath.load(write_small(tmp_path, **changes))
-    assert "llamath count FILE" in caught.value.hint
+    assert "llamath.inspect(path)" in caught.value.hint
 
 
 def test_missing_architecture_is_refused() -> None:
@@ -356,8 +358,8 @@ def test_truncated_file_is_a_finding_and_cannot_be_loaded(tmp_path: Path) -> Non
     path = write_small(tmp_path)
     assert verify_checkpoint(str(path)).verdict.ok
     path.write_bytes(path.read_bytes()[:-100])
-    for place in (path, tmp_path):
-        (finding,) = verify_checkpoint(str(place)).verdict.findings
+    for location in (path, tmp_path):
+        (finding,) = verify_checkpoint(str(location)).verdict.findings
         assert (finding.code, finding.severity) == ("truncated", "error") and "is 100 bytes short" in finding.message
     with pytest.raises(llamath.FormatError, match="is 100 bytes short"):
         llamath.load(path)
@@ -408,7 +410,7 @@ def test_older_mla_layout_is_counted_with_a_note(tmp_path: Path) -> None:
     old = {name: shape for name, shape in tensor_shapes(entry).items() if "attn_k_b" not in name and "attn_v_b" not in name}
     old |= {f"blk.{i}.attn_kv_b.weight": [heads * (nope + value), latent] for i in range(3)}
     model = llamath.load(write_gguf(tmp_path / "model.gguf", "deepseek2", keys, old, 99))
-    assert differing_facts(tree(entry["config"]), model.tree) == {"context"}
+    assert differing_fields(tree(entry["config"]), model.tree) == {"context"}
     assert "9 tensors differ from llama.cpp's current format, with as many parameters in all" in "\n".join(model.notes)
 
 
@@ -419,7 +421,7 @@ def test_experts_in_separate_tensors_are_counted(tmp_path: Path) -> None:
         parts = {name.replace("_exps.", f".{e}."): shape[1:] for e in range(shape[0])} if "_exps." in name else {name: shape}
         old |= parts
     model = llamath.load(write_gguf(tmp_path / "model.gguf", "llama", entry["keys"], old, 99))
-    assert model.family.name == "mixtral" and differing_facts(tree(entry["config"]), model.tree) == {"context"}
+    assert model.family.name == "mixtral" and differing_fields(tree(entry["config"]), model.tree) == {"context"}
     assert any("as many parameters in all" in x for x in model.notes)
 
 
@@ -444,8 +446,8 @@ def test_unknown_rotary_factors_are_reported() -> None:
 
 def test_gguf_metadata_are_used_as_config(tmp_path: Path) -> None:
     path = write_small(tmp_path)
-    found = find_config(str(path))
-    assert found.keys is not None and found.keys["hidden_size"] == 32 and found.source == str(path)
+    config = find_config(str(path))
+    assert config.keys is not None and config.keys["hidden_size"] == 32 and config.source == str(path)
     (tmp_path / "empty").mkdir()
     empty = find_config(str(tmp_path / "empty"))
     assert (empty.keys, empty.source, empty.has_checkpoint) == (None, str(tmp_path / "empty"), False)
@@ -478,11 +480,11 @@ def test_any_metadata_gives_a_config_or_a_refusal(data: st.DataObject) -> None:
     arch = entry["arch"]
     odd = st.one_of(
         st.none(), st.booleans(), st.integers(0, 2**64 - 1), st.integers(-(2**63), 9), st.floats(), st.text(max_size=9),
-        st.lists(st.one_of(st.integers(0, 99), st.floats(), st.text(max_size=3), st.booleans()), max_size=9).map(_read),
+        st.lists(st.one_of(st.integers(0, 99), st.floats(), st.text(max_size=3), st.booleans()), max_size=9).map(_as_array),
         st.builds(Array, st.just("UINT32"), st.integers(0, 2**40), st.just(0), st.just(0), st.just("<"), st.just(())),
     )  # fmt: skip
     keys = data.draw(st.dictionaries(st.sampled_from(sorted(entry["keys"])), odd, min_size=1, max_size=4))
-    metadata = {"general.architecture": arch, **{f"{arch}.{key}": _read(x) for key, x in (entry["keys"] | keys).items()}}
+    metadata = {"general.architecture": arch, **{f"{arch}.{key}": _as_array(x) for key, x in (entry["keys"] | keys).items()}}
     tensors = [Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in tensor_shapes(entry).items()]
     values = data.draw(st.binary(min_size=400, max_size=400))
     try:

@@ -41,17 +41,17 @@ pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
 
 
-# what works
+# successful reads
 
 
 def test_remote_file_equals_the_local_file(pair: Pair, tmp_path: Path) -> None:
     files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a.weight": (4096, 3), "b": ()})}
     Hub(*pair, files)
     for text in ("org/name", "hf://org/name", "hf://org/name@main", f"hf://org/name@{COMMIT}", f"{pair[0].url}/org/name/tree/main"):
-        found = open_checkpoint(text)
-        same(found.manifest, on_disk(tmp_path, files))
-        assert found.is_remote and found.config.keys == CONFIG and found.revision == COMMIT
-        assert found.config.source == f"hf://org/name@{COMMIT}/config.json"
+        checkpoint = open_checkpoint(text)
+        same(checkpoint.manifest, on_disk(tmp_path, files))
+        assert checkpoint.is_remote and checkpoint.config.keys == CONFIG and checkpoint.revision == COMMIT
+        assert checkpoint.config.source == f"hf://org/name@{COMMIT}/config.json"
 
 
 def test_only_headers_of_remote_shards_are_read(pair: Pair, tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_remote_torch_files_are_read(pair: Pair, tmp_path: Path, data: bytes) ->
 def test_load_reads_only_the_config(pair: Pair) -> None:
     endpoint, store = pair
     Hub(endpoint, store, {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2,)})})
-    wanted = llamath.load(CONFIG).parameters.total
+    expected = llamath.load(CONFIG).parameters.total
     model = llamath.load("hf://org/name")
-    assert (model.name, model.parameters.total, model.source) == ("name", wanted, f"hf://org/name@{COMMIT}/config.json")
+    assert (model.name, model.parameters.total, model.source) == ("name", expected, f"hf://org/name@{COMMIT}/config.json")
     assert not store.seen
     store.pages["/some/folder/config.json"] = file(json.dumps(CONFIG).encode())
-    assert llamath.load(f"{store.url}/some/folder/config.json").parameters.total == wanted
+    assert llamath.load(f"{store.url}/some/folder/config.json").parameters.total == expected
     assert llamath.load(f"{store.url}/some/folder/").name == "folder"
     assert llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source == f"hf://org/name@{COMMIT}/config.json"
 
@@ -135,9 +135,9 @@ def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, mon
     (tmp_path / "org" / "name").mkdir(parents=True)
     (tmp_path / "org" / "name" / "model.safetensors").write_bytes(safetensors({"here": (2,)}))
     (tmp_path / "org" / "name" / "config.json").write_text(json.dumps(CONFIG))
-    found = open_checkpoint("org/name")
-    assert [x.name for x in found.manifest.tensors] == ["here"] and found.config.keys == CONFIG
-    assert not found.is_remote and not found.commit_note
+    checkpoint = open_checkpoint("org/name")
+    assert [x.name for x in checkpoint.manifest.tensors] == ["here"] and checkpoint.config.keys == CONFIG
+    assert not checkpoint.is_remote and not checkpoint.commit_note
     for text in ("org/nothing.safetensors", "nothing", "./org/nothing"):
         with pytest.raises(FormatError):
             open_checkpoint(text)
@@ -149,9 +149,9 @@ def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, mon
 def test_empty_and_tiny_remote_files_are_refused(site: Site) -> None:
     for size, code in ((0, "unknown_format"), (3, "unknown_format"), (23, "unknown_format")):
         site.pages["/x"] = file(bytes(size))
-        with pytest.raises(FormatError) as found:
+        with pytest.raises(FormatError) as error:
             read_remote(f"{site.url}/x")
-        assert found.value.code == code
+        assert error.value.code == code
         with HttpFile(f"{site.url}/x") as source:
             assert source.size == size and source.read(0, size) == bytes(size)
 
@@ -173,9 +173,9 @@ def test_remote_reads_stay_within_the_budget(site: Site) -> None:
     site.pages["/x"] = file(bytes(5000))
     with HttpFile(f"{site.url}/x", budget=3000) as source:
         source.read(0, 2000)
-        with pytest.raises(RemoteError, match="needs more bytes than are read") as found:
+        with pytest.raises(RemoteError, match="needs more bytes than are read") as error:
             source.read(1000, 2000)
-        assert found.value.code == "too_large"
+        assert error.value.code == "too_large"
 
 
 def test_connections_are_reused(site: Site) -> None:
@@ -194,7 +194,7 @@ def test_connections_are_reused(site: Site) -> None:
     assert len(ports) == 1
 
 
-# what the hub refuses
+# errors
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def test_connections_are_reused(site: Site) -> None:
 def test_http_errors_have_hints(pair: Pair, code: int, headers: dict[str, str], expected: str, says: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = status(code, headers, b"" if code == 204 else b"no")
-    with pytest.raises(RemoteError, match=says) as found:
+    with pytest.raises(RemoteError, match=says) as error:
         read_remote("org/name")
-    assert found.value.code == expected
-    assert "\x1b" not in str(found.value)
+    assert error.value.code == expected
+    assert "\x1b" not in str(error.value)
 
 
 def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,9 +226,9 @@ def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyP
     hints = []
     for token in ("", TOKEN):
         monkeypatch.setenv("HF_TOKEN", token)
-        with pytest.raises(RemoteError) as found:
+        with pytest.raises(RemoteError) as error:
             read_remote("org/name")
-        hints.append(found.value.hint)
+        hints.append(error.value.hint)
     assert "HF_TOKEN" in hints[0] and "your token was sent" in hints[1]
 
 
@@ -236,9 +236,9 @@ def test_insufficient_token_is_explained(pair: Pair, monkeypatch: pytest.MonkeyP
 def test_offline_mode_sends_no_request(pair: Pair, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     for read in (read_remote, read_config):
-        with pytest.raises(RemoteError) as found:
+        with pytest.raises(RemoteError) as error:
             read("hf://org/name")
-        assert found.value.code == "offline"
+        assert error.value.code == "offline"
     assert not pair[0].seen
 
 
@@ -256,17 +256,17 @@ def test_offline_mode_sends_no_request(pair: Pair, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_invalid_ids_are_refused(pair: Pair, text: str) -> None:
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote(text)
-    assert found.value.code in ("id", "missing") and "\r" not in str(found.value)
+    assert error.value.code in ("id", "missing") and "\r" not in str(error.value)
 
 
 @pytest.mark.parametrize("scheme", ["file", "ftp", "local", "reference", "simplecache::memory", "github", "sftp", "data", "javascript"])
 def test_unknown_url_schemes_are_refused(scheme: str) -> None:
     for read in (read_remote, read_config):
-        with pytest.raises(RemoteError) as found:
+        with pytest.raises(RemoteError) as error:
             read(f"{scheme}://somewhere/model.safetensors")
-        assert found.value.code == "scheme"
+        assert error.value.code == "scheme"
 
 
 def test_the_commit_is_pinned(pair: Pair) -> None:
@@ -280,18 +280,18 @@ def test_the_commit_is_pinned(pair: Pair) -> None:
         assert all(f"/{COMMIT}/" in x.path for x in endpoint.seen[1:])
     other = "f" * 40
     hub.api_answer(endpoint.pages[hub.api], other)
-    with pytest.raises(RemoteError, match="returned commit 0123") as found:
+    with pytest.raises(RemoteError, match="returned commit 0123") as error:
         read_remote(f"hf://org/name@{other}")
-    assert found.value.code == "api"
+    assert error.value.code == "api"
 
 
 # on the command line
 
 
 def run(*args: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(cli, args)
-    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
-    return found.exit_code, found.stdout, found.stderr
+    result = CliRunner().invoke(cli, args)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
 
 
 def test_commands_print_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

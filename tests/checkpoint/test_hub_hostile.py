@@ -13,6 +13,7 @@ import pytest
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
 from llamath.checkpoint.hub.urls import parse_url
 from llamath.core.errors import FormatError, LlamathError, RemoteError
+from support.cost_limits import HANG_S, hang_guard
 from support.hub_server import (
     COMMIT,
     DATA,
@@ -29,13 +30,12 @@ from support.hub_server import (
     safetensors,
     status,
 )
-from support.limits import HANG_S, ends
 
 pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
 
 
-# names and answers of the API
+# names and responses of the API
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ Pair = tuple[Site, Site]
 def test_arbitrary_api_responses_are_refused(pair: Pair, page: Page, code: str) -> None:
     hub = Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     pair[0].pages[hub.api] = page
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote("org/name", limits=Limits(response=10))
-    assert found.value.code == code
+    assert error.value.code == code
 
 
 NAMES = ["../../../etc/passwd", "/etc/passwd", "..", "a/b.safetensors", "a\r\nX-Injected: 1", "a\0b", "\\\\host\\x", "", "x" * 300, "C:x"]
@@ -76,10 +76,10 @@ def test_index_with_paths_is_refused(pair: Pair, name: str) -> None:
     Hub(endpoint, store, {"model.safetensors.index.json": index, "evil": b"x"})
     store.pages["/model.safetensors.index.json"] = file(index)
     for text in ("org/name", f"{store.url}/model.safetensors.index.json"):
-        with pytest.raises(FormatError) as found:
+        with pytest.raises(FormatError) as error:
             read_remote(text)
-        assert found.value.code == "shard_name"
-        assert not set(str(found.value)) & set("\r\n\0")
+        assert error.value.code == "shard_name"
+        assert not set(str(error.value)) & set("\r\n\0")
     assert [x.path for x in store.seen] == ["/model.safetensors.index.json"]
 
 
@@ -107,7 +107,7 @@ def test_unusual_plain_names_are_quoted(pair: Pair) -> None:
 HEAD = f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-23/{len(DATA)}\r\n".encode()
 
 
-def ranged(change: Callable[[int, int, Handler], None]) -> Page:
+def range_response(change: Callable[[int, int, Handler], None]) -> Page:
     """Respond to a range request as `change` does, which gets the first and last byte."""
 
     def page(handler: Handler) -> None:
@@ -117,7 +117,7 @@ def ranged(change: Callable[[int, int, Handler], None]) -> Page:
     return page
 
 
-def answered(content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206) -> Page:
+def partial_response(content_range: str, extra: int = 0, headers: Mapping[str, str] | None = None, code: int = 206) -> Page:
     """Return a response with status 206, this Content-Range, and a body that is `extra` bytes longer than the range."""
 
     def page(first: int, last: int, handler: Handler) -> None:
@@ -125,28 +125,28 @@ def answered(content_range: str, extra: int = 0, headers: Mapping[str, str] | No
         body = (DATA + bytes(99))[first : last + 1 + extra]
         handler.answer(code, body, {"Content-Range": written, **(headers or {})})
 
-    return ranged(page)
+    return range_response(page)
 
 
 GOOD = "bytes {first}-{last}/{size}"
 HOSTILE: dict[str, tuple[Page, str]] = {
     "ignores Range": (status(200, {}, DATA), "range"),
     "ignores Range, endless": (raw(b"HTTP/1.1 200 OK\r\n\r\n", *[bytes(1 << 20)] * 5), "range"),
-    "starts later": (answered("bytes {after}-{last}/{size}"), "range"),
-    "ends earlier": (answered("bytes {first}-{first}/{size}"), "range"),
-    "ends later": (answered("bytes {first}-{after}/{size}", 1), "range"),
+    "starts later": (partial_response("bytes {after}-{last}/{size}"), "range"),
+    "ends earlier": (partial_response("bytes {first}-{first}/{size}"), "range"),
+    "ends later": (partial_response("bytes {first}-{after}/{size}", 1), "range"),
     "no Content-Range": (raw(b"HTTP/1.1 206 OK\r\nContent-Length: 24\r\n\r\n", DATA[:24]), "range"),
-    "size unknown": (answered("bytes {first}-{last}/*"), "range"),
-    "size smaller than range": (answered("bytes {first}-{last}/3"), "range"),
-    "range in items": (answered("items {first}-{last}/{size}"), "range"),
-    "range negative": (answered("bytes -{first}-{last}/{size}"), "range"),
+    "size unknown": (partial_response("bytes {first}-{last}/*"), "range"),
+    "size smaller than range": (partial_response("bytes {first}-{last}/3"), "range"),
+    "range in items": (partial_response("items {first}-{last}/{size}"), "range"),
+    "range negative": (partial_response("bytes -{first}-{last}/{size}"), "range"),
     "range in other digits": (raw(HEAD.replace(b"0-23", "٠-23".encode()) + b"Content-Length: 24\r\n\r\n", DATA[:24]), "range"),
     "multipart": (raw(b"HTTP/1.1 206 OK\r\nContent-Type: multipart/byteranges\r\nContent-Length: 24\r\n\r\n", DATA[:24]), "range"),
-    "206 that says 416": (answered("bytes */{size}", code=416), "range"),
-    "longer body": (answered(GOOD, 7), "range"),
-    "shorter body": (answered(GOOD, -7), "range"),
+    "206 that says 416": (partial_response("bytes */{size}", code=416), "range"),
+    "longer body": (partial_response(GOOD, 7), "range"),
+    "shorter body": (partial_response(GOOD, -7), "range"),
     "shorter than promised": (raw(HEAD + b"Content-Length: 24\r\n\r\n", DATA[:7]), "dropped"),
-    "shorter than promised, and waits": (answered(GOOD, -7, {"Content-Length": "24"}), "timeout"),
+    "shorter than promised, and waits": (partial_response(GOOD, -7, {"Content-Length": "24"}), "timeout"),
     "longer, chunked": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1f\r\n" + DATA[:31] + b"\r\n0\r\n\r\n"), "long"),
     "longer, until the end": (raw(HEAD + b"\r\n", DATA[:31]), "long"),
     "shorter, until the end": (raw(HEAD + b"\r\n", DATA[:7]), "dropped"),
@@ -154,8 +154,8 @@ HOSTILE: dict[str, tuple[Page, str]] = {
     "chunk without end": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", *[bytes(1 << 19)] * 4), "long"),
     "chunk of nonsense": (raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n"), "dropped"),
     "gzip": (raw(HEAD + b"Content-Encoding: gzip\r\nContent-Length: 24\r\n\r\n", gzip.compress(bytes(10_000_000), 1)[:24]), "encoding"),
-    "gzip twice": (answered(GOOD, headers={"Content-Encoding": "identity, gzip"}), "encoding"),
-    "brotli": (answered(GOOD, headers={"Content-Encoding": "br"}), "encoding"),
+    "gzip twice": (partial_response(GOOD, headers={"Content-Encoding": "identity, gzip"}), "encoding"),
+    "brotli": (partial_response(GOOD, headers={"Content-Encoding": "br"}), "encoding"),
     "redirects to itself": (redirect("/x"), "redirect"),
     "redirects nowhere": (status(302), "redirect"),
     "redirects to a file": (redirect("file:///etc/passwd"), "redirect"),
@@ -186,10 +186,10 @@ HOSTILE: dict[str, tuple[Page, str]] = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_responses_are_refused(site: Site, name: str) -> None:
     site.pages["/x"], code = HOSTILE[name]
-    with pytest.raises(RemoteError) as found, ends():
+    with pytest.raises(RemoteError) as error, hang_guard():
         read_remote(f"{site.url}/x", limits=QUICK if code == "timeout" else None)
-    assert found.value.code == code, str(found.value)
-    assert len(str(found.value)) < 400
+    assert error.value.code == code, str(error.value)
+    assert len(str(error.value)) < 400
 
 
 def test_redirect_from_https_to_http_is_refused() -> None:
@@ -197,11 +197,11 @@ def test_redirect_from_https_to_http_is_refused() -> None:
         parse_url("https://127.0.0.1/x").redirected_to("http://127.0.0.1/x")
     assert parse_url("http://127.0.0.1/x").redirected_to("https://127.0.0.1/y").url == "https://127.0.0.1/y"
     assert parse_url("https://127.0.0.1/x/y").redirected_to("../z?q").url == "https://127.0.0.1/z?q"
-    there = parse_url("https://127.0.0.1/x")._replace(is_trusted=True)
-    assert [there.redirected_to(x).is_trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
+    url = parse_url("https://127.0.0.1/x")._replace(is_trusted=True)
+    assert [url.redirected_to(x).is_trusted for x in ("/y", "https://127.0.0.1:443/", "https://127.0.0.1:444/", "https://127.0.0.2/")] == [
         True, True, False, False,
     ]  # fmt: skip
-    assert not there.redirected_to("https://127.0.0.2/").redirected_to("https://127.0.0.1/x").is_trusted
+    assert not url.redirected_to("https://127.0.0.2/").redirected_to("https://127.0.0.1/x").is_trusted
 
 
 def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
@@ -209,9 +209,9 @@ def test_five_redirects_are_followed_and_six_are_not(site: Site) -> None:
         site.pages[f"/{i}"] = redirect(f"/{i - 1}", random.Random(i).choice([301, 302, 303, 307, 308]))
     site.pages["/0"] = file(DATA)
     assert len(read_remote(f"{site.url}/5").manifest.tensors) == 1
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote(f"{site.url}/6")
-    assert found.value.code == "redirect"
+    assert error.value.code == "redirect"
 
 
 @pytest.mark.parametrize("second", ["size", "tag", "bytes"])
@@ -222,9 +222,9 @@ def test_file_that_changes_during_reading_is_refused(site: Site, second: str) ->
         (file(DATA) if len(site.seen) == 1 else later)(handler)
 
     site.pages["/x.safetensors"] = page
-    with pytest.raises(LlamathError) as found:
+    with pytest.raises(LlamathError) as error:
         read_remote(f"{site.url}/x.safetensors")
-    assert getattr(found.value, "code", "") == ("header_text" if second == "bytes" else "changed")
+    assert getattr(error.value, "code", "") == ("header_text" if second == "bytes" else "changed")
 
 
 def test_a_dropped_connection_is_tried_once_more(site: Site) -> None:
@@ -241,9 +241,9 @@ def test_a_dropped_connection_is_tried_once_more(site: Site) -> None:
     site.pages["/x"] = page
     assert len(read_remote(f"{site.url}/x").manifest.tensors) == 1
     drops, site.seen[:] = 2, []
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote(f"{site.url}/x")
-    assert found.value.code == "dropped" and len(site.seen) == 2
+    assert error.value.code == "dropped" and len(site.seen) == 2
 
 
 def test_closed_idle_connection_is_reopened(site: Site) -> None:
@@ -267,8 +267,8 @@ def test_http_1_0_and_chunked_bodies_are_read(site: Site) -> None:
         pieces = [DATA[x : min(x + 5, last + 1)] for x in range(first, last + 1, 5)]
         handler.wfile.write(head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(x), x) for x in pieces) + b"0\r\n\r\n")
 
-    for answer in (old, chunked):
-        site.pages["/x"] = ranged(answer)
+    for response in (old, chunked):
+        site.pages["/x"] = range_response(response)
         assert len(read_remote(f"{site.url}/x").manifest.tensors) == 1
 
 
@@ -278,9 +278,9 @@ def test_session_time_limit_is_enforced(site: Site) -> None:
     with HttpFile(f"{site.url}/x", Session(limits=Limits(session=30), clock=lambda: now[0])) as source:
         source.read(100, 10)
         now[0] = 31.0
-        with pytest.raises(RemoteError) as found:
+        with pytest.raises(RemoteError) as error:
             source.read(200, 10)
-    assert found.value.code == "timeout"
+    assert error.value.code == "timeout"
 
 
 def test_first_of_several_shard_errors_is_raised(pair: Pair) -> None:

@@ -54,8 +54,12 @@ def test_object_stores_are_read(memory: Any, tmp_path: Path, monkeypatch: pytest
     headers = sum(9 + 8 + header_length(x) for x in SHARDS.values())
     assert sum(read) == headers + len(files["model.safetensors.index.json"])
     same(read_remote("memory://bucket/model/model.safetensors.index.json").manifest, remote)
-    one = open_checkpoint("memory://bucket/model/model-00002-of-00012.safetensors")
-    assert one.config.keys == CONFIG and one.revision == "" and one.manifest.files[0].name.startswith("memory://bucket/model/")
+    checkpoint = open_checkpoint("memory://bucket/model/model-00002-of-00012.safetensors")
+    assert (
+        checkpoint.config.keys == CONFIG
+        and checkpoint.revision == ""
+        and checkpoint.manifest.files[0].name.startswith("memory://bucket/model/")
+    )
     assert llamath.load("memory://bucket/model").parameters.total == llamath.load(CONFIG).parameters.total
 
 
@@ -63,9 +67,9 @@ def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.Mon
     memory.pipe("/bucket/model.safetensors", DATA)
     with pytest.raises(FormatError):
         read_remote("memory://bucket/other.safetensors")
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as raised:
         read_remote("memory://user:sealed@bucket/model.safetensors")
-    assert found.value.code == "scheme"
+    assert raised.value.code == "scheme"
     failures = {PermissionError("sealed"): "forbidden", RuntimeError("sealed"): "network", FileNotFoundError(): "missing"}
     for failure, code in failures.items():
 
@@ -74,15 +78,15 @@ def test_object_store_errors_are_translated(memory: Any, monkeypatch: pytest.Mon
 
         with monkeypatch.context() as patch:
             patch.setattr(type(memory), "cat_file", fail)
-            with pytest.raises(RemoteError) as found:
+            with pytest.raises(RemoteError) as raised:
                 read_remote("memory://bucket/model.safetensors")
-            assert found.value.code == code and "sealed" not in error_text(found.value)
-    for answer in (b"short", DATA + b"x", None):
+            assert raised.value.code == code and "sealed" not in error_text(raised.value)
+    for response in (b"short", DATA + b"x", None):
         with monkeypatch.context() as patch:
-            patch.setattr(type(memory), "cat_file", lambda *_, answer=answer, **__: answer)
-            with pytest.raises(RemoteError) as found:
+            patch.setattr(type(memory), "cat_file", lambda *_, response=response, **__: response)
+            with pytest.raises(RemoteError) as raised:
                 read_remote("memory://bucket/model.safetensors")
-            assert found.value.code == "range"
+            assert raised.value.code == "range"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
@@ -90,13 +94,13 @@ def test_a_store_whose_package_is_missing_is_named(scheme: str, monkeypatch: pyt
     pytest.importorskip("fsspec")
     package = {"s3": "s3fs", "gs": "gcsfs"}[scheme]
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(llamath.MissingExtra, match=f"needs {package}") as found:
+    with pytest.raises(llamath.MissingExtra, match=f"needs {package}") as error:
         read_remote(f"{scheme}://bucket/model.safetensors")
-    assert found.value.hint == "pip install 'llamath[hub]'"
+    assert error.value.hint == "pip install 'llamath[hub]'"
     monkeypatch.setitem(sys.modules, "adlfs", None)
-    with pytest.raises(LlamathError, match="needs adlfs") as found:
+    with pytest.raises(LlamathError, match="needs adlfs") as error:
         read_remote("az://bucket/model.safetensors")
-    assert found.value.hint == "pip install adlfs"
+    assert error.value.hint == "pip install adlfs"
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(llamath.MissingExtra, match="fsspec"):
         read_remote(f"{scheme}://bucket/model.safetensors")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 Pair = tuple[Site, Site]
 
 
-# whose token goes where
+# destinations of the token
 
 
 def test_token_is_sent_only_to_the_endpoint(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,9 @@ def test_token_is_not_sent_over_plain_http(site: Site, monkeypatch: pytest.Monke
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("http_proxy", site.url.replace("http://", "http://user:pass%40word@"))
     site.pages["http://hub.invalid/api/models/org/name/revision/main"] = status(401)
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote("org/name")
-    assert found.value.code == "unauthorized" and "HF_TOKEN" in found.value.hint
+    assert error.value.code == "unauthorized" and "HF_TOKEN" in error.value.hint
     assert [x.headers.get("authorization") for x in site.seen] == [None]
     assert site.seen[0].headers["proxy-authorization"] == "Basic dXNlcjpwYXNzQHdvcmQ=" and site.seen[0].headers["host"] == "hub.invalid"
 
@@ -108,17 +108,17 @@ def test_stored_token_comes_from_huggingface_hub(pair: Pair, monkeypatch: pytest
         raise RuntimeError(f"no luck with {TOKEN}")
 
     monkeypatch.setattr(huggingface_hub, "get_token", broken)
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote("org/name")
-    assert found.value.code == "token" and TOKEN not in error_text(found.value)
+    assert error.value.code == "token" and TOKEN not in error_text(error.value)
 
 
 @pytest.mark.parametrize("token", [f"{TOKEN}\r\nX-Injected: 1", f"{TOKEN} x", f"{TOKEN}ü", f"{TOKEN}\0"[:-1] + "\x7f"])
 def test_malformed_token_is_neither_sent_nor_shown(pair: Pair, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_remote("org/name")
-    assert found.value.code == "token" and TOKEN not in error_text(found.value) and not pair[0].seen
+    assert error.value.code == "token" and TOKEN not in error_text(error.value) and not pair[0].seen
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 418, 429, 500, 503])
@@ -128,9 +128,9 @@ def test_no_error_repeats_the_token(pair: Pair, monkeypatch: pytest.MonkeyPatch,
     echo = {"X-Error-Message": f"bad token {TOKEN}", "X-Error-Code": TOKEN, "WWW-Authenticate": TOKEN}
     for page in (hub.api, hub.resolve("model.safetensors")):
         pair[0].pages[page] = status(code, echo, TOKEN.encode())
-        with pytest.raises(LlamathError) as found:
+        with pytest.raises(LlamathError) as error:
             read_remote("org/name")
-        assert TOKEN not in error_text(found.value)
+        assert TOKEN not in error_text(error.value)
         hub = Hub(*pair, hub.files)
 
 
@@ -141,20 +141,20 @@ def test_signature_of_a_signed_url_is_not_shown(site: Site) -> None:
     assert manifest.files[0].name == f"{site.url}/a/model.safetensors"
     for page in (status(500), redirect(f"{site.url}/b?X-Signature=sealed"), redirect("ftp://user:sealed@x/?sealed")):
         site.pages["/a/model.safetensors"] = page
-        with pytest.raises(LlamathError) as found:
+        with pytest.raises(LlamathError) as error:
             read_remote(f"{site.url}/a/model.safetensors?X-Signature=sealed")
-        assert "sealed" not in error_text(found.value)
+        assert "sealed" not in error_text(error.value)
 
 
 def test_addresses_with_passwords_are_refused(site: Site) -> None:
     for url in (f"http://user:sealed@127.0.0.1:{site.port}/x", f"http://sealed@127.0.0.1:{site.port}/x"):
-        with pytest.raises(RemoteError) as found:
+        with pytest.raises(RemoteError) as error:
             read_remote(url)
-        assert found.value.code == "url" and "sealed" not in error_text(found.value)
+        assert error.value.code == "url" and "sealed" not in error_text(error.value)
     assert not site.seen
 
 
-# over TLS, as it is in earnest
+# TLS
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +162,11 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     if (openssl := shutil.which("openssl")) is None:
         pytest.skip("no openssl to make a certificate with")
     folder = tmp_path_factory.mktemp("tls")
-    made = [f"{folder}/cert.pem", f"{folder}/key.pem"]
+    paths = [f"{folder}/cert.pem", f"{folder}/key.pem"]
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hub.invalid".split()
-    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:hub.invalid", "-out", made[0], "-keyout", made[1]]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:hub.invalid", "-out", paths[0], "-keyout", paths[1]]
     subprocess.run([openssl, *options, *names], check=True, capture_output=True)
-    return made[0], made[1]
+    return paths[0], paths[1]
 
 
 def test_tls_is_verified(certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,9 +174,9 @@ def test_tls_is_verified(certificate: tuple[str, str], monkeypatch: pytest.Monke
         Hub(endpoint, store, {"model.safetensors": safetensors({"a": (2,)})})
         monkeypatch.setenv("HF_ENDPOINT", endpoint.url)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        with pytest.raises(RemoteError, match="certificate verify failed") as found:
+        with pytest.raises(RemoteError, match="certificate verify failed") as error:
             read_remote("org/name")
-        assert found.value.code == "network" and not endpoint.seen
+        assert error.value.code == "network" and not endpoint.seen
         monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
         assert len(read_remote("org/name").manifest.tensors) == 1
         assert all(authorized(endpoint)) and not any(authorized(store))
@@ -209,6 +209,6 @@ def test_proxy_sees_only_the_host(site: Site, certificate: tuple[str, str], monk
         assert all(authorized(endpoint)) and len(endpoint.seen) == 3
     assert [x.path for x in site.seen] == ["hub.invalid:443"] and TOKEN not in str(site.seen)
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:9")
-    with pytest.raises(RemoteError) as found:
+    with pytest.raises(RemoteError) as error:
         read_config("hf://org/name")
-    assert found.value.code == "proxy"
+    assert error.value.code == "proxy"

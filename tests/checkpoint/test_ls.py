@@ -17,19 +17,19 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.analysis.count.name_folding import unfold_pattern
-from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_tensors
+from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
 from llamath.render.text.ls_text import ls_csv, ls_text
-from support import packed as make
+from support import quantized_headers as make
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
 
 
 def ls(path: Path, *options: str) -> str:
-    found = CliRunner().invoke(command, [str(path), *options], catch_exceptions=False)
-    assert found.exit_code == 0, found.output
-    return found.stdout
+    result = CliRunner().invoke(command, [str(path), *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def write(path: Path, headers: list[make.Header], metadata: dict[str, str] | None = None) -> Path:
@@ -104,24 +104,24 @@ def test_json_matches_safetensors(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors = pytest.importorskip("safetensors.torch")
     kinds = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
-    given = {f"layers.{i}.w": torch.zeros(i + 1, 3).to(kinds[i % 5]) for i in range(12)} | {"scalar": torch.tensor(1.0)}
+    tensors = {f"layers.{i}.w": torch.zeros(i + 1, 3).to(kinds[i % 5]) for i in range(12)} | {"scalar": torch.tensor(1.0)}
     path = tmp_path / "model.safetensors"
-    safetensors.save_file(given, path, metadata={"format": "pt", "note": "n"})
-    found = json.loads(ls(path, "--json"))
-    assert found["format"] == "safetensors"
-    assert {x["name"]: tuple(x["shape"]) for x in found["tensors"]} == {name: tuple(x.shape) for name, x in given.items()}
-    assert found["elements"] == found["parameters"] == sum(x.numel() for x in given.values())
-    assert found["bytes"] == sum(x.numel() * x.element_size() for x in given.values())
-    assert found["metadata"] == {"format": "pt", "note": "n"}
+    safetensors.save_file(tensors, path, metadata={"format": "pt", "note": "n"})
+    report = json.loads(ls(path, "--json"))
+    assert report["format"] == "safetensors"
+    assert {x["name"]: tuple(x["shape"]) for x in report["tensors"]} == {name: tuple(x.shape) for name, x in tensors.items()}
+    assert report["elements"] == report["parameters"] == sum(x.numel() for x in tensors.values())
+    assert report["bytes"] == sum(x.numel() * x.element_size() for x in tensors.values())
+    assert report["metadata"] == {"format": "pt", "note": "n"}
     data = path.read_bytes()
-    for x in found["tensors"]:
+    for x in report["tensors"]:
         assert x["file"] == "model.safetensors"
-        assert x["elements"] == given[x["name"]].numel()
-        assert data[x["offset"] : x["offset"] + x["bytes"]] == given[x["name"]].reshape(-1).view(torch.uint8).numpy().tobytes()
-    assert set(found["tensors"][0]) == {"name", "dtype", "shape", "elements", "bytes", "file", "offset"}
-    assert found["files"][0] | {"path": ""} == {
-        "name": "model.safetensors", "path": "", "size": len(data), "header": len(data) - found["bytes"], "tensors": 13,
-        "bytes": found["bytes"],
+        assert x["elements"] == tensors[x["name"]].numel()
+        assert data[x["offset"] : x["offset"] + x["bytes"]] == tensors[x["name"]].reshape(-1).view(torch.uint8).numpy().tobytes()
+    assert set(report["tensors"][0]) == {"name", "dtype", "shape", "elements", "bytes", "file", "offset"}
+    assert report["files"][0] | {"path": ""} == {
+        "name": "model.safetensors", "path": "", "size": len(data), "header": len(data) - report["bytes"], "tensors": 13,
+        "bytes": report["bytes"],
     }  # fmt: skip
 
 
@@ -142,13 +142,13 @@ def test_gguf_matches_the_gguf_package(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     read = gguf.GGUFReader(path)
-    found = json.loads(ls(path, "--json"))
-    assert [(x["name"], x["dtype"], x["elements"], x["bytes"], x["offset"]) for x in found["tensors"]] == [
+    report = json.loads(ls(path, "--json"))
+    assert [(x["name"], x["dtype"], x["elements"], x["bytes"], x["offset"]) for x in report["tensors"]] == [
         (x.name, x.tensor_type.name, int(x.n_elements), int(x.n_bytes), int(x.data_offset)) for x in read.tensors
     ]
-    assert found["parameters"] == 2 * 64 * 256 + 256
-    assert found["metadata"]["tokenizer.ggml.tokens"] == "STRING × 3"
-    assert found["metadata"]["tokenizer.chat_template"] == "{{ messages }}"
+    assert report["parameters"] == 2 * 64 * 256 + 256
+    assert report["metadata"]["tokenizer.ggml.tokens"] == "STRING × 3"
+    assert report["metadata"]["tokenizer.chat_template"] == "{{ messages }}"
     text = ls(path)
     assert re.search(r"^blk\.\{0,1\}\.attn_q\.weight +Q8_0 +ggml +\[64, 256\] × 2 ", text, re.MULTILINE)
     assert re.search(r"^  ggml +2 +32,768 +34,816 +8\.5$", text, re.MULTILINE)
@@ -193,12 +193,14 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     after = json.loads(ls(tmp_path, "--json"))
     assert (after["parameters"], after["notes"], list(after["codecs"])) == (8_030_261_248, [], ["compressed-int4"])
     assert after["codecs"]["compressed-int4"]["tensors"] == 3 * 224
+    report = list_checkpoint(str(tmp_path))
+    assert report.json_text() == json.dumps(report.to_json(), default=list) and after == json.loads(report.json_text())
     q = next(x for x in after["tensors"] if x["name"] == "model.layers.0.self_attn.k_proj.weight_packed")
     assert (q["weight"], q["logical_shape"], q["role"]) == ("model.layers.0.self_attn.k_proj.weight", [1024, 4096], "values")
     (tmp_path / "config.json").write_text("{")
-    found = CliRunner().invoke(command, [str(tmp_path), "--json"])
-    assert json.loads(found.stdout)["parameters"] == before["parameters"]
-    assert "note: " in found.stderr
+    result = CliRunner().invoke(command, [str(tmp_path), "--json"])
+    assert json.loads(result.stdout)["parameters"] == before["parameters"]
+    assert "note: " in result.stderr
 
 
 def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
@@ -217,11 +219,11 @@ def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
 def test_tree_sums_its_branches(tmp_path: Path) -> None:
     text = ls(llama(tmp_path), "--format", "tree")
     rows = re.findall(r"^( *)(\S.*?)  +([0-9,]+)  +([0-9,]+)$", text.partition("\nparameters")[0], re.MULTILINE)
-    found = {name.split()[0]: int(n.replace(",", "")) for _, name, n, _ in rows}
-    assert found["model"] == 8_030_261_248 - 128256 * 4096
-    assert found["layers.{0..31}"] == found["self_attn"] + found["mlp"] + 2 * 32 * 4096
-    assert found["model"] == found["layers.{0..31}"] + 128256 * 4096 + 4096
-    assert found["lm_head.weight"] == 128256 * 4096
+    totals = {name.split()[0]: int(n.replace(",", "")) for _, name, n, _ in rows}
+    assert totals["model"] == 8_030_261_248 - 128256 * 4096
+    assert totals["layers.{0..31}"] == totals["self_attn"] + totals["mlp"] + 2 * 32 * 4096
+    assert totals["model"] == totals["layers.{0..31}"] + 128256 * 4096 + 4096
+    assert totals["lm_head.weight"] == 128256 * 4096
 
 
 def test_unfold_has_a_line_for_every_tensor(tmp_path: Path) -> None:
@@ -279,8 +281,8 @@ def test_empty_checkpoint_is_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "model.safetensors", [])
     for options in ((), ("--format", "tree"), ("--unfold",), ("--format", "csv")):
         ls(path, *options)
-    found = json.loads(ls(path, "--json"))
-    assert (found["tensors"], found["parameters"], found["bits_per_weight"]) == ([], 0, None)
+    report = json.loads(ls(path, "--json"))
+    assert (report["tensors"], report["parameters"], report["bits_per_weight"]) == ([], 0, None)
 
 
 def test_missing_shards_and_duplicate_names_are_noted(tmp_path: Path) -> None:
@@ -298,7 +300,7 @@ def test_missing_shards_and_duplicate_names_are_noted(tmp_path: Path) -> None:
 
 def test_unknown_integer_matrices_are_noted() -> None:
     report = list_tensors(make.manifest([("x.W_q", "U8", (64, 64)), ("position_ids", "I64", (1, 8192)), ("x.norm", "F32", (64,))]))
-    assert report.notes == ("1 integer matrix of no known packing (x.W_q, …): elements are counted",)
+    assert report.notes == ("1 integer matrix of unknown packing (x.W_q, …): elements are counted",)
 
 
 def test_rows_are_in_tree_order() -> None:
@@ -312,7 +314,7 @@ def test_rows_are_in_tree_order() -> None:
 def test_unreadable_files_exit_with_2(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(content)
     command = [sys.executable, "-m", "llamath", "ls", str(tmp_path / "model.safetensors")]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr.startswith("error: ")
-    assert "Traceback" not in found.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr

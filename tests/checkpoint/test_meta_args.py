@@ -79,9 +79,9 @@ def test_broken_tokenizer_model_is_an_error(data: bytes, tmp_path: Path) -> None
     ],
 )
 def test_arguments_are_inferred_from_ffn_width(dim: int, F: int, first: tuple[int, float | None]) -> None:
-    found = list(ffn_width_args(dim, F))
-    assert found[0] == first
-    assert all(ffn_width(dim, m, x) == F for m, x in found)
+    arguments = list(ffn_width_args(dim, F))
+    assert arguments[0] == first
+    assert all(ffn_width(dim, m, x) == F for m, x in arguments)
 
 
 @pytest.mark.parametrize(("params", "vocabulary", "total"), PUBLISHED)

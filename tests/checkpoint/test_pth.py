@@ -25,6 +25,7 @@ from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.checkpoint.formats.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
 from llamath.core.errors import FormatError
 from support import hostile_pth
+from support.cost_limits import within_calls
 from support.hostile_pth import (
     APPEND,
     BUILD,
@@ -60,7 +61,6 @@ from support.hostile_pth import (
     tupled,
     zipped,
 )
-from support.limits import within_calls
 
 torch = pytest.importorskip("torch")
 
@@ -96,7 +96,7 @@ def flip(data: bytes, bit: int) -> bytes:
     return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
 
 
-def saved(value: Any, new: bool = True) -> bytes:
+def save(value: Any, new: bool = True) -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -104,7 +104,7 @@ def saved(value: Any, new: bool = True) -> bytes:
     return file.getvalue()
 
 
-def loaded(data: bytes) -> Any:
+def load(data: bytes) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # protocol 3
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
@@ -122,14 +122,14 @@ def leaves(value: Any, prefix: str = "", keyed: bool = False) -> Iterator[tuple[
         yield prefix[:-1], value, keyed
 
 
-def agree(data: bytes, found: Manifest) -> Any:
+def check_against_torch(data: bytes, manifest: Manifest) -> Any:
     """Check a manifest against what torch loads from the same bytes: names, types, shapes, strides, sharing, bytes, values."""
-    value = loaded(data)
-    everything = list(leaves(value))
-    expected = [(name, leaf) for name, leaf, _ in everything if isinstance(leaf, torch.Tensor)]
-    assert [found.name for found in found.tensors] == [name for name, _ in expected]
+    value = load(data)
+    all_leaves = list(leaves(value))
+    expected = [(name, leaf) for name, leaf, _ in all_leaves if isinstance(leaf, torch.Tensor)]
+    assert [x.name for x in manifest.tensors] == [name for name, _ in expected]
     places: dict[str, int] = {}
-    for mine, (_, theirs) in zip(found.tensors, expected, strict=True):
+    for mine, (_, theirs) in zip(manifest.tensors, expected, strict=True):
         assert mine.dtype == NAMES[str(theirs.dtype).removeprefix("torch.")]
         assert mine.shape == tuple(theirs.shape)
         assert mine.strides == (None if theirs.is_contiguous() else theirs.stride())
@@ -144,21 +144,21 @@ def agree(data: bytes, found: Manifest) -> Any:
         assert data[mine.start : mine.end] == whole[first * theirs.element_size() : (last + 1) * theirs.element_size()]
     assert len(set(places.values())) == len(places)
     plain = (bool, int, float, str, type(None), torch.dtype)
-    values = {name: leaf for name, leaf, keyed in everything if keyed and isinstance(leaf, plain)}
-    assert repr(found.metadata["values"]) == repr({k: str(v) if isinstance(v, torch.dtype) else v for k, v in values.items()})
+    values = {name: leaf for name, leaf, keyed in all_leaves if keyed and isinstance(leaf, plain)}
+    assert repr(manifest.metadata["values"]) == repr({k: str(v) if isinstance(v, torch.dtype) else v for k, v in values.items()})
     return value
 
 
-def both(value: Any) -> Manifest:
+def check_both_containers(value: Any) -> Manifest:
     """Check the manifests of both containers; return that of the archive."""
-    data = saved(value)
+    data = save(value)
     manifest = read(Bytes(data, "a.pth"))
-    agree(data, manifest)
-    older = saved(value, new=False)
-    found = read(Bytes(older, "b.pth"))
-    agree(older, found)
-    assert [x[:3] for x in found.tensors] == [x[:3] for x in manifest.tensors]
-    assert (found.metadata["container"], found.metadata["version"]) == ("legacy", 1001)
+    check_against_torch(data, manifest)
+    older = save(value, new=False)
+    parsed = read(Bytes(older, "b.pth"))
+    check_against_torch(older, parsed)
+    assert [x[:3] for x in parsed.tensors] == [x[:3] for x in manifest.tensors]
+    assert (parsed.metadata["container"], parsed.metadata["version"]) == ("legacy", 1001)
     return manifest
 
 
@@ -177,7 +177,7 @@ class Tied(torch.nn.Module):
 
 
 def test_state_dict_of_a_tied_model_is_read() -> None:
-    manifest = both(Tied().state_dict())
+    manifest = check_both_containers(Tied().state_dict())
     kept = {tensor.name: tensor for tensor in manifest.tensors}
     assert kept["head.weight"].storage == kept["embed.weight"].storage != kept["block.0.weight"].storage
     assert kept["head.weight"].start == kept["embed.weight"].start
@@ -194,7 +194,7 @@ def test_checkpoint_with_optimizer_is_read() -> None:
     optimizer.step()
     schedule.step()
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(), "epoch": 3, "name": "été"}
-    manifest = both(state | {"best": 0.5, "args": {"dim": 4, "tied": True, "none": None}, "rng": torch.get_rng_state()})
+    manifest = check_both_containers(state | {"best": 0.5, "args": {"dim": 4, "tied": True, "none": None}, "rng": torch.get_rng_state()})
     names = [tensor.name for tensor in manifest.tensors]
     assert "model.embed.weight" in names and "optimizer.state.1.exp_avg" in names
     values = manifest.metadata["values"]
@@ -234,26 +234,26 @@ KINDS: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_files_read_as_torch_loads_them(kind: str) -> None:
-    both(KINDS[kind])
+    check_both_containers(KINDS[kind])
 
 
 @pytest.mark.parametrize("dtype", NAMES)
 def test_every_dtype_is_read(dtype: str) -> None:
     value = {"a": torch.arange(48, dtype=torch.uint8).view(getattr(torch, dtype)) if dtype != "bool" else torch.tensor([True, False])}
     value["b"] = value["a"][1:]
-    data = saved(value)
-    agree(data, read(Bytes(data)))
-    older = saved(value, new=False)
+    data = save(value)
+    check_against_torch(data, read(Bytes(data)))
+    older = save(value, new=False)
     try:
-        loaded(older)
+        load(older)
     except AttributeError:  # torch cannot load these types from its older container, so they are not read either
         assert refusal(older).code == "storage"
     else:
-        agree(older, read(Bytes(older)))
+        check_against_torch(older, read(Bytes(older)))
 
 
 def test_tensor_spans_are_inside_shared_storages() -> None:
-    first, second, third, _ = both(KINDS["views"]).tensors
+    first, second, third, _ = check_both_containers(KINDS["views"]).tensors
     assert first.storage == second.storage == third.storage
     assert (second.start - first.start, second.bytes) == (40, 40)
     assert (third.start - first.start, third.strides, third.bytes) == (48, (10, 1), 92)
@@ -261,9 +261,9 @@ def test_tensor_spans_are_inside_shared_storages() -> None:
 
 def test_pickled_module_is_refused_by_its_class() -> None:
     for new in (True, False):
-        error = refusal(saved(torch.nn.Linear(2, 2), new))
+        error = refusal(save(torch.nn.Linear(2, 2), new))
         assert error.code == "global" or (error.code == "persistent" and not new)
-    assert "torch.nn.modules.linear.Linear" in str(refusal(saved(torch.nn.Linear(2, 2))))
+    assert "torch.nn.modules.linear.Linear" in str(refusal(save(torch.nn.Linear(2, 2))))
 
 
 def with_attribute(value: Any) -> Any:
@@ -296,7 +296,7 @@ def test_unsupported_torch_objects_are_refused_by_name(kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = REFUSED[kind]()
-    assert refusal(saved({"w": torch.ones(1), "x": value})).code == kind.split()[0]
+    assert refusal(save({"w": torch.ones(1), "x": value})).code == kind.split()[0]
 
 
 def test_other_protocols_are_refused_as_torch_refuses_them() -> None:
@@ -304,14 +304,14 @@ def test_other_protocols_are_refused_as_torch_refuses_them() -> None:
         file = io.BytesIO()
         torch.save({"w": torch.ones(2)}, file, pickle_protocol=protocol)
         if protocol == 3:
-            agree(file.getvalue(), read(Bytes(file.getvalue())))
+            check_against_torch(file.getvalue(), read(Bytes(file.getvalue())))
         else:
             error = refusal(file.getvalue())
             assert error.code == "protocol" and (protocol < 2 or "weights_only" in error.hint)
 
 
 def test_an_archive_written_again_by_zipfile_is_read() -> None:
-    data = saved({"w": BASE, "e": torch.zeros(0), "n": 3})
+    data = save({"w": BASE, "e": torch.zeros(0), "n": 3})
     for how, wide in ((zipfile.ZIP_STORED, False), (zipfile.ZIP_STORED, True), (zipfile.ZIP_DEFLATED, False)):
         file = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w", how) as new:
@@ -321,7 +321,7 @@ def test_an_archive_written_again_by_zipfile_is_read() -> None:
                 ) as out:
                     out.write(old.read(entry))
         if how == zipfile.ZIP_STORED:
-            agree(file.getvalue(), read(Bytes(file.getvalue())))
+            check_against_torch(file.getvalue(), read(Bytes(file.getvalue())))
         else:
             assert refusal(file.getvalue()).code == "compressed"
 
@@ -341,21 +341,21 @@ class Pipe(io.RawIOBase):
 
 
 def test_an_archive_written_to_a_pipe_is_read() -> None:
-    data, pipe = saved({"w": BASE, "e": torch.zeros(0), "n": 3}), Pipe()
+    data, pipe = save({"w": BASE, "e": torch.zeros(0), "n": 3}), Pipe()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(pipe, "w") as new:  # type: ignore[arg-type]
         for entry in old.infolist():
             new.writestr(entry.filename, old.read(entry))
-    found = read(Bytes(bytes(pipe.data)))
-    agree(bytes(pipe.data), found)
+    manifest = read(Bytes(bytes(pipe.data)))
+    check_against_torch(bytes(pipe.data), manifest)
 
 
 def test_an_archive_without_checksums_is_read() -> None:
     torch.serialization.set_crc32_options(False)
     try:
-        data = saved({"w": BASE})
+        data = save({"w": BASE})
     finally:
         torch.serialization.set_crc32_options(True)
-    agree(data, read(Bytes(data)))
+    check_against_torch(data, read(Bytes(data)))
 
 
 def test_twelve_gigabyte_file_is_read_at_its_ends(tmp_path: Path) -> None:
@@ -387,25 +387,25 @@ class Counting(Bytes):
 
 
 def test_no_tensor_bytes_are_read_from_an_archive() -> None:
-    source = Counting(saved({str(index): torch.ones(1000) for index in range(50)}))
+    source = Counting(save({str(index): torch.ones(1000) for index in range(50)}))
     manifest = read(source)
-    for found in manifest.tensors:
-        assert not any(start < found.end and found.start < end for start, end in source.spans)
+    for x in manifest.tensors:
+        assert not any(start < x.end and x.start < end for start, end in source.spans)
     assert sum(end - start for start, end in source.spans) < 50 * 500
 
 
 def test_legacy_file_is_read_in_growing_windows() -> None:
     state = {f"layers.{index}.weight": torch.full((2,), index) for index in range(60)} | {"steps": 3, "last": "y" * 999}
-    expected = read(Bytes(saved(state, new=False))).tensors
+    expected = read(Bytes(save(state, new=False))).tensors
     for cut in (20, 61, 117, 400, 999, 2048, 5000):
-        data = saved({"padding": "x" * (FIRST_WINDOW - cut)} | state, new=False)
+        data = save({"padding": "x" * (FIRST_WINDOW - cut)} | state, new=False)
         source = Counting(data)
         assert [(x.name, x.shape) for x in read(source).tensors] == [(x.name, x.shape) for x in expected]
         assert (0, FIRST_WINDOW) in source.spans and (0, len(data)) in source.spans
 
 
 def test_pickle_streams_over_the_limit_are_refused() -> None:
-    assert refusal(saved({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code == "truncated"
+    assert refusal(save({"padding": "x" * MAX_PICKLE_BYTES, "w": torch.ones(2)}, new=False)).code == "truncated"
 
 
 def test_streams_of_python_2_are_read() -> None:
@@ -413,7 +413,7 @@ def test_streams_of_python_2_are_read() -> None:
     storage_bytes = tensor(storage(more=NONE))
     pair = LIST + b"U\1w" + put(1) + APPEND + storage_bytes + APPEND
     data = legacy(stream(called("collections.OrderedDict", listed(pair, listed(text("n"), number(1)))) + put(2)))
-    agree(data, read(Bytes(data)))
+    check_against_torch(data, read(Bytes(data)))
 
 
 def test_old_tensor_rebuild_function_is_supported() -> None:
@@ -422,7 +422,7 @@ def test_old_tensor_rebuild_function_is_supported() -> None:
     data = zipped(
         stream(mapped({"a": first, "b": no_hooks, "c": tensor(tail=FALSE + HOOKS + DICT), "d": tensor(tail=FALSE + HOOKS + NONE)}))
     )
-    agree(data, read(Bytes(data)))
+    check_against_torch(data, read(Bytes(data)))
 
 
 # hostile files
@@ -496,21 +496,21 @@ print(json.dumps([accepted, len(names), events, sorted(set(sys.modules) - module
     assert not any(int(flags) & writing for _, _, flags in opened)
 
 
-# what is odd and harmless
+# unusual valid files
 
 
 def test_colliding_keys_are_read_in_linear_time() -> None:
     """Python's hash of n·(2⁶¹ - 1) is 0 for every n: 30,000 such keys keep a dictionary busy for half a minute."""
     keys = b"".join(number(index * ((1 << 61) - 1)) + NONE for index in range(1, 30_001))
-    found = attempt(zipped(stream(DICT + MARK + keys + b"u")))
-    assert isinstance(found, Manifest)
-    assert len(found.metadata["values"]) == 30_000
+    outcome = attempt(zipped(stream(DICT + MARK + keys + b"u")))
+    assert isinstance(outcome, Manifest)
+    assert len(outcome.metadata["values"]) == 30_000
 
 
 def test_unused_deep_nesting_is_dropped() -> None:
     deep = NONE + b"\x85" * 200_000
-    found = attempt(zipped(stream(HOOKS + DICT + text("_metadata") + deep + SETITEM + BUILD)))
-    assert isinstance(found, Manifest)
+    outcome = attempt(zipped(stream(HOOKS + DICT + text("_metadata") + deep + SETITEM + BUILD)))
+    assert isinstance(outcome, Manifest)
 
 
 def test_attributes_of_an_ordered_dict_are_dropped() -> None:
@@ -521,8 +521,8 @@ def test_attributes_of_an_ordered_dict_are_dropped() -> None:
 
 def test_zero_stride_equals_torch() -> None:
     data = zipped(stream(mapped({"w": tensor(shape=(1 << 40, 6), strides=(0, 1))})))
-    agree(data, found := read(Bytes(data)))
-    assert (found.tensors[0].elements, found.tensors[0].bytes) == (6 << 40, 24)
+    check_against_torch(data, manifest := read(Bytes(data)))
+    assert (manifest.tensors[0].elements, manifest.tensors[0].bytes) == (6 << 40, 24)
 
 
 class Sparse(Source):
@@ -555,14 +555,14 @@ def test_gigabyte_stream_is_refused_unread() -> None:
     assert refusal(archive(members)).code == "too_large"
 
 
-# cut and flipped files
+# truncated and flipped files
 
 SMALL = {"new": zipped(VALID), "old": legacy(VALID_OLD)}
 
 
 @pytest.mark.parametrize("kind", ["new", "old", "saved", "saved old"])
 def test_every_prefix_is_refused(kind: str) -> None:
-    data = SMALL.get(kind) or saved({"w": torch.ones(2), "b": torch.zeros(0)}, kind == "saved")
+    data = SMALL.get(kind) or save({"w": torch.ones(2), "b": torch.zeros(0)}, kind == "saved")
     assert isinstance(attempt(data), Manifest)
     for end in range(len(data)):
         assert isinstance(attempt(data[:end]), FormatError)
@@ -577,9 +577,9 @@ def test_flipped_bits_are_refused_or_agree_with_torch(kind: str) -> None:
     for bit in range(8 * len(data)):
         if not 8 * tensor.start <= bit < 8 * tensor.end:
             flipped = flip(data, bit)
-            found = attempt(flipped)
-            if isinstance(found, Manifest):
-                agree(flipped, found)
+            outcome = attempt(flipped)
+            if isinstance(outcome, Manifest):
+                check_against_torch(flipped, outcome)
                 accepted += 1
     fields = 4 * (16 + 32 + 64 + 16 + 16 + 32 + 16 + 31) + 32  # of members: versions, times, padding, attributes; of the end: versions
     assert accepted == (fields if kind == "new" else accepted) and accepted < len(data) * 2
@@ -589,9 +589,9 @@ def test_flipped_bits_with_valid_checksum_are_refused_or_agree() -> None:
     accepted = 0
     for bit in range(8 * len(VALID)):
         data = zipped(flip(VALID, bit))
-        found = attempt(data)
-        if isinstance(found, Manifest):
-            agree(data, found)
+        outcome = attempt(data)
+        if isinstance(outcome, Manifest):
+            check_against_torch(data, outcome)
             accepted += 1
     assert 0 < accepted < 2 * len(VALID)
 
@@ -605,26 +605,26 @@ DTYPES = [getattr(torch, name) for name in NAMES]
 def tensors(draw: st.DrawFn, pool: list[Any]) -> Any:
     """Return a new tensor, or a view of an existing one."""
     if pool and draw(st.booleans()):
-        found = draw(st.sampled_from(pool))
+        base = draw(st.sampled_from(pool))
         for _ in range(draw(st.integers(0, 3))):
-            found = draw(st.sampled_from(VIEWS))(found)
-        return found
+            base = draw(st.sampled_from(VIEWS))(base)
+        return base
     shape = draw(st.lists(st.integers(0, 4), max_size=3))
     dtype = draw(st.sampled_from(DTYPES))
     size = torch.empty(0, dtype=dtype).element_size()
     count = size
     for dim in shape:
         count *= dim
-    made = torch.arange(count).to(torch.uint8)
-    made = (
-        made.to(torch.bool).view(shape)
+    values = torch.arange(count).to(torch.uint8)
+    values = (
+        values.to(torch.bool).view(shape)
         if dtype == torch.bool
-        else made.view(dtype).view(shape)
+        else values.view(dtype).view(shape)
         if count
         else torch.empty(shape, dtype=dtype)
     )
-    pool.append(made)
-    return made
+    pool.append(values)
+    return values
 
 
 VIEWS = [
@@ -659,11 +659,11 @@ def states(draw: st.DrawFn) -> Any:
 @given(states())
 def test_any_state_reads_as_torch_loads_it(state: Any) -> None:
     names = [name for name, _, _ in leaves(state)]
-    data = saved(state)
+    data = save(state)
     if len(set(names)) == len(names):
-        agree(data, read(Bytes(data)))
-    elif isinstance(found := attempt(data), FormatError):
-        assert found.code == "duplicate_name"
+        check_against_torch(data, read(Bytes(data)))
+    elif isinstance(outcome := attempt(data), FormatError):
+        assert outcome.code == "duplicate_name"
 
 
 FRAGMENTS = [
@@ -712,15 +712,15 @@ class Writer:
             self.chance.choice([text, lambda x: number(ord(x))])(self.chance.choice("abcdefghijkl"))
             for _ in range(self.chance.randrange(5))
         ]
-        made = target + MARK + b"".join(key + self.value(depth) for key in keys) + b"u"
-        return made + mapped({"_metadata": NONE}) + BUILD if target == HOOKS and self.chance.random() < 0.5 else made
+        opcodes = target + MARK + b"".join(key + self.value(depth) for key in keys) + b"u"
+        return opcodes + mapped({"_metadata": NONE}) + BUILD if target == HOOKS and self.chance.random() < 0.5 else opcodes
 
     def tensor(self) -> bytes:
         pick, dims = self.chance.choice, self.chance.randrange(3)
         sizes, steps = [pick([0, 1, 1, 2, 2, 3]) for _ in range(dims)], [pick([0, 1, 1, 2, 3]) for _ in range(dims)]
         key, kind, count = pick([("0", "torch.FloatStorage", 6)] * 8 + [("1", "torch.HalfStorage", 0), ("1", "torch.IntStorage", 0)])
-        made = tensor(storage(kind, key, count, self.more, pick(["cpu", "cuda:0"])), pick([0, 0, 1, 2]), sizes, steps, pick(TAILS))
-        return called("torch._utils._rebuild_parameter", made, pick([TRUE, FALSE]), HOOKS) if self.chance.random() < 0.2 else made
+        opcodes = tensor(storage(kind, key, count, self.more, pick(["cpu", "cuda:0"])), pick([0, 0, 1, 2]), sizes, steps, pick(TAILS))
+        return called("torch._utils._rebuild_parameter", opcodes, pick([TRUE, FALSE]), HOOKS) if self.chance.random() < 0.2 else opcodes
 
 
 PLAINS = [NONE, TRUE, number(7), number(-(1 << 80)), text("é"), b"G" + bytes(8), UNIT, named("torch.int8"), b"U\1a"]
@@ -731,13 +731,13 @@ def mutants(seeds: range) -> int:
     """Check this many generated streams in both containers; return the number of accepted ones."""
     accepted = 0
     for seed in seeds:
-        made = Writer(seed, seed % 3 == 0).stream()
-        keys = [key for key in "01" if text("storage") in made and text(key) in made]
+        original = Writer(seed, seed % 3 == 0).stream()
+        keys = [key for key in "01" if text("storage") in original and text(key) in original]
         storage_bytes = b"".join(hostile_pth.struct.pack("<q", 6) + SIX if key == "0" else bytes(8) for key in keys)
-        data = legacy(made, listed(*map(text, keys)), storage_bytes) if seed % 3 == 0 else zipped(made, {"0": SIX, "1": b""})
-        found = attempt(data)
-        if isinstance(found, Manifest):
-            agree(data, found)
+        data = legacy(original, listed(*map(text, keys)), storage_bytes) if seed % 3 == 0 else zipped(original, {"0": SIX, "1": b""})
+        outcome = attempt(data)
+        if isinstance(outcome, Manifest):
+            check_against_torch(data, outcome)
             accepted += 1
     return accepted
 
@@ -748,7 +748,7 @@ def test_mutants_are_refused_or_agree_with_torch() -> None:
 
 def test_damaged_files_are_refused_or_agree_with_torch() -> None:
     """Change, remove or insert up to three bytes, mostly in the directory and the end records."""
-    whole = [*SMALL.values(), *(saved({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
+    whole = [*SMALL.values(), *(save({"w": torch.ones(2), "n": {"x": 1}, "e": torch.zeros(0)}, new) for new in (True, False))]
     accepted = 0
     for seed in range(4000):
         chance = random.Random(seed)
@@ -757,9 +757,9 @@ def test_damaged_files_are_refused_or_agree_with_torch() -> None:
             at = chance.randrange(len(data)) if chance.random() < 0.5 else len(data) - chance.randrange(1, min(len(data), 900))
             new = chance.choice([chance.randbytes(1), b"", b"\0\0", b"\xff" * 4, b"PK\3\4", b"PK\1\2", b"PK\5\6", bytes(8), b"\1\0"])
             data = data[:at] + new + data[at + chance.choice([len(new), len(new), 1, 0]) :]
-        found = attempt(data)
-        if isinstance(found, Manifest):
-            agree(data, found)
+        outcome = attempt(data)
+        if isinstance(outcome, Manifest):
+            check_against_torch(data, outcome)
             accepted += 1
     assert accepted > 100
 
@@ -770,7 +770,7 @@ def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes, tai
     attempt(start + data + SMALL["new"][len(SMALL["new"]) - tail :])
 
 
-# sets of parts
+# sets of shards
 
 
 def test_meta_shard_names_are_in_order() -> None:
@@ -784,9 +784,9 @@ def test_meta_shard_names_are_in_order() -> None:
     assert siblings("consolidated.٠٠.pth", listing) == ["consolidated.٠٠.pth"]
 
 
-@pytest.mark.parametrize("there", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
-def test_set_with_a_missing_shard_is_refused(there: tuple[int, ...]) -> None:
-    listing = [f"consolidated.{index:02}.pth" for index in there]
+@pytest.mark.parametrize("present", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
+def test_set_with_a_missing_shard_is_refused(present: tuple[int, ...]) -> None:
+    listing = [f"consolidated.{index:02}.pth" for index in present]
     with pytest.raises(FormatError, match=r"consolidated\.0\d\.pth is missing") as caught:
         siblings(listing[-1], listing)
     assert caught.value.code == "shards"

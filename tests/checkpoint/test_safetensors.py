@@ -19,8 +19,8 @@ from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
 from llamath.core.errors import FormatError, safe
 from support import hostile_safetensors
+from support.cost_limits import peak_bytes, within_calls
 from support.hostile_safetensors import entry, file, header, mutants, valid
-from support.limits import peak, within_calls
 
 safetensors = pytest.importorskip("safetensors")
 numpy = pytest.importorskip("safetensors.numpy")
@@ -47,29 +47,29 @@ def attempt(data: bytes | Source) -> Manifest | FormatError:
 
 
 def refusal(data: bytes | Source) -> FormatError:
-    found = attempt(data)
-    assert isinstance(found, FormatError)
-    return found
+    outcome = attempt(data)
+    assert isinstance(outcome, FormatError)
+    return outcome
 
 
 def reference(data: bytes) -> list[tuple[str, str, tuple[int, ...], bytes]] | None:
     """Read a file with the Rust crate: name, dtype, shape and bytes of every tensor."""
     try:
-        found = safetensors.deserialize(data)
+        tensors = safetensors.deserialize(data)
     except safetensors.SafetensorError:
         return None
-    return sorted((name, x["dtype"], tuple(x["shape"]), bytes(x["data"])) for name, x in found)
+    return sorted((name, x["dtype"], tuple(x["shape"]), bytes(x["data"])) for name, x in tensors)
 
 
-def agree(data: bytes, found: Manifest) -> None:
+def check_against_reference(data: bytes, manifest: Manifest) -> None:
     """Check that the reference reads the same tensors from these bytes."""
-    assert reference(data) == sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in found.tensors), data
+    assert reference(data) == sorted((x.name, x.dtype, x.shape, data[x.start : x.end]) for x in manifest.tensors), data
 
 
-def agree_on_metadata(data: bytes, found: Manifest, path: Path) -> None:
+def check_metadata(data: bytes, manifest: Manifest, path: Path) -> None:
     path.write_bytes(data)
     with safetensors.safe_open(path, "numpy") as theirs:
-        assert (theirs.metadata() or {}) == dict(found.metadata), data
+        assert (theirs.metadata() or {}) == dict(manifest.metadata), data
 
 
 def flip(data: bytes, bit: int) -> bytes:
@@ -87,29 +87,29 @@ class Sparse(Source):
         return self.start[start : start + length].ljust(length, b"\0")
 
 
-# what a valid file says
+# valid files
 
 
 def test_all_fields_of_a_handwritten_file_are_read() -> None:
     data = valid()
     base = len(data) - 38
-    found = read(Bytes(data, "a.safetensors"))
-    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file, t.strides, t.storage) for t in found.tensors] == [
+    manifest = read(Bytes(data, "a.safetensors"))
+    assert [(t.name, t.dtype, t.shape, t.start - base, t.bytes, t.file, t.strides, t.storage) for t in manifest.tensors] == [
         ("w", "F32", (2, 3), 0, 24, 0, None, ""),
         ("b", "BF16", (3,), 24, 6, 0, None, ""),
         ("none", "I64", (0, 7), 30, 0, 0, None, ""),
         ("s", "F64", (), 30, 8, 0, None, ""),
     ]
-    assert found.metadata == {"format": "pt", "by": "hand"}
-    assert (found.format, found.files, found.index) == ("safetensors", (("a.safetensors", len(data), base),), None)
+    assert manifest.metadata == {"format": "pt", "by": "hand"}
+    assert (manifest.format, manifest.files, manifest.index) == ("safetensors", (("a.safetensors", len(data), base),), None)
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_reader_agrees_with_the_reference(name: str, tmp_path: Path) -> None:
     data = ODD[name]()
-    found = read(Bytes(data))
-    agree(data, found)
-    agree_on_metadata(data, found, tmp_path / "a.safetensors")
+    manifest = read(Bytes(data))
+    check_against_reference(data, manifest)
+    check_metadata(data, manifest, tmp_path / "a.safetensors")
 
 
 def test_tensors_are_in_header_order() -> None:
@@ -129,9 +129,9 @@ def test_files_of_the_reference_are_read(tmp_path: Path) -> None:
 
     arrays = {f"layers.{i}.w": np.full((i, 3), i, kind) for i in range(4) for kind in ("float32", "int8", "bool")}
     data = numpy.save(arrays | {"scalar": np.array(7.0), "é\n\x1b": np.zeros(2, "uint16")}, {"format": "np", "quoted": '"\\\n'})
-    found = read(Bytes(data))
-    agree(data, found)
-    agree_on_metadata(data, found, tmp_path / "a.safetensors")
+    manifest = read(Bytes(data))
+    check_against_reference(data, manifest)
+    check_metadata(data, manifest, tmp_path / "a.safetensors")
 
 
 def test_header_is_read_in_two_reads() -> None:
@@ -145,7 +145,7 @@ def test_header_is_read_in_two_reads() -> None:
     assert refusal(lying).code == "header_length" and lying.bytes == 8
 
 
-# what a hostile file gets
+# hostile files
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -168,7 +168,7 @@ def test_corpus_of_hostile_files_is_large() -> None:
 @pytest.mark.slow
 def test_huge_headers_use_little_memory(name: str) -> None:
     source = Bytes(HOSTILE[name][1]())
-    assert peak(lambda: attempt(source)) < 160 * MIB
+    assert peak_bytes(lambda: attempt(source)) < 160 * MIB
 
 
 def test_largest_header_costs_few_calls() -> None:
@@ -176,7 +176,7 @@ def test_largest_header_costs_few_calls() -> None:
     data = file("{" + ",".join(form % i for i in range(1 << 18)) + "}")
     assert len(within_calls(20_000, lambda: read(Bytes(data))).tensors) == 1 << 18  # callbacks of the collector count as calls
     values = file('{"__metadata__":{"\U0001f999":"' + "a" * (MAX_HEADER - 40) + '"}}')
-    assert peak(lambda: read(Bytes(values))) < 200 * MIB
+    assert peak_bytes(lambda: read(Bytes(values))) < 200 * MIB
 
 
 def test_every_prefix_is_refused() -> None:
@@ -193,9 +193,9 @@ def test_flipped_bits_are_refused_or_agree_with_the_reference() -> None:
     accepted = 0
     for bit in range(len(data) * 8):
         flipped = flip(data, bit)
-        found = attempt(flipped)
-        if isinstance(found, Manifest):
-            agree(flipped, found)
+        outcome = attempt(flipped)
+        if isinstance(outcome, Manifest):
+            check_against_reference(flipped, outcome)
             accepted += 1
     assert accepted > 38 * 8
 
@@ -206,13 +206,13 @@ LAYOUT = {"hole", "overlap", "truncated", "trailing"}
 @pytest.mark.parametrize("name", [name for name, (code, _) in HOSTILE.items() if code in LAYOUT and not name.startswith("file of")])
 def test_position_errors_carry_the_manifest(name: str) -> None:
     data = HOSTILE[name][1]()
-    found = refusal(data).manifest
-    assert isinstance(found, Manifest)
-    base = found.files[0].header_bytes
+    manifest = refusal(data).manifest
+    assert isinstance(manifest, Manifest)
+    base = manifest.files[0].header_bytes
     entries = json.loads(data[8:base])
     entries.pop("__metadata__", None)
     assert entries == {
-        x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in found.tensors
+        x.name: {"dtype": x.dtype, "shape": [*x.shape], "data_offsets": [x.start - base, x.end - base]} for x in manifest.tensors
     }
 
 
@@ -226,31 +226,31 @@ def test_truncated_file_error_counts_the_missing_bytes(tmp_path: Path) -> None:
 
 def test_untrusted_text_is_escaped() -> None:
     for name in ("name with terminal escapes", "name that turns the line round"):
-        found = read(Bytes(ODD[name]()))
-        assert safe(found.tensors[0].name).isprintable()
+        manifest = read(Bytes(ODD[name]()))
+        assert safe(manifest.tensors[0].name).isprintable()
 
 
 # the reference
 
 
-def differ(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
+def compare_readers(files: Callable[[], bytes], count: int, path: Path) -> Counter[str]:
     """Read this many files with both readers; return the counts of the outcomes."""
     seen: Counter[str] = Counter()
     for i in range(count):
         data = files()
-        found = attempt(data)
-        seen[found.code if isinstance(found, FormatError) else "read"] += 1
-        if isinstance(found, Manifest):
-            agree(data, found)
+        outcome = attempt(data)
+        seen[outcome.code if isinstance(outcome, FormatError) else "read"] += 1
+        if isinstance(outcome, Manifest):
+            check_against_reference(data, outcome)
             if i % 40 == 0:
-                agree_on_metadata(data, found, path)
+                check_metadata(data, outcome, path)
     return seen
 
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.slow
 def test_accepted_files_equal_the_reference(seed: int, tmp_path: Path) -> None:
-    seen = differ(mutants(seed).__next__, 10_000, tmp_path / "a.safetensors")
+    seen = compare_readers(mutants(seed).__next__, 10_000, tmp_path / "a.safetensors")
     assert seen["read"] > 2000 and len(seen) > 7
 
 
@@ -282,19 +282,19 @@ def files(draw: st.DrawFn) -> bytes:
 @given(files())
 @pytest.mark.slow
 def test_json_written_headers_equal_the_reference(data: bytes) -> None:
-    found = attempt(data)
-    if isinstance(found, Manifest):
-        agree(data, found)
+    outcome = attempt(data)
+    if isinstance(outcome, Manifest):
+        check_against_reference(data, outcome)
     else:
-        assert reference(data) is None or found.code in ("duplicate", "header_text")
+        assert reference(data) is None or outcome.code in ("duplicate", "header_text")
 
 
 @settings(max_examples=500, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([b"", file("{}")[:9], valid()[:100], valid()]))
 def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> None:
-    found = attempt(start + data)
-    if isinstance(found, Manifest):
-        agree(start + data, found)
+    outcome = attempt(start + data)
+    if isinstance(outcome, Manifest):
+        check_against_reference(start + data, outcome)
 
 
 def test_generated_files_are_distinct() -> None:

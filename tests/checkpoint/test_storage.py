@@ -18,22 +18,22 @@ from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTens
 from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
 from llamath.core.errors import LlamathError
 from llamath.model import Model
-from support import packed
+from support import quantized_headers
 from support.reference_data import published, tiny_configs, truth
 
 
 def storage(model: Model | str, name: str, imatrix: bool | None = None, **changes: Any) -> WeightStorage:
-    found = llamath.load(model, changes=changes) if isinstance(model, str) else model
-    gguf = found.family.gguf
-    return weight_storage(found.tree, parse_weight_format(name), GGUFNaming(gguf, found.family.gguf_arch) if gguf else None, imatrix)
+    loaded = llamath.load(model, changes=changes) if isinstance(model, str) else model
+    gguf = loaded.family.gguf
+    return weight_storage(loaded.tree, parse_weight_format(name), GGUFNaming(gguf, loaded.family.gguf_arch) if gguf else None, imatrix)
 
 
 @pytest.mark.parametrize("row", published("gguf")["llama31_8b_table"]["rows"], ids=lambda x: x[0])
 def test_bits_per_weight_equal_llama_cpp_table(row: list[Any]) -> None:
     name, bits, gib = row
-    found = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
-    assert round(found.bits, 4) == bits
-    assert round(found.bytes / 2**30, 2) == gib
+    stored = storage("llama-3.1-8b", "gguf-f16" if name == "F16" else name)
+    assert round(stored.bits, 4) == bits
+    assert round(stored.bytes / 2**30, 2) == gib
 
 
 SECTIONS = """F32 F16 Q4_0 Q4_1 Q8_0 Q5_0 Q5_1 Q2_K Q3_K_S Q3_K_M Q3_K_L Q4_K_S Q4_K_M Q5_K_S Q5_K_M Q6_K IQ2_XXS IQ2_XS Q2_K_S IQ3_XS IQ3_XXS
@@ -104,9 +104,9 @@ def test_qwen3_q4_k_m_types_equal_llama_cpp() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None
     tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
-    many = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
-    found = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
-    assert {x.name for x, kind in found if kind == "Q6_K"} == many | {"output.weight"}
+    q6_k_names = {f"blk.{i}.{x}.weight" for i in (0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27) for x in ("attn_v", "ffn_down")}
+    types = assign_types("Q4_K_M", tensors, gguf_traits(model.tree, "qwen3"))
+    assert {x.name for x, kind in types if kind == "Q6_K"} == q6_k_names | {"output.weight"}
 
 
 @pytest.mark.parametrize(
@@ -130,23 +130,23 @@ def test_converted_files_have_the_predicted_bytes(name: str, tmp_path: Any) -> N
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype=name.upper()))
-    made = checkpoint.read_checkpoint(str(tmp_path / "x.gguf"))
-    assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in made.tensors)
+    manifest = checkpoint.read_checkpoint(str(tmp_path / "x.gguf"))
+    assert storage("examples/tiny-llama", f"gguf-{name}").bytes == sum(x.bytes for x in manifest.tensors)
     convert_checkpoint("examples/tiny-llama", str(tmp_path / "hf"), ConvertOptions(to="hf", dtype=name.upper()))
     assert storage("examples/tiny-llama", name).bytes == sum(x.bytes for x in checkpoint.read_checkpoint(str(tmp_path / "hf")).tensors)
 
 
 WRITERS: dict[str, Any] = {
-    "awq": packed.awq,
-    "gptq": packed.gptq(4),
-    "gptq-8bit": packed.gptq(8),
-    "gptq-2bit-g64": packed.gptq(2, 64),
-    "gptq-3bit": packed.gptq(3),
-    "fp8": packed.fp8_blocks,
-    "bnb-int8": packed.bnb8,
-    "bnb-nf4": packed.bnb4(nested=False),
-    "bnb-nf4-dq": packed.bnb4(),
-    "nvfp4": packed.nvfp4,
+    "awq": quantized_headers.awq,
+    "gptq": quantized_headers.gptq(4),
+    "gptq-8bit": quantized_headers.gptq(8),
+    "gptq-2bit-g64": quantized_headers.gptq(2, 64),
+    "gptq-3bit": quantized_headers.gptq(3),
+    "fp8": quantized_headers.fp8_blocks,
+    "bnb-int8": quantized_headers.bnb8,
+    "bnb-nf4": quantized_headers.bnb4(nested=False),
+    "bnb-nf4-dq": quantized_headers.bnb4(),
+    "nvfp4": quantized_headers.nvfp4,
 }
 """Scheme → the tensors that its quantizer stores for a matrix, as in the tests of packings."""
 
@@ -154,11 +154,11 @@ WRITERS: dict[str, Any] = {
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "mixtral-8x7b"])
 def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
-    headers = [x for x in packed.plain(model) if "block_sparse_moe" not in x[0]]
-    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in packed.plain(model) if ".experts." in x]
-    router = [x for x in packed.plain(model) if "block_sparse_moe.gate" in x[0]]
-    made = packed.tensors(packed.packed([*headers, *experts, *router], WRITERS[name]))
-    assert storage(model, name).bytes == sum(x.bytes for x in made if ".quant_state." not in x.name)
+    headers = [x for x in quantized_headers.plain(model) if "block_sparse_moe" not in x[0]]
+    experts = [(f"{x[:-7]}_proj.weight", dtype, shape) for x, dtype, shape in quantized_headers.plain(model) if ".experts." in x]
+    router = [x for x in quantized_headers.plain(model) if "block_sparse_moe.gate" in x[0]]
+    stored = quantized_headers.tensors(quantized_headers.packed([*headers, *experts, *router], WRITERS[name]))
+    assert storage(model, name).bytes == sum(x.bytes for x in stored if ".quant_state." not in x.name)
 
 
 @pytest.mark.parametrize(
@@ -168,8 +168,8 @@ def test_scheme_sizes_equal_the_quantizers_files(name: str, model: str) -> None:
 def test_bnb_4bit_size_equals_bitsandbytes(out: int, into: int, single: int, double: int) -> None:
     """Bytes of `quantize_4bit(…).as_dict(packed=True)` of bitsandbytes 0.50.2, values included, the JSON of its state left out."""
     for name, size in (("bnb-nf4", single), ("bnb-nf4-dq", double)):
-        made = parse_weight_format(name).matrix_bytes
-        assert made is not None and made(out, into) == size
+        matrix_bytes = parse_weight_format(name).matrix_bytes
+        assert matrix_bytes is not None and matrix_bytes(out, into) == size
 
 
 INDEXES = {x["name"]: x for x in truth("indexes.jsonl")}
@@ -199,9 +199,9 @@ def test_enough_published_indexes_are_compared() -> None:
     [("jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment.st", 2), ("IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM.st", 4)],
 )
 def test_bitsandbytes_int8_bytes_equal_published_indexes(name: str, rest: int) -> None:
-    found = storage("llama-3.1-8b", "int8")
-    plain = sum(x.elements for x in found.sums() if x.codec == "F16")
-    assert found.bytes + (rest - 2) * plain == INDEXES[name]["total_size"]
+    stored = storage("llama-3.1-8b", "int8")
+    plain = sum(x.elements for x in stored.sums() if x.codec == "F16")
+    assert stored.bytes + (rest - 2) * plain == INDEXES[name]["total_size"]
 
 
 def test_mxfp4_size_equals_gpt_oss() -> None:
@@ -214,9 +214,9 @@ def test_mxfp4_size_equals_gpt_oss() -> None:
 def test_fp8_size_equals_minimax_m2_except_fp32_routers() -> None:
     entries = published("kv_cache")["entries"]
     (weights,) = (x["weights_bytes"] for x in entries if "weights_bytes" in x)
-    found = storage("minimax-m2", "fp8")
-    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in found.weights if x.leaf.group == "router")
-    assert found.bytes + 2 * routers == weights
+    stored = storage("minimax-m2", "fp8")
+    routers = sum(int(x.leaf.weight.size) * int(x.leaf.copies) for x in stored.weights if x.leaf.group == "router")
+    assert stored.bytes + 2 * routers == weights
 
 
 SCHEMES = [*WEIGHT_FORMATS, "gptq-8bit-g32", "awq-g64"]
@@ -230,20 +230,20 @@ def test_every_weight_is_stored_once(config: dict[str, Any], name: str) -> None:
         with pytest.raises(LlamathError, match="no tensor names for this family"):
             storage(model, name)
         return
-    found = storage(model, name)
-    assert found.elements == sum(x.elements for x in found.sums()) == model.parameters.total
-    assert found.bytes == sum(x.bytes for x in found.sums()) > 0
-    assert sum(int(x.leaf.active) for x in found.weights) <= sum(int(x.leaf.copies) for x in found.weights)
+    stored = storage(model, name)
+    assert stored.elements == sum(x.elements for x in stored.sums()) == model.parameters.total
+    assert stored.bytes == sum(x.bytes for x in stored.sums()) > 0
+    assert sum(int(x.leaf.active) for x in stored.weights) <= sum(int(x.leaf.copies) for x in stored.weights)
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b", "deepseek-v3", "qwen3-next-80b-a3b"])
 def test_pure_file_has_the_bits_of_its_type(slug: str) -> None:
     """Matrices of whole blocks take exactly the bits of the type."""
-    found = storage(slug, "q8_0-pure")
-    for x in found.weights:
+    stored = storage(slug, "q8_0-pure")
+    for x in stored.weights:
         if x.codec == "Q8_0":
             assert x.bytes * 32 == prod(map(int, x.leaf.weight.shape)) * 34
-    assert {x.codec for x in found.weights} <= {"Q8_0", "F32", "F16"}
+    assert {x.codec for x in stored.weights} <= {"Q8_0", "F32", "F16"}
 
 
 @pytest.mark.parametrize("name", ["q4km", "bf17", "awq-8bit", "gptq-g33", "gptq-5bit", "q8_1-pure", ""])

@@ -14,13 +14,13 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
 from llamath.checkpoint.naming.scheme import canonical_scheme, fused_scheme
 from llamath.cli import cli
-from support import packed as make
-from support.headers import Header, header_of, write_config, write_safetensors, write_sharded
+from support import quantized_headers as make
+from support.sparse_checkpoints import Header, header_of, write_config, write_safetensors, write_sharded
 
 SMALL = "smollm-135m"
 
 
-def checked(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> VerifyReport:
+def write_and_verify(folder: Path, model: llamath.Model, header: Header, **changes: Any) -> VerifyReport:
     write_config(folder, model, **changes)
     write_safetensors(folder / "model.safetensors", header)
     return verify_checkpoint(str(folder))
@@ -39,29 +39,29 @@ def messages(result: VerifyReport) -> str:
 )
 def test_intact_checkpoint_matches(slug: str, tmp_path: Path) -> None:
     model = llamath.load(slug)
-    result = checked(tmp_path, model, header_of(model))
+    result = write_and_verify(tmp_path, model, header_of(model))
     assert result.verdict.ok and not result.verdict.findings and result.verdict.scheme == "hf"
     assert result.verdict.matched == result.verdict.expected
 
 
 def test_naming_scheme_is_detected(tmp_path: Path) -> None:
     model, mixture = llamath.load("llama-3-8b"), llamath.load("mixtral-8x7b")
-    meta = checked(tmp_path, model, header_of(model, "meta"))
+    meta = write_and_verify(tmp_path, model, header_of(model, "meta"))
     assert (meta.verdict.scheme, meta.verdict.ok) == ("meta", True)
     bare = {name.removeprefix("model."): x for name, x in header_of(model).items() if not name.startswith("lm_head")}
-    headless = checked(tmp_path, model, bare)
+    headless = write_and_verify(tmp_path, model, bare)
     assert headless.verdict.scheme == "hf-bare" and codes(headless) == {"missing": "error"}
     for scheme in (fused_scheme(mixture.family.hf), canonical_scheme(mixture.tree)):
         assert scheme is not None
         header = {x.name: ("BF16", tuple(map(int, x.shape))) for x in scheme.tensors(mixture.tree)}
-        other = checked(tmp_path, mixture, header)
+        other = write_and_verify(tmp_path, mixture, header)
         assert (other.verdict.scheme, other.verdict.ok) == (scheme.name, True)
 
 
 def test_wrong_kv_heads_are_one_finding(tmp_path: Path) -> None:
     """meta-llama/llama#427, transformers#30381."""
     model = llamath.load("llama-2-7b")
-    result = checked(tmp_path, model, header_of(model), num_key_value_heads=8)
+    result = write_and_verify(tmp_path, model, header_of(model), num_key_value_heads=8)
     (finding,) = result.verdict.findings
     assert "k_proj and v_proj of all 32 layers are [4096, 4096]" in finding.message
     assert "(K·h, d) = (1024, 4096)" in finding.message and "num_key_value_heads should be 32" in finding.message
@@ -74,14 +74,14 @@ def test_wrong_kv_heads_are_one_finding(tmp_path: Path) -> None:
 )
 def test_wrong_config_key_is_named(key: str, value: int, truth: int, tmp_path: Path) -> None:
     model = llamath.load("llama-2-7b")
-    result = checked(tmp_path, model, header_of(model), **{key: value}, head_dim=128)
+    result = write_and_verify(tmp_path, model, header_of(model), **{key: value}, head_dim=128)
     assert [x.code for x in result.verdict.findings] == ["shape"]
     assert f"{key} should be {truth}" in messages(result)
 
 
 def test_two_wrong_keys_are_two_findings(tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    result = checked(tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008)
+    result = write_and_verify(tmp_path, model, header_of(model), num_key_value_heads=4, intermediate_size=11008)
     text = messages(result)
     assert "num_key_value_heads should be 8" in text and "intermediate_size should be 14336" in text
     assert len(result.verdict.findings) == 2
@@ -91,7 +91,7 @@ def test_vocabulary_shard_is_recognized(tmp_path: Path) -> None:
     """optimum-neuron#368."""
     model = llamath.load("llama-2-7b")
     header = header_of(model) | {"model.embed_tokens.weight": ("F16", (4000, 4096))}
-    result = checked(tmp_path, model, header)
+    result = write_and_verify(tmp_path, model, header)
     assert "embed_tokens has 4,000 rows = one of 8 shards of 32,000" in messages(result)
     assert codes(result)["shard"] == "error"
 
@@ -122,7 +122,7 @@ def test_rank_of_a_parallel_run_is_recognized(tmp_path: Path) -> None:
     for name, (dtype, shape) in header_of(model).items():
         axis = cut.get(name.split(".")[-2])
         header[name] = (dtype, tuple(n // 4 if i == axis else n for i, n in enumerate(shape)))
-    result = checked(tmp_path, model, header)
+    result = write_and_verify(tmp_path, model, header)
     assert codes(result) == {"shard": "error"} and "one of 4 shards" in messages(result)
 
 
@@ -132,7 +132,7 @@ def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
     vocab = {f"t{i}": i for i in range(151_643)}
     added = [{"content": f"<|{i}|>", "id": 151_643 + i} for i in range(22)]
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, "added_tokens": added}))
-    result = checked(tmp_path, model, header_of(model))
+    result = write_and_verify(tmp_path, model, header_of(model))
     assert result.verdict.ok and codes(result) == {"padded_vocabulary": "info"}
     assert "271 padded vocabulary rows" in messages(result)
 
@@ -140,7 +140,7 @@ def test_padded_vocabulary_is_an_info(tmp_path: Path) -> None:
 def test_fewer_layers_than_in_the_config(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     header = {name: x for name, x in header_of(model).items() if not any(f".{i}." in name for i in range(24, 30))}
-    result = checked(tmp_path, model, header)
+    result = write_and_verify(tmp_path, model, header)
     assert codes(result) == {"layers": "error"} and "num_hidden_layers should be 24" in messages(result)
 
 
@@ -151,14 +151,14 @@ def test_missing_and_unexpected_tensors_are_listed(tmp_path: Path) -> None:
     header["model.layers.0.self_attn.q_proj.lora_A.weight"] = ("BF16", (8, 576))
     header["model.layers.0.self_attn.rotary_emb.inv_freq"] = ("F32", (32,))
     header["lm_head.weight"] = ("BF16", (49152, 576))
-    result = checked(tmp_path, model, header)
+    result = write_and_verify(tmp_path, model, header)
     assert codes(result) == {"missing": "error", "unexpected": "warning", "buffer": "info", "tied_copy": "info"}
     assert "model.layers.3.mlp.up_proj.weight" in messages(result) and "884,736 parameters" in messages(result)
 
 
 def test_wrong_dtype_is_a_warning(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
-    result = checked(tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16")
+    result = write_and_verify(tmp_path, model, header_of(model, dtype="F32"), torch_dtype="bfloat16")
     assert codes(result) == {"dtype": "warning"} and "2 times the memory" in messages(result)
 
 
@@ -222,7 +222,7 @@ def test_packed_weights_match_their_logical_shapes(tmp_path: Path) -> None:
             header[f"{name}.quant_state.bitsandbytes__nf4"] = ("U8", (180,))
         else:
             header[name] = (dtype, shape)
-    result = checked(tmp_path, model, header)
+    result = write_and_verify(tmp_path, model, header)
     assert result.verdict.ok and codes(result) == {"packed": "info"}
 
 
@@ -231,7 +231,7 @@ def test_quantized_checkpoint_matches_its_config(name: str, tmp_path: Path) -> N
     writer, kind, declared = WRITERS[name]
     model = llamath.load("llama-3.1-8b")
     header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
-    result = checked(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
+    result = write_and_verify(tmp_path, model, header, **({"quantization_config": declared} if declared else {}))
     assert result.verdict.ok and result.verdict.matched == 291 and f"stored as {kind}" in messages(result)
     write_config(tmp_path, model, num_key_value_heads=4, **({"quantization_config": declared} if declared else {}))
     assert not verify_checkpoint(str(tmp_path)).verdict.ok
@@ -241,21 +241,21 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
     model = llamath.load("llama-3.1-8b")
     writer, _, declared = WRITERS["gptq-declared"]
     header = {x: (dtype, shape) for x, dtype, shape in make.packed(make.plain("llama-3.1-8b"), writer)}
-    assert declared and checked(tmp_path, model, header, quantization_config=declared).verdict.ok
-    result = checked(tmp_path, model, header, quantization_config={**declared, "bits": 8})
+    assert declared and write_and_verify(tmp_path, model, header, quantization_config=declared).verdict.ok
+    result = write_and_verify(tmp_path, model, header, quantization_config={**declared, "bits": 8})
     assert codes(result)["shard"] == "error" and "q_proj has 2,048 columns" in messages(result)
 
 
 def test_transposed_experts_of_gpt_oss_match(tmp_path: Path) -> None:
     header = {x: (dtype, shape) for x, dtype, shape in make.gpt_oss("gpt-oss-20b")}
-    result = checked(tmp_path, llamath.load("gpt-oss-20b"), header)
+    result = write_and_verify(tmp_path, llamath.load("gpt-oss-20b"), header)
     assert result.verdict.ok and codes(result) == {"packed": "info"}
 
 
 def test_unreadable_tokenizer_is_an_info(tmp_path: Path) -> None:
     model = llamath.load(SMALL)
     (tmp_path / "tokenizer.json").write_bytes(b'{"model":{"vocab":[' + b"[]," * (1 << 20) + b"[]]}}")
-    result = checked(tmp_path, model, header_of(model))
+    result = write_and_verify(tmp_path, model, header_of(model))
     assert result.verdict.ok and codes(result) == {"tokenizer": "info"} and "more than 1,048,576 values" in messages(result)
 
 
@@ -279,9 +279,9 @@ def test_exit_codes_and_json_keys(tmp_path: Path) -> None:
     write_config(tmp_path, model, num_key_value_heads=9)
     findings = run(cli, ["verify", str(tmp_path), "--json"])
     assert findings.exit_code == 1
-    made = json.loads(findings.stdout)
-    assert made.keys() >= {"ok", "scheme", "findings"} and made["ok"] is False
-    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in made["findings"])
+    report = json.loads(findings.stdout)
+    assert report.keys() >= {"ok", "scheme", "findings"} and report["ok"] is False
+    assert all(x.keys() == {"code", "severity", "message", "hint", "tensors"} for x in report["findings"])
     (tmp_path / "model.safetensors").write_bytes(b"no checkpoint")
     assert isinstance(run(cli, ["verify", str(tmp_path)]).exception, (llamath.FormatError, SystemExit))
 

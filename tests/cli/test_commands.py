@@ -6,8 +6,10 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -158,7 +160,7 @@ def test_a_gpu_can_be_its_memory_alone() -> None:
 def test_model_args_are_a_model() -> None:
     assert llamath.load(MODEL_ARGS).parameters.total == 8_030_261_248
     for name in ("count", "config", "memory", "flops", "names", "fit"):
-        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "model"
+        assert json.loads(run(name, MODEL_ARGS, "--json").stdout)["model"] == "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,…"
     assert "1,291,845,632" in run("diff", "llama-2-7b", MODEL_ARGS, "--brief").stdout
 
 
@@ -193,6 +195,54 @@ def test_unknown_repository_points_to_the_hub() -> None:
 
 def test_one_token_is_singular() -> None:
     assert run("flops", "gpt2", "--context", "1").stdout.startswith("GPT-2 small: 247.1 MFLOPs forward over 1 token, ")
+
+
+def test_unquoted_prompt_gets_a_hint() -> None:
+    assert "hint: quote a prompt of several words: llamath run 'hello world'" in run("run", "hello", "world").stderr
+
+
+def test_unknown_gpus_are_reported_without_a_throughput_too() -> None:
+    done = run("flops", "gpt2", "--on", "xyz")
+    assert done.exit_code == 2 and "unknown GPU 'xyz'" in done.stderr
+
+
+def test_pipelines_that_fit_one_sequence_only_are_noted() -> None:
+    done = run("plan", "llama-1-30b", "--on", "3xrtx3090", "--serve")
+    assert done.exit_code == 1 and "TP 1 × PP 3: one sequence fits, as `fit` says" in done.stdout
+    assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--context", "2k").exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sharded copy of a small model."""
+    folder = tmp_path_factory.mktemp("sharded")
+    assert run("convert", "examples/tiny-llama", str(folder / "model"), "--names", "hf", "--max-shard-size", "20KB").exit_code == 0
+    return folder / "model"
+
+
+@pytest.mark.parametrize("command", [("memory",), ("fit",), ("fit", "--on", "t4")])
+def test_brief_sizes_warn_of_missing_shards(sharded: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    name, *options = command
+    damaged = Path(shutil.copytree(sharded, tmp_path / "damaged"))
+    next(damaged.glob("model-00002-of-*")).unlink()
+    assert "warning: 1 file named in the index is missing" in run(name, str(damaged), *options, "--brief").stderr
+    assert not run(name, str(sharded), *options, "--brief").stderr
+
+
+@pytest.mark.parametrize("command", ["memory", "fit"])
+def test_configs_of_other_files_are_noted(sharded: Path, tmp_path: Path, command: str) -> None:
+    other = Path(shutil.copytree(sharded, tmp_path / "other"))
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 4 * config["num_hidden_layers"]}))
+    notes = json.loads(run(command, str(other), "--json").stdout)["notes"]
+    assert any("the weights are those of the files, KV cache and activations those of the config" in x for x in notes)
+    assert not any("the files hold" in x for x in json.loads(run(command, str(sharded), "--json").stdout)["notes"])
+
+
+@pytest.mark.parametrize("command", ["memory", "count"])
+def test_models_of_a_single_shard_are_those_of_the_config(sharded: Path, command: str) -> None:
+    shard = min(sharded.glob("*.safetensors"))
+    assert "`ls` counts the parameters in model-00001-of-" in " ".join(run(command, str(shard)).stdout.split())
 
 
 def test_int4_suggests_schemes_of_four_bits() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import llamath
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
-from support.headers import header_of, write_config, write_safetensors
+from support.sparse_checkpoints import header_of, write_config, write_safetensors
 
 TINY = {
     "model_type": "deepseek_v3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2,

@@ -100,7 +100,7 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/models/gpt2/distilgpt2")
     assert "−42,527,232" in tab.text_content("main")
-    tab.click("text=The other way round")
+    tab.click("text=Swap models")
     tab.wait_for_url("**/models/distilgpt2/gpt2")
     tab.goto(f"{place.address}choose")
     tab.click(".models button >> nth=0")

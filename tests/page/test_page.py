@@ -24,7 +24,7 @@ from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import FOLDER, build_style, bundle_script, html_safe_json, model_page, page_from_data
+from llamath.web.server.page_html import STATIC_FOLDER, build_style, bundle_script, html_safe_json, model_page, page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.reference_data import tiny_configs
 
@@ -132,7 +132,7 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 
 def test_assets_are_small() -> None:
     """All scripts and the style as they are sent, without comments."""
-    names = sorted(x.stem for x in Path(FOLDER).glob("*.js"))
+    names = sorted(x.stem for x in Path(STATIC_FOLDER).glob("*.js"))
     assert len(bundle_script(names)) + len(build_style()) <= 150_000
 
 

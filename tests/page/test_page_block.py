@@ -23,7 +23,7 @@ from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.model import Model
-from llamath.web.page_data.checkpoint_data import opened
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.pass_forms import pairs
@@ -273,7 +273,7 @@ def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
 
 def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
     for place in places:
-        data = build_page_data([opened(str(place))])["models"][0]
+        data = build_page_data([load_with_checkpoint(str(place))])["models"][0]
         found = verify_checkpoint(str(place))
         own, manifest = data["checkpoint"], found.manifest
         total_bytes = sum(x.bytes for x in manifest.tensors)
@@ -295,16 +295,16 @@ def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
 def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((places[0] / "config.json").read_text())
     for name in (str(tmp_path), str(tmp_path / "config.json"), str(places[0] / "config.json"), "gpt2"):
-        assert build_page_data([opened(name)])["models"][0]["checkpoint"] is None
+        assert build_page_data([load_with_checkpoint(name)])["models"][0]["checkpoint"] is None
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
-    broken = opened(str(tmp_path))
-    assert build_page_data([broken])["models"][0]["checkpoint"] is None and "no verdict on its files" in broken.notes[-1]
+    broken = load_with_checkpoint(str(tmp_path))
+    assert build_page_data([broken])["models"][0]["checkpoint"] is None and "its files were not verified" in broken.notes[-1]
     with pytest.raises(LlamathError):
-        opened(str(tmp_path / "nothing.gguf"))
+        load_with_checkpoint(str(tmp_path / "nothing.gguf"))
 
 
 def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
-    with Tab(browser, tmp_path, model_page([opened(str(places[1]))]), "#map=bytes&by=layer") as tab:
+    with Tab(browser, tmp_path, model_page([load_with_checkpoint(str(places[1]))]), "#map=bytes&by=layer") as tab:
         assert "does not match its config" in tab.text_content(".checkpoint")
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
         assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
@@ -325,7 +325,7 @@ def test_blocks_and_findings_have_no_accessibility_violations(browser: Any, tmp_
     from axe_playwright_python.sync_playwright import Axe
 
     for place, at, width in ((str(places[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
-        text = model_page([opened(place)])
+        text = model_page([load_with_checkpoint(place)])
         with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
             found = Axe().run(tab).response["violations"]
             assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]

@@ -17,7 +17,7 @@ from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.units import parse_quantity
-from llamath.web.page_data.family_sliders import design
+from llamath.web.page_data.family_sliders import build_design
 from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
@@ -137,7 +137,7 @@ def test_sliders_match_what_the_library_accepts() -> None:
         known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
     without = set()
     for model in known.values():
-        found = design(model)
+        found = build_design(model)
         if not found["letters"]:
             without.add(model.family.name)
             continue

@@ -12,7 +12,7 @@ import pytest
 from test_page_block import checkpoint
 
 import llamath
-from llamath.web.page_data.checkpoint_data import opened
+from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
@@ -158,7 +158,7 @@ def test_every_number_of_two_models_has_a_derivation(browser: Any, tmp_path: Pat
 
 @pytest.mark.parametrize("hostile", [False, True])
 def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: Path, hostile: bool) -> None:
-    data = build_page_data([opened(str(checkpoint(tmp_path / "model", hostile)))])
+    data = build_page_data([load_with_checkpoint(str(checkpoint(tmp_path / "model", hostile)))])
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
         left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in closed(tab, data, at, "")]
     assert not left, left

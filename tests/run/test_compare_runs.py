@@ -22,9 +22,9 @@ from llamath.run import open_model
 from llamath.run.debug.activations import Activations, capture_activations
 from llamath.run.debug.compare_runs import compare_activations, permutation_hint
 from llamath.run.weights.stored_layouts import reorder_rows
-from support.checkpoints import SMALL, Q, copied, saved
 from support.gguf_files import load_tiny_configs
-from support.oracle import pair
+from support.small_llama import SMALL, Q, copy_checkpoint, save_llama
+from support.transformers_pair import pair
 
 pytestmark = pytest.mark.transformers
 IDS = [1, 5, 9, 96, 3, 3, 40, 17, 60, 2]
@@ -32,7 +32,7 @@ IDS = [1, 5, 9, 96, 3, 3, 40, 17, 60, 2]
 
 @pytest.fixture(scope="module")
 def hf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("hf"), "F32")
+    return save_llama(tmp_path_factory.mktemp("hf"), "F32")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_random_ids_depend_on_the_seed(hf: Path, gguf_file: Path) -> None:
 
 
 def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
-    other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
+    other = copy_checkpoint(hf, tmp_path, lambda x: x[Q].mul_(1.5))
     a, b = (open_model(str(x), "float32").module for x in (hf, other))
     with torch.no_grad():
         ours, theirs = (x(torch.tensor([IDS]))[0].double() for x in (a, b))
@@ -113,7 +113,7 @@ def test_reported_numbers_match_torch(hf: Path, tmp_path: Path) -> None:
     ],
 )
 def test_first_different_weight_is_named(hf: Path, gguf_file: Path, name: str, module: str, tmp_path: Path) -> None:
-    other = copied(hf, tmp_path, lambda x: x[name].mul_(1.1))
+    other = copy_checkpoint(hf, tmp_path, lambda x: x[name].mul_(1.1))
     done = asked(gguf_file, other)
     assert done.exit_code == 1
     assert f"first difference: {module} (" in done.stdout
@@ -126,11 +126,11 @@ def test_first_different_weight_is_named(hf: Path, gguf_file: Path, name: str, m
 
 def test_config_differences_are_listed(hf: Path, tmp_path: Path) -> None:
     turned = {"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
-    done = asked(hf, copied(hf, tmp_path, lambda _: None, turned))
+    done = asked(hf, copy_checkpoint(hf, tmp_path, lambda _: None, turned))
     assert done.exit_code == 1
     assert "first difference: layers.0.attn, by" in done.stdout
     assert "layers.attn.rope.theta   A 10000.0   B 500000.0   (2 layers)" in done.stdout
-    done = asked(hf, copied(hf, tmp_path, lambda _: None, {"hidden_act": "gelu"}))
+    done = asked(hf, copy_checkpoint(hf, tmp_path, lambda _: None, {"hidden_act": "gelu"}))
     assert "first difference: layers.0.mlp, by" in done.stdout
     assert "layers.mlp.activation   A silu   B gelu   (2 layers)" in done.stdout
 
@@ -166,7 +166,7 @@ def rows(source: Path, target: Path, change: Callable[[Tensor], Tensor], kinds: 
             if name.endswith(tuple(f"self_attn.{kind}_proj.weight" for kind in kinds)):
                 x[name] = change(x[name]).contiguous()
 
-    return copied(source, target, reorder)
+    return copy_checkpoint(source, target, reorder)
 
 
 def to_pairs(x: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ def test_loss_on_text_tells_which_model_is_wrong(hf: Path, tmp_path: Path) -> No
 
 
 def test_tolerance(hf: Path, tmp_path: Path) -> None:
-    other = copied(hf, tmp_path, lambda x: x["lm_head.weight"].mul_(1.001))
+    other = copy_checkpoint(hf, tmp_path, lambda x: x["lm_head.weight"].mul_(1.001))
     assert asked(hf, other).exit_code == 1
     done = asked(hf, other, "--tolerance", "0.01")
     assert done.exit_code == 0
@@ -240,14 +240,14 @@ def test_tolerance(hf: Path, tmp_path: Path) -> None:
 def test_families_with_different_modules(label: str, tmp_path: Path) -> None:
     both = pair(load_tiny_configs()[label])
     both.theirs.save_pretrained(tmp_path / "a")
-    other = copied(tmp_path / "a", tmp_path / "b", lambda _: None)
+    other = copy_checkpoint(tmp_path / "a", tmp_path / "b", lambda _: None)
     assert asked(tmp_path / "a", other).exit_code == 0
 
     def change(x: dict[str, Tensor]) -> None:
         last = next(name for name in reversed(list(x)) if ".1." in name and name.endswith("weight") and x[name].dim() == 1)
         x[last] += 1
 
-    done = json.loads(asked(tmp_path / "a", copied(tmp_path / "a", tmp_path / "c", change), "--json").stdout)
+    done = json.loads(asked(tmp_path / "a", copy_checkpoint(tmp_path / "a", tmp_path / "c", change), "--json").stdout)
     assert done["first"]["layer"] == 1
 
 
@@ -262,7 +262,7 @@ def words(folder: Path) -> None:
 
 
 def test_text_is_used_if_a_tokenizer_exists(hf: Path, tmp_path: Path) -> None:
-    other = copied(hf, tmp_path, lambda x: x[Q].mul_(1.5))
+    other = copy_checkpoint(hf, tmp_path, lambda x: x[Q].mul_(1.5))
     words(other)
     data = json.loads(asked(hf, other, "ab c", "--json").stdout)
     assert data["tokens"] == [65, 66, 0, 67]
@@ -305,12 +305,12 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_unreadable_checkpoint_exits_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
-    assert "q_proj.weight" in failed(hf, copied(hf, tmp_path, lambda x: x.pop(Q)))
+    assert "q_proj.weight" in failed(hf, copy_checkpoint(hf, tmp_path, lambda x: x.pop(Q)))
     assert "nowhere/at-all is not a local path" in failed(hf, "nowhere/at-all")
 
 
 def test_nonfinite_weights_are_named(hf: Path, tmp_path: Path) -> None:
-    other = copied(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
+    other = copy_checkpoint(hf, tmp_path, lambda x: x[Q][0].fill_(torch.nan))
     with pytest.raises(LlamathError, match=rf"layers\.1\.attn\.q\.weight \({Q}\) is NaN in 48 of its 2,304 values"):
         heard(other)
 
@@ -325,7 +325,7 @@ def test_missing_torch_names_the_extra(hf: Path) -> None:
 
 
 def test_different_architectures_are_compared_by_logits(hf: Path, tmp_path: Path) -> None:
-    other = saved(tmp_path / "deep", "F32", num_hidden_layers=3, vocab_size=90)
+    other = save_llama(tmp_path / "deep", "F32", num_hidden_layers=3, vocab_size=90)
     data = json.loads(asked(hf, other, "--json").stdout)
     assert max(data["tokens"]) < 90
     assert {"path": "layers", "a": "2", "b": "3", "layers": 1} in data["facts"]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from llamath.run.detokenizer import StopStringMatcher, StreamingDetokenizer
 from llamath.tokenizers import Tokenizer
-from support.tiny_checkpoint import words
+from support.tiny_checkpoint import train_tokenizer
 
-WORDS = Tokenizer(words(), "test")
+WORDS = Tokenizer(train_tokenizer(), "test")
 LETTERS = st.text("abé🙂", max_size=12)
 ANY = st.sampled_from(range(32, 127)) | st.integers(0, 0x10FFFF).filter(lambda x: not 0xD800 <= x < 0xE000)
 """All characters; `st.text()` would sort them first, which takes seconds."""

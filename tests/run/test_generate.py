@@ -13,12 +13,11 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
-from llamath.run import memory_budget as rooms
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
-from support.oracle import blind, pair
 from support.reference_data import tiny_configs
-from support.tiny_checkpoint import CONFIG, tiny_checkpoint, words
+from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
+from support.transformers_pair import is_bidirectional, pair
 
 NEW = 12
 
@@ -50,7 +49,7 @@ def test_greedy_generation_matches_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
     context = both.ours.spec.context or 99
     long, short = both.ids(min(40, context - NEW)).tolist()  # beyond every window
-    if blind(config):
+    if is_bidirectional(config):
         with pytest.raises(LlamathError, match="bidirectional"):
             ids(both.ours, [long], max_tokens=NEW)
         return
@@ -232,14 +231,15 @@ def test_nonfinite_logits_are_explained() -> None:
     assert "float16 ends" in error.value.hint
 
 
-def test_batch_larger_than_memory_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    llama = Llama.open(tiny_checkpoint(tmp_path))
+def test_batch_larger_than_memory_is_rejected(tmp_path: Path) -> None:
+    llama = Llama.open(tiny_checkpoint(tmp_path, max_position_embeddings=4_100_000_000, num_key_value_heads=4))
     assert llama.model is not None
-    monkeypatch.setattr(rooms, "free_bytes", lambda _: 1000)
-    with pytest.raises(LlamathError, match=r"cache and activations for 3 sequences of 2\d tokens in float32 need [\d,]+ bytes") as error:
-        llama.generate(["The cat", "A dog ran", "home"], max_tokens=20)
+    with pytest.raises(
+        LlamathError, match=r"cache and activations for 3 sequences of 4,000,000,0\d\d tokens in float32 need [\d,]+ bytes"
+    ) as error:
+        llama.generate(["The cat", "A dog ran", "home"], max_tokens=4_000_000_000)
     need = int(str(error.value).split(" bytes")[0].split()[-1].replace(",", ""))
-    assert need > predicted(llama.model.tree, 24, 3, "fp32").bytes
+    assert need > predicted(llama.model.tree, 4_000_000_000, 3, "fp32").bytes
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_out_of_memory_is_an_error(error: Exception) -> None:
 
 @pytest.mark.parametrize(("rows", "fits"), [(316, True), (600, True), (315, False), (100, False), (700, False)])
 def test_tokenizer_of_another_model_is_rejected(rows: int, fits: bool) -> None:
-    ours = Tokenizer(words(), "tokenizer.json")
+    ours = Tokenizer(train_tokenizer(), "tokenizer.json")
     assert ours.vocab_size == 316
     if fits:
         check_tokenizer(ours, rows)

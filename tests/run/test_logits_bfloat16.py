@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from support.oracle import logits, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import logits, pair
 
 pytestmark = pytest.mark.transformers
 

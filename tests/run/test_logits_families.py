@@ -10,8 +10,8 @@ import torch
 
 from llamath.core.errors import LlamathError
 from llamath.core.positions import LongRope
-from support.oracle import blind, logits, logits_match, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import is_bidirectional, logits, logits_match, pair
 
 pytestmark = pytest.mark.transformers
 LLAMA = {
@@ -46,7 +46,7 @@ def test_cached_passes_match_one_pass(config: dict[str, Any]) -> None:
     both = pair(config)
     ids = both.ids(LONG)
     end = ids.shape[1]
-    if blind(config):
+    if is_bidirectional(config):
         with pytest.raises(LlamathError, match="bidirectional"):
             both.ours.new_cache(end)
         return
@@ -66,7 +66,7 @@ def test_padding_does_not_change_a_row(config: dict[str, Any]) -> None:
     ids = both.ids(LONG, rows=3)
     end, pads = ids.shape[1], torch.tensor([0, 3, 17])
     alone = [logits(both.theirs, row[None, pad:]) for row, pad in zip(ids, pads, strict=True)]
-    if blind(config):
+    if is_bidirectional(config):
         actual = both.ours(ids, None, pads)
     else:
         cache = both.ours.new_cache(end)

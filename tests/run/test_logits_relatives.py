@@ -10,8 +10,8 @@ import torch
 
 import llamath
 from llamath.run import build, load_weights
-from support.oracle import logits, logits_match, pair
 from support.reference_data import TINY
+from support.transformers_pair import logits, logits_match, pair
 
 pytestmark = pytest.mark.transformers
 BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}

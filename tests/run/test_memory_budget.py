@@ -12,7 +12,7 @@ from llamath.analysis.inference.inference_memory import MemoryRequest, memory
 from llamath.core.errors import LlamathError
 from llamath.run import build, check_memory_for, memory_budget
 from llamath.run.module import TensorOptions
-from support.checkpoints import SMALL
+from support.small_llama import SMALL
 
 CPU = torch.device("cpu")
 REQUEST = MemoryRequest(context=64, batch=3, chunk=64)
@@ -37,22 +37,23 @@ def test_container_limit_reduces_free_bytes(tmp_path: Path) -> None:
     assert memory_budget.free_bytes(torch.device("meta")) is None
 
 
-def test_model_larger_than_memory_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_larger_than_memory_is_rejected() -> None:
     model = llamath.load(SMALL)
     options = TensorOptions(torch.bfloat16, CPU)
     need = check_memory_for(model, REQUEST, options)
     report = memory(model, REQUEST.replace(dtype="bf16"))
     assert need == report.weights + report.kv_cache + report.activations + report.logits
     assert need - check_memory_for(model, REQUEST, options, loaded=True) == report.weights == 2 * model.parameters.total
-    monkeypatch.setattr(memory_budget, "free_bytes", lambda _: need)
-    assert check_memory_for(model, REQUEST, options) == need
-    monkeypatch.setattr(memory_budget, "free_bytes", lambda _: need - 1)
+    assert check_memory_for(model, REQUEST, options, free=need) == need
     with pytest.raises(
         LlamathError, match=f"3 sequences of 64 tokens in bfloat16 need {need:,} bytes .* but {need - 1:,} .* are free on cpu"
     ):
-        check_memory_for(model, REQUEST, options)
-    monkeypatch.setattr(memory_budget, "free_bytes", lambda _: None)  # a device that does not report its free memory
-    assert check_memory_for(model, REQUEST, options) == need
+        check_memory_for(model, REQUEST, options, free=need - 1)
+
+
+def test_devices_that_report_no_free_memory_are_not_checked() -> None:
+    options = TensorOptions(torch.bfloat16, torch.device("meta"))
+    assert check_memory_for(llamath.load("deepseek-v3"), REQUEST.replace(batch=10**9), options) > 10**15
 
 
 def test_cache_has_the_predicted_size() -> None:

@@ -16,8 +16,8 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
-from support.oracle import blind, pair
 from support.reference_data import TINY, tiny_configs
+from support.transformers_pair import is_bidirectional, pair
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -78,7 +78,7 @@ def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
     assert torch.allclose(padded[1:, 7:], module(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not blind(x.values[0])])
+@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not is_bidirectional(x.values[0])])
 @torch.no_grad()
 def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))

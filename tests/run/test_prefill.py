@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,30 +15,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from llamath.core.forward_pass import AttentionWindow
 from llamath.core.positions import Alibi
-from llamath.run import forward_context as step
 from llamath.run.attention import ScoreParams, attend
-from llamath.run.forward_context import AttentionPattern, ForwardContext, Mask
+from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext, Mask, MaskBlock
 from llamath.run.kv_cache import Cache
 from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
-from support.oracle import logits, logits_match, pair
 from support.reference_data import tiny_configs
+from support.transformers_pair import logits, logits_match, pair
 
+SMALL_BLOCKS, ONE_BLOCK = BlockLimits(max_scores=1, min_queries=7), BlockLimits(min_queries=1 << 30)
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-
-
-@pytest.fixture
-def small() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, x in (("MAX_SCORES", 1), ("MIN_QUERIES", 7)):
-            patch.setattr(step, name, x)
-        yield
 
 
 def random(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
 
 
-def by_the_equations(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+def sequential_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor, s: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
     q, k = (x.repeat_interleave(v.shape[2] // k.shape[2], 2) for x in (q, k))
     outputs = []
     for t in range(q.shape[1]):
@@ -60,7 +51,7 @@ def test_chunked_recurrence_matches_the_equations(delta: bool, decay: float, tok
     g, s = -decay * random(2, tokens, 6).abs(), random(2, tokens, 6).sigmoid() if delta else None
     state = random(2, 6, 5, 3)
     actual = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, s), state, chunk_size=chunk)
-    for x, expected in zip(actual, by_the_equations(q, k, v, g, s, state), strict=True):
+    for x, expected in zip(actual, sequential_recurrence(q, k, v, g, s, state), strict=True):
         torch.testing.assert_close(x, expected, **EXACT)
 
 
@@ -72,74 +63,78 @@ def test_long_decay_loses_no_precision() -> None:
     assert float((actual - expected).abs().max() / expected.abs().max()) < 1e-6
 
 
-SIGHTS = {
+PATTERNS = {
     "all": AttentionPattern(AttentionWindow()),
     "window": AttentionPattern(AttentionWindow(size=5)),
     "chunk": AttentionPattern(AttentionWindow(chunk=6)),
-    "both ways": AttentionPattern(AttentionWindow(size=5, causal=False)),
-    "blind to nothing": AttentionPattern(AttentionWindow(causal=False)),
+    "bidirectional window": AttentionPattern(AttentionWindow(size=5, causal=False)),
+    "bidirectional": AttentionPattern(AttentionWindow(causal=False)),
     "alibi": AttentionPattern(AttentionWindow(size=9), Alibi(), 4),
 }
 
 
-def steps(new: int, past: int, pads: list[int] | None) -> ForwardContext:
+def forward_context(new: int, past: int, pads: list[int] | None, limits: BlockLimits) -> ForwardContext:
     cache = Cache([], 0)
     cache.length, cache.padding = past, None if pads is None else torch.tensor(pads)
-    return ForwardContext(torch.zeros(2, new, dtype=torch.long), cache)
+    return ForwardContext(torch.zeros(2, new, dtype=torch.long), cache, limits)
 
 
 @st.composite
-def masks(draw: st.DrawFn, sight: AttentionPattern) -> Mask:
-    new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if sight.window.causal else 0
+def masks(draw: st.DrawFn, pattern: AttentionPattern) -> Mask:
+    new, past = draw(st.integers(2, 30)), draw(st.integers(0, 12)) if pattern.window.causal else 0
     pads = draw(st.none() | st.lists(st.integers(0, past + new - 1), min_size=2, max_size=2))
-    room = 0 if not past else past + new if sight.span is None else min(past + new, sight.span)
-    return steps(new, past, pads).mask(sight, room)
+    capacity = 0 if not past else past + new if pattern.span is None else min(past + new, pattern.span)
+    limits = BlockLimits(max_scores=1, min_queries=draw(st.integers(1, 8)))
+    return forward_context(new, past, pads, limits).mask(pattern, capacity)
 
 
-@pytest.mark.parametrize("name", SIGHTS)
+def dense_mask(block: MaskBlock, tokens: int) -> Tensor:
+    """Return the mask of a block of all queries as a tensor."""
+    return torch.ones(tokens, tokens, dtype=torch.bool).tril() if block.mask is None else block.mask
+
+
+@pytest.mark.parametrize("name", PATTERNS)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
 def test_mask_blocks_make_up_the_mask(name: str, data: st.DataObject) -> None:
-    mask = data.draw(masks(SIGHTS[name]))
-    whole = mask._block(slice(None), slice(None)).mask  # not the triangle, where that is all
-    assert whole is not None
-    nothing: Any = -torch.inf if whole.is_floating_point() else False
-    assembled = torch.full_like(whole, nothing)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "MAX_SCORES", 1)
-        patch.setattr(step, "MIN_QUERIES", data.draw(st.integers(1, 8)))
-        for part in mask.blocks(4):
-            assembled[..., part.queries, part.keys] = part.mask
+    mask = data.draw(masks(PATTERNS[name]))
+    blocks = list(mask.blocks(4))
+    whole = dense_mask(mask.full_block, blocks[-1].queries.stop)
+    masked_out: Any = -torch.inf if whole.is_floating_point() else False
+    assembled = torch.full_like(whole, masked_out)
+    for block in blocks:
+        assembled[..., block.queries, block.keys] = block.mask
     assert torch.equal(assembled, whole)
 
 
-WEIGHINGS = {
+SCORE_PARAMS = {
     "plain": ScoreParams(0.4),
     "capped": ScoreParams(0.4, softcap=2.0),
     "sinks": ScoreParams(0.4, sinks=torch.tensor([0.3, -1.0, 2.0, 0.0])),
 }
 
 
-@pytest.mark.parametrize("kind", WEIGHINGS)
-@pytest.mark.parametrize("name", SIGHTS)
+@pytest.mark.parametrize("kind", SCORE_PARAMS)
+@pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("pads", [None, [0, 11]])
-def test_blockwise_attention_matches_full_attention(kind: str, name: str, pads: list[int] | None, small: None) -> None:
-    scores, mask = WEIGHINGS[kind], steps(29, 0, pads).mask(SIGHTS[name], 0)
+def test_blockwise_attention_matches_full_attention(kind: str, name: str, pads: list[int] | None) -> None:
     q, k, v = random(2, 4, 29, 6), random(2, 2, 29, 6), random(2, 2, 29, 3)
-    actual = attend(q, k, v, mask, scores)
-    mask.fits_one_block = lambda *_: True  # type: ignore[method-assign]
-    torch.testing.assert_close(actual, attend(q, k, v, mask, scores), rtol=1e-5, atol=1e-6)
+    actual, expected = (
+        attend(q, k, v, forward_context(29, 0, pads, limits).mask(PATTERNS[name], 0), SCORE_PARAMS[kind])
+        for limits in (SMALL_BLOCKS, ONE_BLOCK)
+    )
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-class Largest(TorchDispatchMode):
+class LargestTensor(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.numbers = 0
+        self.elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         result = out if isinstance(out, (tuple, list)) else [out]
-        self.numbers = max([self.numbers, *(x.numel() for x in result if isinstance(x, Tensor))])
+        self.elements = max([self.elements, *(x.numel() for x in result if isinstance(x, Tensor))])
         return out
 
 
@@ -149,9 +144,9 @@ class Largest(TorchDispatchMode):
 @torch.no_grad()
 def test_no_tensor_has_all_queries_times_keys(facts: dict[str, Any]) -> None:
     module, tokens = model(attention(**facts)), 2048
-    with Largest() as largest:
+    with LargestTensor() as largest:
         module(torch.zeros(1, tokens, dtype=torch.long))
-    assert largest.numbers < tokens * 32 * 4 * 2  # a window's scores in all heads, twice
+    assert largest.elements < tokens * 32 * 4 * 2  # a window's scores in all heads, twice
 
 
 FAMILIES = ("qwen3_next", "qwen3_5", "nemotron_h", "gemma2", "gemma3", "gpt_oss", "llama4", "falcon", "deepseek_v3")
@@ -161,9 +156,9 @@ PLAIN = [x for x in tiny_configs() if str(x.id).removesuffix("-plain") in FAMILI
 @pytest.mark.transformers
 @pytest.mark.parametrize("config", PLAIN)
 @torch.no_grad()
-def test_long_prompts_match_transformers(config: dict[str, Any], small: None) -> None:
+def test_long_prompts_match_transformers(config: dict[str, Any]) -> None:
     both = pair(config)
-    ids = both.ids(150, rows=2)
+    ids = both.ids(300, rows=2)  # blocks of 128 queries
     end = ids.shape[1]
     whole, pads = logits(both.theirs, ids), torch.tensor([0, 9])
     assert logits_match(both.ours(ids), whole, both, ids)

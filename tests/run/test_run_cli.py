@@ -19,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 from llamath import embedded, run
 from llamath.cli import main
-from llamath.run import memory_budget as rooms
 from llamath.run.session import Llama
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 
@@ -208,13 +207,12 @@ def test_bad_input_exits_with_2(case: str, typed: Typed, plain: Path) -> None:
     assert result.out == ""
 
 
-def test_batch_larger_than_memory_exits_with_2(typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Llama.open(plain)
-    monkeypatch.setattr(rooms, "free_bytes", lambda _: 200_000)
-    result = typed("run", plain, "--batch-file", "-", "--max-tokens", 100, "--batch", 99, stdin=b"The cat\n" * 99)
+def test_batch_larger_than_memory_exits_with_2(typed: Typed, tmp_path: Path) -> None:
+    folder = tiny_checkpoint(tmp_path, max_position_embeddings=4_100_000_000)
+    result = typed("run", folder, "--batch-file", "-", "--max-tokens", 4_000_000_000, "--batch", 99, stdin=b"The cat\n" * 99)
     assert result.status == 2
-    assert "for 99 sequences of 103 tokens in float32" in result.err
-    assert "200,000" in result.err
+    assert "for 99 sequences of 4,000,000,003 tokens in float32" in result.err
+    assert "are free on cpu" in result.err
 
 
 def test_nonfinite_weight_is_named(typed: Typed, tmp_path: Path) -> None:

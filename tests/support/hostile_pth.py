@@ -149,8 +149,8 @@ class Part:
         packed = size if self.packed is None else self.packed
         lengths = len(self.name), len(self.extra), len(self.comment)
         numbers = (self.flags, self.method, 0, 0, self.sum, packed, size, *lengths, self.disk, 0, self.kind)
-        place = at + len(self.before) if self.at is None else self.at
-        return struct.pack("<4s6H3L5H2L", b"PK\1\2", 0, 0, *numbers, place) + self.name + self.extra + self.comment
+        offset = at + len(self.before) if self.at is None else self.at
+        return struct.pack("<4s6H3L5H2L", b"PK\1\2", 0, 0, *numbers, offset) + self.name + self.extra + self.comment
 
 
 def parts(pickled: bytes, data: Mapping[str, bytes] | None = None, order: bytes = b"little") -> list[Part]:
@@ -172,11 +172,11 @@ def archive(members: Iterable[Part], wide: bool = True, junk: bytes = b"", **lie
     fields = values["here"], values["count"], values["size"], values["start"]
     end = b""
     if wide:
-        place = len(body) + len(directory)
+        directory_start = len(body) + len(directory)
         version = lies.get("length", 44), 30, 45, values["disk"], values["first"]
         wider = (lies.get(f"{key}64", values[key]) for key in ("here", "count", "size", "start"))
         end += struct.pack("<4sQ2H2L4Q", b"PK\6\6", *version, *wider)
-        end += struct.pack("<4sLQL", b"PK\6\7", 0, lies.get("where", place), lies.get("disks", 1))
+        end += struct.pack("<4sLQL", b"PK\6\7", 0, lies.get("where", directory_start), lies.get("disks", 1))
     narrow = min(fields[0], FULL), min(fields[1], FULL), min(fields[2], FULL64), min(fields[3], FULL64)
     return body + directory + end + struct.pack("<4s4H2LH", b"PK\5\6", values["disk"] & FULL, values["first"] & FULL, *narrow, 0)
 
@@ -238,8 +238,8 @@ REFUSED = {
 
 def streams() -> dict[str, tuple[bytes, str]]:
     """Return hostile streams for a valid archive, with the expected error codes."""
-    found = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
-    found |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
+    cases = {f"global {name}": (saved(called(name, text("id"))), "global") for name in FORBIDDEN.split()}
+    cases |= {f"named {name}": (saved(named(name)), code) for code, names in REFUSED.items() for name in names.split()}
     opcodes = {
         "INST": b"iposix\nsystem\n", "OBJ": b"o", "NEWOBJ": b"\x81", "NEWOBJ_EX": b"\x92", "STACK_GLOBAL": b"\x93", "EXT1": b"\x82\1",
         "EXT2": b"\x83\1\0", "EXT4": b"\x84\1\0\0\0", "PERSID": b"P0\n", "STRING": b"S'a'\n", "BINSTRING": b"T\2\0\0\0\xff\xfe",
@@ -252,8 +252,8 @@ def streams() -> dict[str, tuple[bytes, str]]:
         "FROZENSET": b"(\x91",
         "none": b"\xff", "zero": b"\0",
     }  # fmt: skip
-    found |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}
-    return found | _structure() | _keys() | _multiplied() | _calls() | _outside() | _tensors() | _strings()
+    cases |= {f"opcode {name}": (saved(code), "opcode") for name, code in opcodes.items()}
+    return cases | _structure() | _keys() | _multiplied() | _calls() | _outside() | _tensors() | _strings()
 
 
 def _structure() -> dict[str, tuple[bytes, str]]:
@@ -308,17 +308,17 @@ def _keys() -> dict[str, tuple[bytes, str]]:
         "tuple": tupled(number(1), number(2)), "deep tuple": NONE + b"\x85" * 100_000, "list": LIST, "None": NONE, "bool": TRUE,
         "float": b"G" + bytes(8), "tensor": tensor(), "dict": DICT, "name": named("torch.float32"), "empty tuple": UNIT,
     }  # fmt: skip
-    found = {f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()}
-    found |= {f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key") for name, key in keys.items()}
+    cases = {f"key {name}": (saved(DICT + key + NONE + SETITEM), "key") for name, key in keys.items()}
+    cases |= {f"keys {name}": (saved(DICT + MARK + key + NONE + SETITEMS), "key") for name, key in keys.items()}
     twice = {"string": text("a"), "int": number(5)}
-    found |= {f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key") for name, key in twice.items()}
-    found["key twice at the top"] = (stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS), "duplicate_key")
-    found["name twice by two paths"] = (stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})), "duplicate_name")
-    found["name twice as text and number"] = (
+    cases |= {f"{name} key twice": (saved(DICT + (key + NONE + SETITEM) * 2), "duplicate_key") for name, key in twice.items()}
+    cases["key twice at the top"] = (stream(DICT + MARK + (text("w") + tensor()) * 2 + SETITEMS), "duplicate_key")
+    cases["name twice by two paths"] = (stream(mapped({"a.b": tensor(), "a": mapped({"b": tensor()})})), "duplicate_name")
+    cases["name twice as text and number"] = (
         stream(DICT + MARK + text("1") + tensor() + number(1) + tensor() + SETITEMS),
         "duplicate_name",
     )
-    return found
+    return cases
 
 
 def _multiplied() -> dict[str, tuple[bytes, str]]:
@@ -371,8 +371,8 @@ def _calls() -> dict[str, tuple[bytes, str]]:
         "a Counter of text": ("collections.Counter", text("aab")),
         "a Counter of a list": ("collections.Counter", listed(text("a"))),
     }
-    found = {name: (saved(called(function, given)), "argument") for name, (function, given) in args.items()}
-    return found | {
+    cases = {name: (saved(called(function, arguments)), "argument") for name, (function, arguments) in args.items()}
+    return cases | {
         "call of None": (saved(NONE + UNIT + REDUCE), "call"),
         "call of text": (saved(text("posix.system") + tupled(text("id")) + REDUCE), "call"),
         "call of a tensor": (saved(tensor() + UNIT + REDUCE), "call"),
@@ -429,14 +429,14 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
     v2, param = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"
     ints = storage("torch.IntStorage", count=6)
     sized = {"a list": LIST, "text": tupled(text("2")), "a float": tupled(b"G" + bytes(8)), "True": tupled(TRUE), "None": NONE}
-    found = {
+    cases = {
         f"size of {name}": (saved(called(v2, storage(), number(0), size, tupled(number(1)), FALSE, HOOKS)), "tensor")
         for name, size in sized.items()
     }
-    found |= {
+    cases |= {
         f"offset of {name}": (saved(called(v2, storage(), value, UNIT, UNIT, FALSE, HOOKS)), "tensor") for name, value in sized.items()
     }
-    found |= {
+    cases |= {
         f"stride of {name}": (saved(called(v2, storage(), number(0), tupled(number(1)), value, FALSE, HOOKS)), "tensor")
         for name, value in sized.items()
     }
@@ -473,13 +473,13 @@ def _tensors() -> dict[str, tuple[bytes, str]]:
         "a parameter of a storage": (called(param, storage(), TRUE, HOOKS), "argument"),
         "a parameter alone": (called(param, tensor()), "argument"),
     }
-    found |= {name: (saved(body), code) for name, (body, code) in whole.items()}
+    cases |= {name: (saved(body), code) for name, (body, code) in whole.items()}
     thirds = {"of floats": third(storage_bytes=storage()), "to text": third(text("torch.float32")), "with a gradient": third(grad=TRUE)}
     thirds["to a storage"] = third(named("torch.FloatStorage"))
-    found |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
-    found["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")
-    found["a parameter of integers"] = (stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})), "argument")
-    return found
+    cases |= {f"a third rebuild {name}": (stream(mapped({"w": body})), "argument") for name, body in thirds.items()}
+    cases["a gradient of integers"] = (stream(mapped({"w": tensor(ints, tail=TRUE + HOOKS)})), "argument")
+    cases["a parameter of integers"] = (stream(mapped({"w": called(param, tensor(ints), TRUE, HOOKS)})), "argument")
+    return cases
 
 
 def _strings() -> dict[str, tuple[bytes, str]]:
@@ -603,8 +603,8 @@ def _names(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         "another folder": b"b/data.pkl", "no folder": b"data.pkl", "folder alone": b"a",
         "another case of folder": b"A/data/1",
     }  # fmt: skip
-    found = {f"name {name}": (archive([*whole, Part(value, b"x")]), "name") for name, value in names.items()}
-    return found | {
+    cases = {f"name {name}": (archive([*whole, Part(value, b"x")]), "name") for name, value in names.items()}
+    return cases | {
         "name beyond ASCII unmarked": (archive([*whole, Part("a/é".encode(), b"x", flags=8)]), "name"),
         "name of a folder's kind": (archive([*whole, Part(b"a/data/1", b"x", kind=0x10)]), "name"),
         "first name without folder": (archive([Part(b"x", b"x"), *whole]), "name"),
@@ -620,10 +620,10 @@ def _records(whole: list[Part]) -> dict[str, tuple[bytes, str]]:
         return archive([*whole[:3], Part(b"a/version", data, flags=0x808 if data else 0x800)])
 
     versions = {"0": b"0", "11": b"11", "text": b"x", "nothing": b"", "hex": b"0x3", "long": b"3" * 65, "negative": b"-3"}
-    found = {f"version of {name}": (with_version(data), "too_large" if name == "long" else "version") for name, data in versions.items()}
+    cases = {f"version of {name}": (with_version(data), "too_large" if name == "long" else "version") for name, data in versions.items()}
     orders = {"big": b"big", "middle": b"middle", "little with more": b"little\n", "nothing at all": b""}
-    found |= {f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder") for name, data in orders.items()}
-    return found | {
+    cases |= {f"byte order {name}": (altered(1, data=data, flags=0x808 if data else 0x800), "byteorder") for name, data in orders.items()}
+    return cases | {
         "no stream": (archive(whole[1:]), "missing_member"),
         "no version": (archive(whole[:3]), "missing_member"),
         "no storage": (archive([*whole[:2], whole[3]]), "missing_member"),
@@ -654,17 +654,17 @@ def old() -> dict[str, tuple[bytes, str]]:
         "untyped storage": (tensor(storage("torch.storage.UntypedStorage", more=NONE)), "storage"),
         "system": (called("posix.system", text("id")), "global"),
     }
-    found = {f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code) for name, (body, code) in bodies.items()}
+    cases = {f"old: {name}": (legacy(stream(mapped({"w": tensor(VIEWLESS), "x": body}))), code) for name, (body, code) in bodies.items()}
     for name, keys in {
         "none": LIST,
         "another": listed(text("1")),
         "twice": listed(text("0"), text("0")),
         "more": listed(text("0"), text("1")),
     }.items():
-        found[f"old: keys {name}"] = (legacy(VALID_OLD, keys), "storage")
+        cases[f"old: keys {name}"] = (legacy(VALID_OLD, keys), "storage")
     for name, keys in {"a tuple": tupled(text("0")), "text": text("0"), "numbers": listed(number(0)), "tuples": listed(UNIT)}.items():
-        found[f"old: keys as {name}"] = (legacy(VALID_OLD, keys), "storage")
-    return found | {
+        cases[f"old: keys as {name}"] = (legacy(VALID_OLD, keys), "storage")
+    return cases | {
         "old: another magic": (legacy(VALID_OLD, magic=number(MAGIC + 1)), "magic"),
         "old: magic of text": (legacy(VALID_OLD, magic=text("magic")), "magic"),
         "old: a plain pickle": (VALID, "persistent"),

@@ -48,8 +48,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.end_headers()
         self.close_connection = True
-        with socket.create_connection(("127.0.0.1", self.site.tunnel)) as there:
-            ends = {self.connection: there, there: self.connection}
+        with socket.create_connection(("127.0.0.1", self.site.tunnel)) as upstream:
+            ends = {self.connection: upstream, upstream: self.connection}
             while ready := select.select(list(ends), [], [], 5)[0]:
                 for end in ready:
                     if not (data := end.recv(1 << 16)):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 
-def kept(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
+def count_saved_bytes(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> int:
     """The bytes that autograd saves in a forward pass."""
     own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers())}
     results: dict[int, int] = {}
@@ -35,7 +35,7 @@ def causal_lm(config: dict[str, Any], attention: str, dtype: torch.dtype) -> tor
     return transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation=attention, dtype=dtype).train()
 
 
-def step(model: torch.nn.Module, batch: int, tokens: int, vocab: int) -> int:
+def count_step_bytes(model: torch.nn.Module, batch: int, tokens: int, vocab: int) -> int:
     """The bytes saved by one forward pass with a loss."""
     ids = torch.randint(0, vocab, (batch, tokens))
-    return kept(model, lambda: model(input_ids=ids, labels=ids).loss)
+    return count_saved_bytes(model, lambda: model(input_ids=ids, labels=ids).loss)

@@ -34,7 +34,7 @@ TEXT = "The cat sat on the mat. A dog ran after the cat, and the cat ran home. ç
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 
 
-def words() -> Tokenizer:
+def train_tokenizer() -> Tokenizer:
     """A byte-level BPE tokenizer of 320 tokens that covers every byte."""
     engine = Tokenizer(models.BPE())
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -60,7 +60,7 @@ def tiny_checkpoint(folder: Path, seed: int = 0, std: float = 0.3, template: str
         folder / "model.safetensors",
     )
     (folder / "config.json").write_text(json.dumps(keys))
-    words().save(str(folder / "tokenizer.json"))
+    train_tokenizer().save(str(folder / "tokenizer.json"))
     ends = {"eos_token": "</s>"} if keys["eos_token_id"] is not None else {}
     tokenizer_config = {"bos_token": "<s>"} | ends | ({"chat_template": template} if template else {})
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))

@@ -64,13 +64,13 @@ def test_ids_equal_those_of_mistral_common(file: str, system: str, tmp_path: Pat
     from mistral_common.protocol.instruct.request import ChatCompletionRequest
     from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-    place = Path(mistral_common.__file__).parent / "data" / file
-    shutil.copy(place, tmp_path / "tokenizer.model")
+    path = Path(mistral_common.__file__).parent / "data" / file
+    shutil.copy(path, tmp_path / "tokenizer.model")
     ours, form = load_tokenizer(str(tmp_path / "tokenizer.model")), chat.find_chat_format(MISTRAL[file])
     turns = [ChatMessage("system", system)] * bool(system) + TURNS
     kinds = {"system": SystemMessage, "user": UserMessage, "assistant": AssistantMessage}
     asked = ChatCompletionRequest(messages=[kinds[turn.role](content=turn.content) for turn in turns])
-    assert chat.encode_chat(form, ours, turns) == MistralTokenizer.from_file(str(place)).encode_chat_completion(asked).tokens
+    assert chat.encode_chat(form, ours, turns) == MistralTokenizer.from_file(str(path)).encode_chat_completion(asked).tokens
     assert chat.detect_chat_format(ours, default="mistral") == form
 
 

@@ -71,10 +71,10 @@ def test_local_folder_takes_precedence(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_chat_format_is_chatml() -> None:
-    found = load_tokenizer(embedded.path())
-    form = chat.detect_chat_format(found)
+    tokenizer = load_tokenizer(embedded.path())
+    form = chat.detect_chat_format(tokenizer)
     assert form is not None and form.name == "chatml"
-    assert {found.token_id("</s>"), found.token_id("<|im_end|>")} <= chat.chat_stop_ids(form, found)
+    assert {tokenizer.token_id("</s>"), tokenizer.token_id("<|im_end|>")} <= chat.chat_stop_ids(form, tokenizer)
 
 
 @pytest.mark.transformers
@@ -87,8 +87,8 @@ def test_logits_match_transformers() -> None:
     ids = load_tokenizer(embedded.path()).encode(text)
     assert split(text)["input_ids"] == ids
     with torch.inference_mode():
-        expected, found = theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids]))
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        expected, actual = theirs(torch.tensor([ids])).logits, ours(torch.tensor([ids]))
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
         begun = torch.tensor([ids[:12]])
         long = theirs.generate(begun, attention_mask=torch.ones_like(begun), max_new_tokens=24, do_sample=False, pad_token_id=0)
         mine = begun
@@ -182,17 +182,17 @@ def test_reader_finds_contradictions(text: str, wrong: int) -> None:
 
 
 def test_held_out_stories_are_not_trained_on() -> None:
-    held = set(islice(texts(7, held=True), 100))
-    assert not held & set(islice(texts(7), 2000))
+    held_out = set(islice(texts(7, held=True), 100))
+    assert not held_out & set(islice(texts(7), 2000))
     dice = random.Random(5)
     assert any(x.held for _ in range(300) for x in exchanges(dice))
 
 
 def test_tokenizer_is_reproducible() -> None:
-    made = tokenizer(train_tiny.CONFIG["vocab_size"])
-    assert made.to_str() == load_tokenizer(embedded.path()).engine.to_str()
+    trained = tokenizer(train_tiny.CONFIG["vocab_size"])
+    assert trained.to_str() == load_tokenizer(embedded.path()).engine.to_str()
     text = "Anna met an owl at the well. Grüße, 世界! 7 + 13 = 20."
-    assert made.decode(made.encode(text).ids) == text
+    assert trained.decode(trained.encode(text).ids) == text
 
 
 def training() -> train_tiny.Training:
@@ -204,9 +204,9 @@ def training() -> train_tiny.Training:
 def test_training_is_reproducible_and_reduces_loss() -> None:
     runs: list[Any] = []
     for _ in range(2):
-        made = training()
-        losses = [made.step(40) for _ in range(20)]
-        runs.append((losses, made.module.state_dict()))
+        trainer = training()
+        losses = [trainer.step(40) for _ in range(20)]
+        runs.append((losses, trainer.module.state_dict()))
     (first, numbers), (second, others) = runs
     assert first == second and all(torch.equal(numbers[x], others[x]) for x in numbers)
     assert max(first[-3:]) < min(first[:3])
@@ -223,15 +223,15 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_batches_group_similar_lengths_without_loss() -> None:
-    made, seen = tokenizer(300, 100), list(islice(texts(2), POOL))
-    found: list[list[int]] = []
-    for batch in batches(iter([*seen, *seen]), made, 600, 10_000):
+    trained, seen = tokenizer(300, 100), list(islice(texts(2), POOL))
+    all_batches: list[list[int]] = []
+    for batch in batches(iter([*seen, *seen]), trained, 600, 10_000):
         assert len(batch) == 1 or len(batch) * max(map(len, batch)) <= 600
         ids, following = padded(batch)
         assert all(len(x) == len(y) == len(ids[0]) for x, y in zip(ids, following, strict=True))
         for text, row, later in zip(batch, ids, following, strict=True):
             assert row[: len(text)] == text and [x for x in later if x >= 0] == text[1:]
-        found += batch
-        if len(found) == POOL:
+        all_batches += batch
+        if len(all_batches) == POOL:
             break
-    assert sorted(made.decode(x, skip_special_tokens=False) for x in found) == sorted(seen)
+    assert sorted(trained.decode(x, skip_special_tokens=False) for x in all_batches) == sorted(seen)

@@ -147,7 +147,7 @@ def test_llama_3_special_tokens_have_published_ids() -> None:
         128005: "<|reserved_special_token_2|>",
     }
     published |= {128006: "<|start_header_id|>", 128008: "<|eom_id|>", 128009: "<|eot_id|>", 128011: "<|reserved_special_token_3|>"}
-    assert {place: names[place - 128000] for place in published} == published
+    assert {path: names[path - 128000] for path in published} == published
     assert names[255] == "<|reserved_special_token_247|>" and len(set(names)) == 256
 
 

@@ -18,7 +18,7 @@ from ..core.tree import fold
 from ..model import Model
 
 T = TypeVar("T")
-_Kinds = tuple[str, ...]
+_ModelKinds = tuple[str, ...]
 _UNKNOWN = "unknown key"
 UNREAD = "unread"
 META_FIELDS = {
@@ -38,7 +38,7 @@ META_FIELDS = {
 
 
 class ConfigKey(Record):
-    """One key, with dots if nested: its value, what it means and what it changes."""
+    """One key, with dots if nested: its value, its meaning and its effect."""
 
     key: str
     value: Any
@@ -65,7 +65,7 @@ class _WidthRule(NamedTuple):
 
 
 class ConfigReport(Report):
-    """A model's config with explanations; `meta` is None if Meta's reference cannot express the model, and `why` tells the reason."""
+    """A model's config with explanations; `meta` is None if Meta's reference cannot express the model, for the reason `why`."""
 
     model: Model
     keys: tuple[ConfigKey, ...]
@@ -73,7 +73,7 @@ class ConfigReport(Report):
     why: str | None = None
     derived: tuple[_DerivedSize, ...] = ()
     widths: tuple[_WidthRule, ...] = ()  # all rules that give the model's MLP width
-    remarks: tuple[str, ...] = ()  # what `ModelArgs` cannot express
+    remarks: tuple[str, ...] = ()  # properties that `ModelArgs` cannot express
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "hf=model.config.data", "meta", "why", "keys", "derived", "widths", "remarks"),
@@ -82,8 +82,8 @@ class ConfigReport(Report):
     @property
     def summary(self) -> str:
         """The number of keys, and whether there is a params.json."""
-        given = sum(not x.absent for x in self.keys)
-        return f"{self.model.name}: {format_count(given, 'config key')}, {'no ' if self.meta is None else ''}params.json"
+        num_present = sum(not x.absent for x in self.keys)
+        return f"{self.model.name}: {format_count(num_present, 'config key')}, {'no ' if self.meta is None else ''}params.json"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each key."""
@@ -91,7 +91,7 @@ class ConfigReport(Report):
 
 
 class _RecordingConfig(Config):
-    """A config that records which keys a builder uses, which ones it only knows, and which ones are null."""
+    """A config that records the keys that a builder reads, the keys that it declares without use, and the null keys."""
 
     def __init__(self, data: Mapping[str, Any], source: str = "config", path: str = "") -> None:
         super().__init__(data, source, path)
@@ -120,16 +120,19 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
     """Explain the config of a model; without `with_meta`, Meta's arguments are left out."""
     config, family = model.config, model.family
     has_meta = with_meta and family.meta is not None
-    seen = _RecordingConfig(config.data, config.source)
-    tree = family.build(seen)
+    recording = _RecordingConfig(config.data, config.source)
+    tree = family.build(recording)
     sizes = [dim for x in fold(tree) for dim in (*x.weight.shape, Expr.const(x.copies))]
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
-    kinds = (family.name, *(kind for kind, there in (("latent", "kv_lora_rank" in seen.keys_read), ("hybrid", "c" in letters)) if there))
-    learned = seen.key_by_symbol.get("C", "") if "C" in letters else ""
-    args, why = (model.args, None) if with_meta and model.args else _meta(config) if has_meta else (None, _LLAMA_ONLY)
+    kinds = (
+        family.name,
+        *(kind for kind, present in (("latent", "kv_lora_rank" in recording.keys_read), ("hybrid", "c" in letters)) if present),
+    )
+    learned = recording.key_by_symbol.get("C", "") if "C" in letters else ""
+    args, why = (model.args, None) if with_meta and model.args else _to_model_args(config) if has_meta else (None, _LLAMA_ONLY)
     return ConfigReport(
         model=model,
-        keys=tuple(_keys(seen, config.keys_read, kinds, learned)),
+        keys=tuple(_keys(recording, config.keys_read, kinds, learned)),
         meta=args,
         why=why,
         derived=tuple(_derived(letters, has_meta or args is not None)),
@@ -144,42 +147,46 @@ def params_json(args: ModelArgs) -> Mapping[str, Any]:
     return {name: value for name in args.fields if name not in skipped and (value := getattr(args, name)) is not None}
 
 
-def _keys(seen: _RecordingConfig, read: set[str], kinds: _Kinds, learned: str) -> list[ConfigKey]:
-    """Return every key that is present or was found absent, by what it changes; the keys inside an object follow it."""
-    nested = {name: list(_level(x, kinds, f"{name}.", seen)) for name, x in seen.objects.items() if x.data}
-    given = {SYNONYMS.get(x, x) for x in seen.data} | {x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent}
-    used = read - (seen.known - seen.keys_read)
-    keys = [_present(seen, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in seen.data]
-    present = {*given, *seen.data}
-    keys += [_absent(name, default, kinds) for name, default in seen.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
+def _keys(recording: _RecordingConfig, read: set[str], kinds: _ModelKinds, learned: str) -> list[ConfigKey]:
+    """Return every key that is present or was read and absent, sorted by effect; the keys inside an object follow it."""
+    nested = {name: list(_nested_keys(x, kinds, f"{name}.", recording)) for name, x in recording.objects.items() if x.data}
+    names = {SYNONYMS.get(x, x) for x in recording.data} | {
+        x.key.rpartition(".")[2] for keys in nested.values() for x in keys if not x.absent
+    }
+    used = read - (recording.known - recording.keys_read)
+    keys = [_present(recording, name, (*kinds, "learned") if name == learned else kinds, "", used) for name in recording.data]
+    present = {*names, *recording.data}
+    keys += [_absent(name, default, kinds) for name, default in recording.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
 
 
-def _level(seen: _RecordingConfig, kinds: _Kinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
+def _nested_keys(recording: _RecordingConfig, kinds: _ModelKinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:
     """Yield the keys inside an object, except those that fall back to a key outside of it."""
-    for name in seen.data:
-        yield _present(seen, name, kinds, path, seen.keys_read)
-        if name in seen.objects:
-            yield from _level(seen.objects[name], kinds, f"{path}{name}.", top)
+    for name in recording.data:
+        yield _present(recording, name, kinds, path, recording.keys_read)
+        if name in recording.objects:
+            yield from _nested_keys(recording.objects[name], kinds, f"{path}{name}.", top)
     yield from (
-        _absent(path + name, x, kinds) for name, x in seen.defaults_used.items() if name not in {*seen.data, *top.data, *top.defaults_used}
+        _absent(path + name, x, kinds)
+        for name, x in recording.defaults_used.items()
+        if name not in {*recording.data, *top.data, *top.defaults_used}
     )
 
 
-def _present(seen: _RecordingConfig, name: str, kinds: _Kinds, path: str, used: set[str]) -> ConfigKey:
-    key, value = path + name, seen.data[name]
-    default = seen.defaults_used.get(name) if value is None else None
-    says, moves, group = _words(key, kinds, "used" if name in used else "known" if name in seen.known else UNREAD)
+def _present(recording: _RecordingConfig, name: str, kinds: _ModelKinds, path: str, used: set[str]) -> ConfigKey:
+    key, value = path + name, recording.data[name]
+    default = recording.defaults_used.get(name) if value is None else None
+    says, moves, group = _describe(key, kinds, "used" if name in used else "known" if name in recording.known else UNREAD)
     value = value if default is None else default
     return ConfigKey(key=key, value=value, absent=default is not None, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
-def _absent(key: str, default: object, kinds: _Kinds) -> ConfigKey:
-    says, moves, group = _words(key, kinds, "used")
+def _absent(key: str, default: object, kinds: _ModelKinds) -> ConfigKey:
+    says, moves, group = _describe(key, kinds, "used")
     return ConfigKey(key=key, value=default, absent=True, says=says, moves=moves, group=group, meta=META_FIELDS.get(key, ()))
 
 
-def _words(key: str, kinds: _Kinds, state: str) -> tuple[str, str, str]:
+def _describe(key: str, kinds: _ModelKinds, state: str) -> tuple[str, str, str]:
     """Return a key's meaning, effect and group, given whether the family uses it, ignores it or never read it."""
     says, moves = describe_key(key, *kinds) or (NO_EFFECT.get(key, _UNKNOWN), "nothing")
     group = moves.split()[0].rstrip(":;,")
@@ -199,7 +206,7 @@ def _rank(key: ConfigKey) -> tuple[int, int, bool]:
     return (*GROUPS, UNREAD).index(key.group), order.index(name) if name in CONFIG_KEYS else len(order), key.absent
 
 
-def _meta(config: Config) -> tuple[ModelArgs | None, str | None]:
+def _to_model_args(config: Config) -> tuple[ModelArgs | None, str | None]:
     """Return the model as `ModelArgs`, or the reason why there are none."""
     try:
         return config_to_args(Config(config.data, config.source)), None
@@ -208,17 +215,17 @@ def _meta(config: Config) -> tuple[ModelArgs | None, str | None]:
 
 
 def _remarks(config: Config, tree: Decoder) -> Iterator[str]:
-    """Yield what `ModelArgs` cannot express."""
+    """Yield the properties that `ModelArgs` cannot express."""
     if tree.head is not None and (head := tree.head.weight).tied:
         yield (
             "the head is tied to the embedding, which params.json cannot express: read from there, the model counts "
-            f"{int(head.size):,} more parameters, unless --set tie_word_embeddings=true is given"
+            f"{int(head.size):,} more parameters, unless tie_word_embeddings is set to true"
         )
-    given = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
+    rope_scaling = config.data.get("rope_parameters") or config.data.get("rope_scaling") or {}
     if other := [
-        f"{key} {given[key]}, not {value}"
+        f"{key} {rope_scaling[key]}, not {value}"
         for key, value in LLAMA3_ROPE_SCALING.items()
-        if given.get(key, value) != value and key != "rope_type"
+        if rope_scaling.get(key, value) != value and key != "rope_type"
     ]:
         yield f"use_scaled_rope stands for constants in Meta's code; this model has {', '.join(other)}"
 

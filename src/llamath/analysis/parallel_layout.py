@@ -1,4 +1,4 @@
-"""`Layout`: how a model is split over GPUs, and the shards of its weights on each GPU.
+"""`Layout`: the parallel layout of a model over GPUs, and the shards of its weights on each GPU.
 
 Tensor parallelism splits weights as their blocks declare (`Block.cuts`), expert parallelism distributes the stacks of
 `Block.expert_parallel`, pipeline parallelism gives each stage one run of layers (or several, interleaved), and data and context
@@ -32,7 +32,7 @@ UNIT_NAMES = {
 
 
 class Layout(Record):
-    """Ranks along each axis, and what saves memory."""
+    """The ranks along each axis, and the options that save memory."""
 
     tp: int = 1  # tensor
     pp: int = 1  # pipeline
@@ -113,26 +113,26 @@ class PipelineStage(Record):
 
 
 def layout_problems(tree: Decoder, layout: Layout, context: int | None = None) -> list[str]:
-    """Return the reasons why a model cannot be split like this, such as `TP 3: 52 heads`; empty if it can."""
+    """Return the reasons why a model cannot be split by a layout, such as `TP 3: 52 heads`; empty if it can."""
     axes = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "count")
-    found = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
-    if found:
-        return found
+    problems = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
+    if problems:
+        return problems
     leaves = [x for name, _ in tree.children for x in fold_field(tree, name)]
-    found = [x for leaf in leaves for x in _tp_problems(leaf, layout)]
-    found += _ep_problems(leaves, layout) + _pp_problems(tree, layout)
+    problems = [x for leaf in leaves for x in _tp_problems(leaf, layout)]
+    problems += _ep_problems(leaves, layout) + _pp_problems(tree, layout)
     if context is not None:
         if layout.cp > 1 and context % (2 * layout.cp):
-            found.append(f"CP {layout.cp}: {context:,} tokens do not divide into {2 * layout.cp} equal parts")
+            problems.append(f"CP {layout.cp}: {context:,} tokens do not divide into {2 * layout.cp} equal parts")
         elif layout.tp > 1 and layout.sequence_parallel and context // layout.cp % layout.tp:
-            found.append(f"TP {layout.tp}: {context // layout.cp:,} tokens of a sequence")
-    return list(dict.fromkeys(found))
+            problems.append(f"TP {layout.tp}: {context // layout.cp:,} tokens of a sequence")
+    return list(dict.fromkeys(problems))
 
 
 def check_layout(tree: Decoder, layout: Layout, context: int | None = None) -> None:
     """Reject a layout that does not divide the model, naming each dimension."""
-    if found := layout_problems(tree, layout, context):
-        raise LlamathError("this layout does not divide the model: " + "; ".join(found))
+    if problems := layout_problems(tree, layout, context):
+        raise LlamathError("this layout does not divide the model: " + "; ".join(problems))
 
 
 def _tp_problems(x: Folded, layout: Layout) -> Iterator[str]:
@@ -154,11 +154,11 @@ def _ep_problems(leaves: list[Folded], layout: Layout) -> list[str]:
         return []
     if not experts:
         return [f"EP {layout.ep}: the model has no experts"]
-    found = [f"EP {layout.ep}: {n:,} experts" for n in experts if n % layout.ep]
+    problems = [f"EP {layout.ep}: {n:,} experts" for n in experts if n % layout.ep]
     ranks = layout.dp * layout.cp * layout.tp
     if ranks % (layout.ep * layout.expert_tp):
-        found.append(f"EP {layout.ep}: not a divisor of the {ranks // layout.expert_tp} ranks of DP × CP × TP / expert TP")
-    return found
+        problems.append(f"EP {layout.ep}: not a divisor of the {ranks // layout.expert_tp} ranks of DP × CP × TP / expert TP")
+    return problems
 
 
 def _pp_problems(tree: Decoder, layout: Layout) -> list[str]:
@@ -192,31 +192,31 @@ def pipeline_stages(tree: Decoder, layout: Layout) -> list[PipelineStage]:
 
 def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]:
     """Return the distinct blocks from layer `first` up to `last`, with their numbers."""
-    found: dict[int, tuple[Block, int]] = {}
+    counts: dict[int, tuple[Block, int]] = {}
     start = 0
     for pattern, times in stack.runs:
         length, period = len(pattern) * int(times), len(pattern)
         low, high = max(first - start, 0), min(last - start, length)
         for i, block in enumerate(pattern) if low < high else ():
             n = -((i - high) // period) + ((i - low) // period)
-            before = found[id(block)][1] if id(block) in found else 0
-            found[id(block)] = (block, before + n)
+            previous = counts[id(block)][1] if id(block) in counts else 0
+            counts[id(block)] = (block, previous + n)
         start += length
-    return [(block, n) for block, n in found.values() if n]
+    return [(block, n) for block, n in counts.values() if n]
 
 
 def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[WeightShard]:
     """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the embedding is a copy."""
     kinds = [pair for run in stage.runs for pair in slice_layers(tree.layers, *run)]
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
-    at = tree.fields.index("layers")
-    made: list[WeightShard] = []
+    layers_position = tree.fields.index("layers")
+    shards: list[WeightShard] = []
     for name, _ in part.children:
-        place = tree.fields.index(name)
-        if (place < at and not stage.first) or (place > at and not stage.last):
+        position = tree.fields.index(name)
+        if (position < layers_position and not stage.first) or (position > layers_position and not stage.last):
             continue
-        made += [_shard(x, layout) for x in fold_field(part, name) if not x.weight.tied or not stage.first]
-    return made
+        shards += [_shard(x, layout) for x in fold_field(part, name) if not x.weight.tied or not stage.first]
+    return shards
 
 
 def _shard(x: Folded, layout: Layout) -> WeightShard:
@@ -225,5 +225,7 @@ def _shard(x: Folded, layout: Layout) -> WeightShard:
         axis, parts = x.split.axis, x.split.parts
         shape[axis] = -(-shape[axis] // n) if x.split.on_indivisible == "pad" else shape[axis] // min(n, parts)
     copies = int(x.copies) // layout.ep if x.num_experts else int(x.copies)
-    whole, cut = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
-    return WeightShard(x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), whole, cut, x.weight.buffer)
+    full_shape, split_axis = tuple(map(int, x.weight.shape)), x.split.axis if x.split else None
+    return WeightShard(
+        x.pattern, tuple(shape), copies, x.weight.role, x.group, bool(x.num_experts), full_shape, split_axis, x.weight.buffer
+    )

@@ -71,7 +71,7 @@ def find_preset(name: str) -> Preset:
                 return preset
     known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
-    hint = f"did you mean {', '.join(near)}?" if near else "`llamath models` lists the presets"
+    hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets"
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII) and not name.startswith("."):
         hint = f"hf://{safe(name)} reads it from the Hugging Face Hub" + (f"; {hint}" if near else "")
     raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)

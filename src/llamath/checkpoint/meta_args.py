@@ -69,6 +69,14 @@ def is_params(data: Mapping[str, Any]) -> bool:
     return "dim" in data and "n_layers" in data and "model_type" not in data
 
 
+def short_args(data: Mapping[str, Any], width: int = 48) -> str:
+    """Return the keys of a `params.json` in as many characters as the name of a model may have; an empty string for other keys."""
+    if not is_params(data):
+        return ""
+    text = ",".join(f"{key}={data[key]}" for key in ModelArgs.fields if data.get(key) is not None)
+    return text if len(text) <= width else f"{text[:width].rpartition(',')[0]},…"
+
+
 def parse_args_text(text: str) -> dict[str, Any] | None:
     """Return the keys of ModelArgs written as `dim=4096,n_layers=32,n_heads=32,vocab_size=32000`; None for any other text."""
     first, equals, _ = text.partition("=")

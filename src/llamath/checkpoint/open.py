@@ -28,7 +28,7 @@ _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
-"""A config.json with so few keys (its model_type, say) describes no model: folders of GGUF files often contain one."""
+"""Maximum number of keys of a config.json that does not describe a model, such as model_type alone; GGUF folders often have one."""
 _HUB_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
 
 
@@ -42,7 +42,7 @@ class FoundConfig(Record):
     notes: tuple[str, ...] = ()
     manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
-    location: str = ""  # the path or address that was given; empty for a preset or keys
+    location: str = ""  # the given path or address; empty for a preset or keys
 
 
 class OpenedCheckpoint(Record):
@@ -158,11 +158,14 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     is_json = text.endswith(".json") and not is_checkpoint
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
         return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
+    notes = []
     if is_checkpoint:
         keys, path = _read_config_in(folder)
+        if keys is not None and not text.endswith(".index.json"):
+            notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
         keys, path = read_json(text), text
-    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".")
+    return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
 def read_config(address: str) -> tuple[Mapping[str, Any], str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.report import Report
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -17,34 +16,34 @@ from .model_options import (
     dtype_option,
     kv_dtype_option,
     on_option,
+    print_inference,
     svg_option,
     takes_model,
     warn_context,
     warn_quantization,
 )
-from .output import echo, echo_json, note, write_file
+from .output import note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
     "llamath fit llama-3.1-8b --on 3060,4090  # in one machine",
 )
-T = TypeVar("T", bound=Report)
-DEFAULT_CONTEXT = 4096
+_DEFAULT_CONTEXT = 4096
 """Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""
 
 
-@make_command("fit", EXAMPLES, brief=True)
+@make_command("fit", _EXAMPLES, brief=True)
 @takes_model
 @on_option("GPUs: rtx-4090, 8xh100, a machine with several (3060,4090), or 'mem=24GiB bw=1TB/s bf16=300TF'.")
 @dtype_option()
 @kv_dtype_option
-@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {DEFAULT_CONTEXT}]")
+@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {_DEFAULT_CONTEXT}]")
 @batch_option
 @click.option("--layout", metavar="SPEC", help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.")
 @svg_option("Also draw the roofline.")
@@ -63,7 +62,7 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
         with Progress("sizing the model for each GPU"):
             ranking = fit(model, **settings)
         warn_quantization(ranking, settings["dtype"])
-        _print(ranking, form, gpu_ranking_text)
+        print_inference(ranking, form, gpu_ranking_text)
         return int(not ranking.fits)
     with Progress("sizing the model"):
         report = fit(model, on=on, layout=layout or "", **settings)
@@ -71,17 +70,10 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
         note(f"assuming a context of {report.context:,} tokens; --context changes it")
     warn_quantization(report, settings["dtype"])
     warn_context(model, report.context)
-    _print(report, form, fit_text)
+    print_inference(report, form, fit_text)
     if svg is not None:
         write_file(svg, _roofline(report, settings), overwrite=force)
     return int(not report.fits)
-
-
-def _print(report: T, form: str | None, text: Callable[[T], str]) -> None:
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else text(report))
 
 
 def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
@@ -90,5 +82,5 @@ def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
     from ..render.svg.roofline_svg import roofline_svg
 
     request = MemoryRequest(**{**settings, "context": report.context})
-    stored = None if request.dtype else read_stored_weights(report.model.location)
+    stored = None if request.dtype else read_stored_weights(report.model)
     return roofline_svg(report.model, MemoryCalculator(report.model, request, stored), report)

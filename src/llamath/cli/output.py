@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -22,11 +23,11 @@ def prepare_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115  standard streams stay open
-        elif number and not is_utf8(stream) and hasattr(stream, "reconfigure"):
+        elif number and not _is_utf8(stream) and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="llamath.ascii")
 
 
-def is_utf8(stream: Any) -> bool:
+def _is_utf8(stream: Any) -> bool:
     """Return whether a stream encodes every character."""
     return (getattr(stream, "encoding", None) or "").lower() in ("utf-8", "utf8")
 
@@ -78,7 +79,7 @@ def _echo_wrapped(text: str) -> None:
     echo("\n".join(wrap(text, "")), err=True)
 
 
-ERROR_CODES = {
+_ERROR_CODES = {
     "ConfigError": "invalid_config",
     "UnknownModel": "unknown_model",
     "ConvertError": "cannot_convert",
@@ -90,11 +91,21 @@ ERROR_CODES = {
 
 def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -> None:
     """Write an error to stderr, and with `as_json` also as JSON to stdout."""
+    hint = _as_commands(error.hint)
     if as_json:
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
-        code = own or ERROR_CODES.get(kind or type(error).__name__, "bad_input")
-        echo_json({"error": {"message": str(error), "hint": error.hint, "code": code}})
-    echo(f"error: {error}" + (f"\n\nhint: {error.hint}" if error.hint else ""), err=True)
+        code = own or _ERROR_CODES.get(kind or type(error).__name__, "bad_input")
+        echo_json({"error": {"message": str(error), "hint": hint, "code": code}})
+    echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
+
+
+_PYTHON_CALL = re.compile(r"llamath\.(\w+)\((?:path|'([^']*)')?\)")
+"""A call in a hint; errors speak Python, since the functions raise them."""
+
+
+def _as_commands(hint: str) -> str:
+    """Return a hint with the commands in place of calls of the public functions."""
+    return _PYTHON_CALL.sub(lambda x: f"`llamath {'ls' if x[1] == 'inspect' else x[1]}{f' {x[2]}' if x[2] else ''}`", hint)
 
 
 def write_file(path: str, text: str, *, overwrite: bool = False) -> None:

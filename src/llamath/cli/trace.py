@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from ..run.module import Decoder
     from ..tokenizers import Tokenizer
 
-DEFAULT_TOKENS, MAX_TOKENS, TOP = 7, 1 << 17, 5
+_DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5
 """Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are shown."""
-EXAMPLES = (
+_EXAMPLES = (
     "llamath trace llama-3-8b",
     "llamath trace deepseek-v3 --layer 3 --tokens 4096",
     "llamath trace ./Llama-3.2-1B 'The capital of France is'",
 )
 
 
-@make_command("trace", EXAMPLES, brief=True)
+@make_command("trace", _EXAMPLES, brief=True)
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
-@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {DEFAULT_TOKENS}]")
+@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]")
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
 @click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
 @svg_option("Also draw the block with its shapes.")
@@ -46,7 +46,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
-    from ..render.text.trace_text import Shown, Words, trace_summary, trace_text
+    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
@@ -59,14 +59,14 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])
         with Progress("tracing the model"):
-            report, words = trace(loaded, [0] * num_tokens, layer=layer), Words()
+            report, words = trace(loaded, [0] * num_tokens, layer=layer), TokenTexts()
     else:
         loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
         ids = tokenizer.encode(prompt, parse_special_tokens=True)
         with Progress("running the model"):
-            report = trace(loaded, ids, module, layer, TOP)
+            report = trace(loaded, ids, module, layer, _TOP)
         shown = (*ids, *(x for x, _ in report.top_tokens))
-        words = Words({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
+        words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
         walk = report.following.walk if options["decode"] and report.following else report.first.walk
         _draw(loaded, walk, options["svg"], layer, options["force"])
@@ -74,16 +74,16 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         echo_json(report.replace(texts=words.texts).to_json())
     else:
         as_text = trace_summary if form == "brief" else trace_text
-        echo(as_text(loaded, report, words, Shown(options["decode"], layer)))
+        echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))
 
 
 def _num_tokens(text: str | None) -> int:
     try:
-        tokens = DEFAULT_TOKENS if text is None else parse_tokens(text)
+        tokens = _DEFAULT_TOKENS if text is None else parse_tokens(text)
     except LlamathError as error:
         raise LlamathError(f"--tokens: {error}", hint=error.hint) from None
-    if tokens > MAX_TOKENS:
-        raise LlamathError(f"--tokens should be at most {MAX_TOKENS:,}, found {tokens:,}")
+    if tokens > _MAX_TOKENS:
+        raise LlamathError(f"--tokens should be at most {_MAX_TOKENS:,}, found {tokens:,}")
     return tokens
 
 

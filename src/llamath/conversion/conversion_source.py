@@ -129,7 +129,8 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
     match = detect_scheme(model.tree, expectation_of(model, checkpoint).schemes, dict.fromkeys(tensors, ()))
     if not match.overlap:
         raise ConvertError(
-            f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family", hint="llamath ls lists the tensors of a checkpoint"
+            f"{safe(checkpoint.name)} has no tensor of the {model.family.name} family",
+            hint="llamath.inspect(path) lists its tensors",
         )
     return match.scheme
 
@@ -142,7 +143,7 @@ def _verify(checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, Me
     if problems:
         first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
         message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
-        raise ConvertError(message, hint=first.hint or "llamath verify lists all findings")
+        raise ConvertError(message, hint=first.hint or "llamath.verify(path) lists all findings")
     infos = [x for x in verdict.findings if x.severity == "info" and x.code not in ("buffer", "packed")]
     return [x.message for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or x in infos]
 

@@ -31,7 +31,7 @@ _CHECKSUM_OFFSET = 14
 
 
 class _Member(NamedTuple):
-    """A member of the archive and where it starts."""
+    """A member of the archive, and its start."""
 
     name: bytes
     content: bytes | OutputTensor

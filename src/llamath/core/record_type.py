@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 R = TypeVar("R", bound="Record")
@@ -56,14 +56,16 @@ class Record:
 
         What no field holds as the contract wants it is a property of the class. Values are encoded by `encode_json`.
         """
-        data: dict[str, Any] = {}
+        return {key: encode_json(value) for key, value in self.json_items()}
+
+    def json_items(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys of `to_json` with their values, not yet encoded."""
         for entry in self.json_fields or self.fields:
             key, _, path = entry.partition("=")
             if entry.startswith("*"):
-                data |= encode_json(_follow(self, entry[1:])) or {}
+                yield from (encode_json(_follow(self, entry[1:])) or {}).items()
             else:
-                data[key] = encode_json(_follow(self, path or key))
-        return data
+                yield key, _follow(self, path or key)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(self) is type(other) and self.values() == other.values())

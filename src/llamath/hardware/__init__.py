@@ -103,7 +103,7 @@ def find_device(name: str) -> Device:
     if (normalized := normalize_name(name)) in known:
         return known[normalized]
     near = list(dict.fromkeys(known[x].name for x in nearest(normalized, known, most=4)))
-    hint = f"did you mean {', '.join(near)}? `llamath gpus` lists all" if near else "`llamath gpus` lists all"
+    hint = f"did you mean {', '.join(near)}? llamath.gpus() lists all" if near else "llamath.gpus() lists all"
     raise LlamathError(f"unknown GPU {safe(name, 60)!r}", hint=f"{hint}; describe any other as 'mem=80GiB bw=3.35TB/s bf16=989TF'")
 
 

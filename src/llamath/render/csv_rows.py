@@ -45,14 +45,14 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
     for section in model.count.sections:
         if layer is not None and not any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices):
             continue
-        times = 1 if layer is not None else int(section.times)
-        where = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
+        layers = 1 if layer is not None else int(section.times)
+        layer_range = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
-            name = (scheme.stored_name(path) if scheme else path).replace("{l}", where)
-            dims, copies = "×".join(x.symbol for x in row.weight.shape), times * int(row.copies)
-            whole = copies * int(row.weight.parameters)
-            yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(whole)
+            name = (scheme.stored_name(path) if scheme else path).replace("{l}", layer_range)
+            dims, copies = "×".join(x.symbol for x in row.weight.shape), layers * int(row.copies)
+            parameters = copies * int(row.weight.parameters)
+            yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(parameters)
 
 
 def _shape(shape: Iterable[int]) -> str:
@@ -60,7 +60,7 @@ def _shape(shape: Iterable[int]) -> str:
 
 
 _TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model".split())
-"""Columns of text; all others are flushed right in Markdown."""
+"""Columns of text; all others are right-aligned in Markdown."""
 
 
 def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ BAR_DELAY, MESSAGE_DELAY, INTERVAL = 1.0, 2.0, 0.1
 """Seconds before a bar or a message appears, and between two updates."""
 
 
-def _is_watched() -> bool:
+def _is_interactive() -> bool:
     try:
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):
@@ -27,13 +27,13 @@ class Bar:
     def __init__(self, message: str) -> None:
         self.seconds = 0.0
         self._waiting = Progress(message)
-        self._shown = _is_watched()
+        self._shown = _is_interactive()
         self._begin = self._drawn = monotonic()
         self._first: int | None = None
         self._width = 0
 
     def update(self, done: int, total: int) -> None:
-        """Report the bytes that are done."""
+        """Update the number of processed bytes."""
         now = monotonic()
         if self._first is None:
             self._waiting.stop()
@@ -61,7 +61,7 @@ class Bar:
 
 
 class Progress:
-    """A message with the seconds that have passed, for work that reports no share; it appears after two seconds."""
+    """A message with the elapsed seconds, for work of unknown length; it appears after two seconds."""
 
     def __init__(self, message: str) -> None:
         self._message = message
@@ -77,7 +77,7 @@ class Progress:
 
     def start(self) -> None:
         """Begin to count the seconds."""
-        if _is_watched():
+        if _is_interactive():
             from threading import Event, Thread
 
             self._done = Event()

@@ -1,4 +1,4 @@
-"""Aligned columns that fit the terminal, wrapped text, and the few styles that are used there."""
+"""Aligned columns that fit the terminal, wrapped text, and styles."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextvars import ContextVar
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _MIN_ROOM = 12
-"""A first column is wrapped to no fewer characters than this."""
+"""The smallest width of a wrapped first column."""
 _unstyled: ContextVar[bool] = ContextVar("unstyled", default=False)
 
 
 @contextmanager
 def unstyled() -> Iterator[None]:
-    """Make text that is not for a terminal: 80 columns, no styles."""
+    """Format text for other uses than a terminal: 80 columns, no styles."""
     before = _unstyled.set(True)
     try:
         yield
@@ -34,17 +34,17 @@ def _is_styled() -> bool:
 
 
 def bold(text: str) -> str:
-    """Return bold text, where that is possible."""
+    """Return bold text if output is styled."""
     return f"{_BOLD}{text}{_RESET}" if _is_styled() else text
 
 
 def dim(text: str) -> str:
-    """Return dimmed text, where that is possible."""
+    """Return dimmed text if output is styled."""
     return f"{_DIM}{text}{_RESET}" if _is_styled() else text
 
 
 def terminal_width() -> int:
-    """Return the terminal's width in columns, 80 if there is none; `shutil`, which knows it too, imports every kind of compression."""
+    """Return the terminal's width in columns, 80 if there is none; `shutil.get_terminal_size` would import compression modules."""
     for ask in () if _unstyled.get() else (_width_in_environment, _measured_width):
         try:
             if (width := ask()) > 0:
@@ -74,7 +74,7 @@ def align(rows: Sequence[Sequence[str]], right: Sequence[int] = (), gap: int = 2
 def fit_table(
     rows: Sequence[Sequence[str]], right: Sequence[int] = (), drop: Sequence[int | tuple[int, ...]] = (), width: int | None = None
 ) -> list[str]:
-    """Return rows aligned and no wider than the terminal, one text for each row.
+    """Return rows aligned and no wider than the terminal, one string for each row.
 
     If they are too wide, first the gaps are narrowed, then the columns of `drop` are left out one after another (a tuple of columns
     at once), and at last the first column is wrapped, so that a row takes several lines.

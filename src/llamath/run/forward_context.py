@@ -45,14 +45,26 @@ class MaskBlock(NamedTuple):
     causal: bool = False
 
 
+class BlockLimits(NamedTuple):
+    """The number of queries in a block of the mask: at least `min_queries`, otherwise limited by the scores and keys of the block."""
+
+    max_scores: int = 1 << 25  # attention scores computed at once
+    min_queries: int = 16
+    key_fraction: int = 4  # at most 1 / key_fraction of the keys that a query sees: in larger blocks most keys are masked out
+
+
+_DEFAULT_BLOCK_LIMITS = BlockLimits()
+
+
 class ForwardContext:
     """One pass over T tokens of each row of a batch, which follow the `past_length` tokens in the cache."""
 
-    def __init__(self, tokens: Tensor, cache: Cache) -> None:
+    def __init__(self, tokens: Tensor, cache: Cache, block_limits: BlockLimits = _DEFAULT_BLOCK_LIMITS) -> None:
         self.cache, self.past_length, self.new_length = cache, cache.length, tokens.shape[-1]
         self.padding, self.device = cache.padding, tokens.device
         self.token_index = torch.arange(self.past_length, self.past_length + self.new_length, device=tokens.device)
         self.positions = self.to_positions(self.token_index)  # (T,), or (B, T) if rows are padded
+        self.block_limits = block_limits
         self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
         self._rope_cos_sin: dict[int, RopeCosSin] = {}
         self._rope_complex: dict[int, Tensor] = {}
@@ -116,12 +128,6 @@ class ForwardContext:
         return self._masks[pattern, capacity]
 
 
-MAX_SCORES = 1 << 25
-"""Largest number of attention scores computed at once, unless `MIN_QUERIES` queries have more."""
-MIN_QUERIES, KEY_FRACTION = 16, 4
-"""A block has at least MIN_QUERIES queries, and at most 1 / KEY_FRACTION of the keys that a query sees: larger ones mask out most keys."""
-
-
 class Mask:
     """The attention mask of a pass: which cached keys each query attends to."""
 
@@ -154,8 +160,9 @@ class Mask:
 
     def _block_size(self, heads: int) -> int:
         """Number of queries in a block."""
+        limits = self._ctx.block_limits
         num_keys = min(self._pattern.span or len(self._key_positions), len(self._key_positions))
-        return max(MIN_QUERIES, min(MAX_SCORES // (heads * num_keys), max(num_keys, 512) // KEY_FRACTION))
+        return max(limits.min_queries, min(limits.max_scores // (heads * num_keys), max(num_keys, 512) // limits.key_fraction))
 
     def _keys_in_window(self, queries: slice) -> slice:
         """The range of keys that any of these queries sees; keys are in the order of their tokens."""

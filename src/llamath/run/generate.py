@@ -202,7 +202,7 @@ class Generation:
                 raise
             raise LlamathError(
                 f"out of memory on {self.batch.device} after {self.num_tokens:,} tokens",
-                hint="use fewer prompts at once, a shorter context, or a smaller --dtype",
+                hint="use fewer prompts at once, a shorter context, or a smaller dtype",
             ) from None
 
     def _pieces(self, sampled: SampledTokens, tokens: list[int]) -> Iterator[GeneratedPiece]:

@@ -46,7 +46,8 @@ def resolve_device(device: str | torch.device, dtype: torch.dtype) -> TensorOpti
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise LlamathError(
-            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}", hint="--device cpu, or another --dtype"
+            f"{safe(str(device), 60)} cannot compute in {dtype_name(dtype)} here: {safe(reason)}",
+            hint="use cpu, or another dtype",
         ) from None
     return TensorOptions(dtype, target)
 
@@ -101,25 +102,25 @@ def ranks_per_host(module: Decoder) -> int:
     return min(int(local), mesh.size()) if local.isdigit() else int(mesh.size())
 
 
-def check_memory(need: int, what: str, device: torch.device) -> None:
-    """Raise an error if fewer than `need` bytes are free."""
-    free = free_bytes(device)
+def check_memory(need: int, what: str, device: torch.device, free: int | None = None) -> None:
+    """Raise an error if fewer than `need` bytes are free; `free` is by default what the device reports."""
+    free = free_bytes(device) if free is None else free
     if free is not None and need > free:
         raise LlamathError(
             f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} ({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="llamath memory shows what fits; use a smaller --dtype, context or batch",
+            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory of each",
         )
 
 
-def check_memory_for(model: Model, request: MemoryRequest, options: TensorOptions, loaded: bool = False) -> int:
+def check_memory_for(model: Model, request: MemoryRequest, options: TensorOptions, loaded: bool = False, free: int | None = None) -> int:
     """Return the bytes that `memory` predicts, without its overhead estimate; raise an error if they are not free.
 
-    With `loaded` the weights are in memory already and do not count.
+    With `loaded` the weights are in memory already and do not count. `free` is by default what the device reports.
     """
     report = memory(model, request.replace(dtype=MEMORY_DTYPES[options.dtype]))
     need = report.total - report.overhead - (report.weights if loaded else 0)
     what = "cache and activations" if loaded else "weights, cache and activations"
-    check_memory(need, _describe_need(what, report.batch, report.context, options.dtype), options.device)
+    check_memory(need, _describe_need(what, report.batch, report.context, options.dtype), options.device, free)
     return need
 
 

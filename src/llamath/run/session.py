@@ -127,7 +127,7 @@ class Llama:
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a text after the BOS token; special tokens in the text are parsed."""
         if not prompt:
-            raise LlamathError("the prompt is empty", hint="generation continues a text: llamath run MODEL PROMPT")
+            raise LlamathError("the prompt is empty", hint="a model needs at least one token")
         return self.tokenizer.encode(prompt, parse_special_tokens=True)
 
     def start(
@@ -190,7 +190,7 @@ class Llama:
             return chats.find_chat_format(name) if name or self.chat_format is None else self.chat_format
         near = chats.detect_chat_format(self.tokenizer, "", self.model.family.chat if self.model else "")
         why = "it has no chat template (a base model?)" if self.chat_template == "" else "its chat template is unknown"
-        hint = f"--chat-template {near.name} is likely" if near else "use llamath run to continue a text, or --chat-template NAME"
+        hint = f"the chat template {near.name} is likely" if near else "continue a text without a chat template, or name a template"
         raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
 
     def _check_memory(self, batch: Batch, rows: int, capacity: int) -> None:

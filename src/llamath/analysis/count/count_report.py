@@ -67,9 +67,9 @@ class CountReport(Report):
         """Return the object of `llamath count --json`; without `weights`, the list of weights is empty."""
         if weights:
             check_listable(self.model)
-        made = super().to_json()
-        notes = made.pop("notes")
-        return made | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
+        document = super().to_json()
+        notes = document.pop("notes")
+        return document | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
 
     @property
     def summary(self) -> str:
@@ -143,14 +143,14 @@ def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
 
 def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
     """Every weight's entry; a pattern's entry is made once and filled with the indices of each layer and expert."""
-    made: dict[tuple[str, int], dict[str, Any]] = {}
+    entries: dict[tuple[str, int], dict[str, Any]] = {}
     for leaf in model.weights:
-        if (entry := made.get(key := (leaf.pattern, id(leaf.weight)))) is None:
-            entry = made[key] = weight_entry(model, leaf)
-        at = leaf.indices
-        if at:
-            names = {scheme: name and fill_pattern(name, at) for scheme, name in entry["names"].items()}
-            entry = {**entry, "path": fill_pattern(leaf.pattern, at), "names": names}
+        if (entry := entries.get(key := (leaf.pattern, id(leaf.weight)))) is None:
+            entry = entries[key] = weight_entry(model, leaf)
+        indices = leaf.indices
+        if indices:
+            names = {scheme: name and fill_pattern(name, indices) for scheme, name in entry["names"].items()}
+            entry = {**entry, "path": fill_pattern(leaf.pattern, indices), "names": names}
         yield entry
 
 

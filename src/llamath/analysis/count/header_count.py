@@ -1,7 +1,7 @@
-"""`count_header`: the parameters of a checkpoint by its headers alone, for models that no family here knows.
+"""`count_header`: the parameters of a checkpoint by its headers alone, for models of unsupported families.
 
-Every tensor counts as the values it represents: packed tensors as the values in them, scales as none, shared values once. Tensors that
-are no weights by their names are left out; a head that a file stores a second time, and padding, cannot be recognized.
+Every tensor counts as the values it represents: packed tensors as the values in them, scales as none, shared values once. Tensors
+whose names mark them as buffers are left out; a second copy of a tied head, and padding, cannot be recognized.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
 """Name endings of tensors with rotary factors, which are computed and not learned."""
-_CAVEAT = "counted from the header: a head stored next to the embedding that it equals, padding and buffers count as they are stored"
+_CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
 _FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
 """The naming scheme of a format's files."""
 
 
 class HeaderCount(Report):
-    """The parameters of a checkpoint, counted without a family; what only a family could tell is null in its JSON."""
+    """The parameters of a checkpoint, counted without a family; values that need a family are null in its JSON."""
 
     name: str
     source: str
@@ -93,8 +93,8 @@ class HeaderCount(Report):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why there is no family, and what that leaves open."""
-        return tuple(x for x in (self.reason, _CAVEAT, *_left_out(self.listing), *self.listing.notes) if x)
+        """The reason for the missing family, and the limits of the count."""
+        return tuple(x for x in (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *self.listing.notes) if x)
 
     @property
     def summary(self) -> str:
@@ -104,7 +104,7 @@ class HeaderCount(Report):
 
 
 def count_header(path: str, reason: str = "") -> HeaderCount:
-    """Count a checkpoint from its headers, without a family; `reason` tells why there is none."""
+    """Count a checkpoint from its headers, without a family; `reason` says why it has none."""
     from ...checkpoint.open import open_checkpoint
 
     opened = open_checkpoint(path)
@@ -121,10 +121,10 @@ def count_from_header(
 
 
 def is_rotary_table(row: TensorRow) -> bool:
-    """Whether these tensors hold rotary factors."""
+    """Return whether these tensors hold rotary factors."""
     return row.pattern.endswith(_ROTARY_TABLES)
 
 
-def _left_out(found: Listing) -> Iterator[str]:
-    if left := [x for x in found.rows if is_rotary_table(x)]:
-        yield f"rotary factors, not counted: {format_count(sum(x.elements * x.copies for x in left), 'element')} ({left[0].pattern}, …)"
+def _rotary_table_note(listing: Listing) -> Iterator[str]:
+    if tables := [x for x in listing.rows if is_rotary_table(x)]:
+        yield f"rotary factors, not counted: {format_count(sum(x.elements * x.copies for x in tables), 'element')} ({tables[0].pattern}, …)"

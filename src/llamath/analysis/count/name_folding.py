@@ -26,7 +26,7 @@ _TOKEN = r"(\{\{|\}\}|\{[0-9.,]+\})"
 
 Rows = list[tuple[int, ...]]
 Box = tuple[tuple[int, ...], ...]
-"""The values of each number in a pattern, which stands for their product."""
+"""The values of each number in a pattern; the pattern stands for their product."""
 
 
 class _FoldedNames(NamedTuple):
@@ -64,29 +64,29 @@ def fold_groups(names: Sequence[str], *columns: Sequence[Hashable], distinct: in
 
     `distinct` is the number of distinct names, if it is known.
     """
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    indices_by_words: defaultdict[str, list[int]] = defaultdict(list)
     for at in range(0, len(names), CHUNK):
         for i, word in enumerate(_without_digits(names[at : at + CHUNK]), at):
-            found[word].append(i)
+            indices_by_words[word].append(i)
     once = (len(set(names)) if distinct is None else distinct) == len(names)
-    made: list[NameGroup] = []
-    for word, group in found.items():
-        for places in _split_by_columns(group, columns):
-            if len(places) > 1 and word.count(".") < MAX_NAME_PARTS:
-                made += _fold_alike(word.split("."), names, places, once)
+    groups: list[NameGroup] = []
+    for word, group in indices_by_words.items():
+        for indices in _split_by_columns(group, columns):
+            if len(indices) > 1 and word.count(".") < MAX_NAME_PARTS:
+                groups += _fold_alike(word.split("."), names, indices, once)
             else:
-                made += [NameGroup(tuple(map(_escaped, names[i].split(".", MAX_NAME_PARTS))), 1, i) for i in places]
-    return sorted(made, key=attrgetter("first"))
+                groups += [NameGroup(tuple(map(_escaped, names[i].split(".", MAX_NAME_PARTS))), 1, i) for i in indices]
+    return sorted(groups, key=attrgetter("first"))
 
 
-def _split_by_columns(places: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
+def _split_by_columns(indices: list[int], columns: Sequence[Sequence[Hashable]]) -> Iterable[list[int]]:
     """Return these indices, split by the columns' values there."""
-    if len(places) == 1 or all(_all_equal(list(map(x.__getitem__, places))) for x in columns):
-        return [places]
-    found: dict[tuple[Hashable, ...], list[int]] = {}
-    for i in places:
-        found.setdefault(tuple(x[i] for x in columns), []).append(i)
-    return found.values()
+    if len(indices) == 1 or all(_all_equal(list(map(x.__getitem__, indices))) for x in columns):
+        return [indices]
+    groups: dict[tuple[Hashable, ...], list[int]] = {}
+    for i in indices:
+        groups.setdefault(tuple(x[i] for x in columns), []).append(i)
+    return groups.values()
 
 
 def _all_equal(values: list[Hashable]) -> bool:
@@ -109,45 +109,45 @@ def _number_columns(words: list[str], names: list[str]) -> dict[int, list[str]]:
     """Return the parts of the names at each position that may be a number, or where any name has a digit."""
     text, width = ".".join(names), len(words)
     if text.isascii() and ".." not in f".{text}.":  # no part is empty: where there are no more runs of digits, they are all the numbers
-        places = [i for i, word in enumerate(words) if not word]
+        positions = [i for i, word in enumerate(words) if not word]
         runs = text.encode().translate(_GAPS, _LETTERS).decode().split()
-        if len(runs) == len(places) * len(names):
-            return {i: runs[j :: len(places)] for j, i in enumerate(places)}
+        if len(runs) == len(positions) * len(names):
+            return {i: runs[j :: len(positions)] for j, i in enumerate(positions)}
     flat = text.encode().translate(None, _LETTERS).decode().split(".") if text.isascii() else text.split(".")
     columns = {i: flat[i::width] for i in range(width)}
     mixed = [i for i, column in columns.items() if words[i] and column.count("") < len(column)]
-    whole = text.split(".") if mixed else []
-    return {i: whole[i::width] if i in mixed else column for i, column in columns.items() if not words[i] or i in mixed}
+    parts = text.split(".") if mixed else []
+    return {i: parts[i::width] if i in mixed else column for i, column in columns.items() if not words[i] or i in mixed}
 
 
-def _fold_alike(words: list[str], names: Sequence[str], places: list[int], once: bool) -> Iterator[NameGroup]:
+def _fold_alike(words: list[str], names: Sequence[str], indices: list[int], once: bool) -> Iterator[NameGroup]:
     """Yield the patterns of names with the same words and number of parts; those that differ in a word with digits are separated."""
     columns: dict[int, list[str]] = {}
-    for at in range(0, len(places), CHUNK):
-        found = _number_columns(words, [names[i] for i in places[at : at + CHUNK]])
-        for i in found.keys() | columns.keys():
-            columns.setdefault(i, [words[i]] * at).extend(found.get(i) or [words[i]] * min(CHUNK, len(places) - at))
+    for at in range(0, len(indices), CHUNK):
+        chunk = _number_columns(words, [names[i] for i in indices[at : at + CHUNK]])
+        for i in chunk.keys() | columns.keys():
+            columns.setdefault(i, [words[i]] * at).extend(chunk.get(i) or [words[i]] * min(CHUNK, len(indices) - at))
     varying = [i for i, column in columns.items() if column.count(column[0]) < len(column)]
     numbers = [i for i in varying if not words[i] and all(map(_is_number, set(columns[i])))][:MAX_NUMBERS]
     others = [i for i in varying if i not in numbers]
-    apart: dict[tuple[str, ...], list[int]] = {}
+    members_by_key: dict[tuple[str, ...], list[int]] = {}
     for i, key in enumerate(zip(*(columns[i] for i in others), strict=True)):
-        apart.setdefault(key, []).append(i)
-    for members in apart.values() if others else [range(len(places))]:
+        members_by_key.setdefault(key, []).append(i)
+    for members in members_by_key.values() if others else [range(len(indices))]:
         parts = [columns[i][members[0]] if i in columns else word for i, word in enumerate(words)]
         values = [[columns[x][i] for i in members] for x in numbers] if others else [columns[x] for x in numbers]
-        yield from _fold_numbers(parts, numbers, values, [places[i] for i in members] if others else places, once)
+        yield from _fold_numbers(parts, numbers, values, [indices[i] for i in members] if others else indices, once)
 
 
-def _fold_numbers(parts: list[str], numbers: list[int], columns: list[list[str]], places: list[int], once: bool) -> Iterator[NameGroup]:
+def _fold_numbers(parts: list[str], numbers: list[int], columns: list[list[str]], indices: list[int], once: bool) -> Iterator[NameGroup]:
     """Yield the patterns of names that differ only in these numbers; a name that is given twice is in two patterns."""
-    whole = tuple(tuple(sorted(map(int, set(column)))) for column in columns)
-    if once and prod(map(len, whole)) == len(places):
-        yield _group(parts, numbers, whole, places[0])
+    values = tuple(tuple(sorted(map(int, set(column)))) for column in columns)
+    if once and prod(map(len, values)) == len(indices):
+        yield _group(parts, numbers, values, indices[0])
         return
     levels: list[dict[tuple[int, ...], int]] = []
     seen: dict[tuple[int, ...], int] = {}
-    for place, row in zip(places, zip(*(map(int, x) for x in columns), strict=True) if columns else repeat(()), strict=False):
+    for place, row in zip(indices, zip(*(map(int, x) for x in columns), strict=True) if columns else repeat(()), strict=False):
         seen[row] = level = seen.get(row, -1) + 1
         if level == len(levels):
             levels.append({})
@@ -206,8 +206,8 @@ def _token_values(token: str) -> list[str]:
         return [token[0]]
     if not token.startswith("{"):
         return [token]
-    found: list[str] = []
+    values: list[str] = []
     for run in token[1:-1].split(","):
         first, last, step = (*map(int, run.split("..")), 1)[:3] if ".." in run else (int(run), int(run), 1)
-        found += map(str, range(first, last + 1, step))
-    return found
+        values += map(str, range(first, last + 1, step))
+    return values

@@ -109,26 +109,26 @@ class Candidate(Record):
         return BF16_BYTES * self.total
 
 
-def build_candidate(one: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
+def build_candidate(design: RankedDesign, shape: FamilyShape, target: int, cost: float, reasons: tuple[str, ...]) -> Candidate:
     """Build a design through its family and count its tree."""
-    x, sizes = one.outer, dict(design_dims(one, shape.ffn))
+    x, sizes = design.outer, dict(design_dims(design, shape.ffn))
     if shape.ffn == "Fe" and "F" in shape.keys:
         sizes["F"] = dense_ffn_width(shape, x.d)
     if not shape.grouped:
         sizes.pop("K")
     config = shape.config(sizes)
     model = load(config)
-    model = model.replace(name=f"{one.layers} layers of {x.d:,}")
+    model = model.replace(name=f"{design.layers} layers of {x.d:,}")
     total = model.parameters.total
-    assert total == one.total, f"the polynomial says {one.total:,}, the tree {total:,}"
+    assert total == design.total, f"the polynomial says {design.total:,}, the tree {total:,}"
     return Candidate(
         model=model,
         config=config,
-        ranked=one,
+        ranked=design,
         active=model.parameters.active,
         error=Fraction(total - target, target),
         cost=cost,
         reasons=reasons,
-        kv_bytes=BF16_BYTES * shape.kv_elements(one.layers, x.K, x.h),
-        rounding=next(ffn_width_args(x.d, one.ffn), None) if model.family.meta else None,
+        kv_bytes=BF16_BYTES * shape.kv_elements(design.layers, x.K, x.h),
+        rounding=next(ffn_width_args(x.d, design.ffn), None) if model.family.meta else None,
     )

@@ -32,35 +32,35 @@ class RankedDesign(NamedTuple):
 class HabitCosts:
     """The costs of dimensions under given habits, cached."""
 
-    def __init__(self, known: Habits) -> None:
-        self.habits = known
+    def __init__(self, habits: Habits) -> None:
+        self.habits = habits
         self._ffn: dict[int, float] = {}
         self._order: dict[int, list[tuple[float, int]]] = {}
 
     def outer(self, x: OuterDims) -> float:
         """The cost of width, heads and KV heads."""
-        known = self.habits
-        cost = ROUNDNESS_COST * max(odd_bits(x.d) - known.width_bits, 0.0) + _choice_cost(x.h, known.head_dims)
-        usual = x.K == x.H if known.multi_head else x.K in known.kv_heads.usual
-        cost += 0.0 if usual else UNUSUAL_COST if x.K in known.kv_heads.known else 2 * UNUSUAL_COST
-        if not known.square:
-            cost += 0.5 * ((log(x.H * x.h / x.d) - known.heads.value) / _HEADS_SCATTER) ** 2
-        return cost + (INDIVISIBLE_COST if known.multiples_of_8 and not divides(8, x.d, x.H) else 0.0)
+        habits = self.habits
+        cost = ROUNDNESS_COST * max(odd_bits(x.d) - habits.width_bits, 0.0) + _choice_cost(x.h, habits.head_dims)
+        usual = x.K == x.H if habits.multi_head else x.K in habits.kv_heads.usual
+        cost += 0.0 if usual else UNUSUAL_COST if x.K in habits.kv_heads.known else 2 * UNUSUAL_COST
+        if not habits.square:
+            cost += 0.5 * ((log(x.H * x.h / x.d) - habits.heads.value) / _HEADS_SCATTER) ** 2
+        return cost + (INDIVISIBLE_COST if habits.multiples_of_8 and not divides(8, x.d, x.H) else 0.0)
 
     def depth(self, d: int, layers: int) -> float:
         """The cost of the depth: aspect ratio and parity."""
-        known = self.habits
-        cost = 0.5 * ((log(d / layers) - known.aspect.value) / known.aspect.scatter) ** 2
-        return cost + (INDIVISIBLE_COST if known.even and layers % 2 else 0.0)
+        habits = self.habits
+        cost = 0.5 * ((log(d / layers) - habits.aspect.value) / habits.aspect.scatter) ** 2
+        return cost + (INDIVISIBLE_COST if habits.even and layers % 2 else 0.0)
 
     def ffn(self, d: int, ffn: int) -> float:
         """The cost of the FFN width: its ratio to the width, and roundness."""
-        known = self.habits
-        if (round_ := self._ffn.get(ffn)) is None:
-            round_ = self._ffn[ffn] = ROUNDNESS_COST * max(odd_bits(ffn) - known.ffn_bits, 0.0) + (
-                INDIVISIBLE_COST if known.multiples_of_8 and ffn % 8 else 0.0
+        habits = self.habits
+        if (roundness := self._ffn.get(ffn)) is None:
+            roundness = self._ffn[ffn] = ROUNDNESS_COST * max(odd_bits(ffn) - habits.ffn_bits, 0.0) + (
+                INDIVISIBLE_COST if habits.multiples_of_8 and ffn % 8 else 0.0
             )
-        return round_ + 0.5 * ((log(ffn / d) - known.ffn.value) / known.ffn.scatter) ** 2
+        return roundness + 0.5 * ((log(ffn / d) - habits.ffn.value) / habits.ffn.scatter) ** 2
 
     def in_order(self, d: int, grid: Grid) -> list[tuple[float, int]]:
         """Return all admissible FFN widths for a width, cheapest first."""
@@ -70,23 +70,23 @@ class HabitCosts:
         return self._order[d]
 
 
-def _choice_cost(n: int, among: Choice) -> float:
-    return 0.0 if n in among.usual else UNUSUAL_COST if n in among.known else 2 * UNUSUAL_COST
+def _choice_cost(n: int, choice: Choice) -> float:
+    return 0.0 if n in choice.usual else UNUSUAL_COST if n in choice.known else 2 * UNUSUAL_COST
 
 
-def rank_best(found: Iterable[FfnRange], costs: HabitCosts, request: DesignRequest, grid: Grid, keep: int) -> list[RankedDesign]:
+def rank_best(ranges: Iterable[FfnRange], costs: HabitCosts, request: DesignRequest, grid: Grid, keep: int) -> list[RankedDesign]:
     """Return the best designs; of those that differ only in the FFN width, only the best is kept."""
     heap: list[tuple[tuple[float, float], int, RankedDesign]] = []
     outer: dict[OuterDims, float] = {}
-    for serial, row in enumerate(found):
+    for serial, row in enumerate(ranges):
         if (base := outer.get(row.outer)) is None:
             base = outer[row.outer] = costs.outer(row.outer)
         base += costs.depth(row.outer.d, row.layers)
         worst = -heap[0][0][0] if len(heap) == keep else None
         if not request.by_error and worst is not None and base > worst:
             continue
-        one = _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
-        entry = ((-one.key[0], -one.key[1]), -serial, one)
+        design = _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
+        entry = ((-design.key[0], -design.key[1]), -serial, design)
         if len(heap) < keep:
             heappush(heap, entry)
         elif entry > heap[0]:
@@ -112,7 +112,7 @@ def _by_error(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: in
     return RankedDesign((error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
 
 
-def design_dims(one: RankedDesign, ffn: str) -> Mapping[str, int]:
+def design_dims(design: RankedDesign, ffn: str) -> Mapping[str, int]:
     """Return the dimensions of a design by letter."""
-    x = one.outer
-    return {"L": one.layers, "d": x.d, "H": x.H, "K": x.K, "h": x.h, ffn: one.ffn}
+    x = design.outer
+    return {"L": design.layers, "d": x.d, "H": x.H, "K": x.K, "h": x.h, ffn: design.ffn}

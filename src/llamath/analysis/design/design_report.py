@@ -27,48 +27,44 @@ _AS_EXPECTED = 0.03
 """Ratios within this relative difference count as expected."""
 
 
-def list_reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> tuple[str, ...]:
-    """List how a design compares with the habits of its series."""
-    return tuple(_reasons(one, known, members))
-
-
-def _reasons(one: RankedDesign, known: Habits, members: Sequence[Member]) -> Iterator[str]:
-    x = one.outer
-    if twin := next((m for m in members if _same(one, m)), None):
+def _reasons(ranked: RankedDesign, habits: Habits, members: Sequence[Member]) -> Iterator[str]:
+    """Compare a design with the habits of its series."""
+    outer = ranked.outer
+    if twin := next((m for m in members if _same(ranked, m)), None):
         yield f"same dimensions as {twin.model.name}"
-    yield _ratio("width/layers", x.d / one.layers, exp(known.aspect.value), 0)
-    yield _ratio("ffn/width", one.ffn / x.d, exp(known.ffn.value), 2)
-    if not known.square:
-        yield _ratio("heads/width", x.H * x.h / x.d, exp(known.heads.value), 2)
-    yield f"heads of {x.h}" + _usual(x.h, known.head_dims, {m.head_dim: m.model.name for m in members})
-    if known.has_kv_heads and known.multi_head:
-        yield "as many KV heads as heads" if x.K == x.H else f"{x.K} KV heads: the series has as many as heads"
-    elif known.has_kv_heads:
+    yield _ratio("width/layers", outer.d / ranked.layers, exp(habits.aspect.value), 0)
+    yield _ratio("ffn/width", ranked.ffn / outer.d, exp(habits.ffn.value), 2)
+    if not habits.square:
+        yield _ratio("heads/width", outer.H * outer.h / outer.d, exp(habits.heads.value), 2)
+    yield f"heads of {outer.h}" + _usual(outer.h, habits.head_dims, {m.head_dim: m.model.name for m in members})
+    if habits.has_kv_heads and habits.multi_head:
+        yield "as many KV heads as heads" if outer.K == outer.H else f"{outer.K} KV heads: the series has as many as heads"
+    elif habits.has_kv_heads:
         names = {m.kv_heads: m.model.name for m in members}
-        yield f"{x.K} KV head{'s' * (x.K > 1)}" + _usual(x.K, known.kv_heads, names)
-    yield f"width {factor_out_twos(x.d)}"
-    yield f"ffn {factor_out_twos(one.ffn)}"
-    if known.multiples_of_8 and not divides(8, x.d, x.H, one.ffn):
+        yield f"{outer.K} KV head{'s' * (outer.K > 1)}" + _usual(outer.K, habits.kv_heads, names)
+    yield f"width {factor_out_twos(outer.d)}"
+    yield f"ffn {factor_out_twos(ranked.ffn)}"
+    if habits.multiples_of_8 and not divides(8, outer.d, outer.H, ranked.ffn):
         yield "not all multiples of 8, unlike the series"
-    if known.even and one.layers % 2:
+    if habits.even and ranked.layers % 2:
         yield "an odd number of layers, unlike the series"
 
 
-def _same(one: RankedDesign, member: Member) -> bool:
-    v, x = member.letters, one.outer
-    sizes = (v["L"], v["d"], v["H"], member.kv_heads, member.head_dim)
-    return sizes == (one.layers, x.d, x.H, x.K, x.h) and one.ffn in (v.get("F"), v.get("Fe"))
+def _same(ranked: RankedDesign, member: Member) -> bool:
+    letters, outer = member.letters, ranked.outer
+    sizes = (letters["L"], letters["d"], letters["H"], member.kv_heads, member.head_dim)
+    return sizes == (ranked.layers, outer.d, outer.H, outer.K, outer.h) and ranked.ffn in (letters.get("F"), letters.get("Fe"))
 
 
-def _ratio(what: str, found: float, expected: float, digits: int) -> str:
-    off = found / expected - 1
-    if abs(off) < _AS_EXPECTED:
-        return f"{what} {found:.{digits}f} as expected"
-    return f"{what} {found:.{digits}f}, {abs(off):.0%} {'above' if off > 0 else 'below'} {expected:.{digits}f}"
+def _ratio(what: str, value: float, expected: float, digits: int) -> str:
+    deviation = value / expected - 1
+    if abs(deviation) < _AS_EXPECTED:
+        return f"{what} {value:.{digits}f} as expected"
+    return f"{what} {value:.{digits}f}, {abs(deviation):.0%} {'above' if deviation > 0 else 'below'} {expected:.{digits}f}"
 
 
-def _usual(n: int, among: Choice, names: Mapping[int, str]) -> str:
-    if n in among.usual:
+def _usual(n: int, choice: Choice, names: Mapping[int, str]) -> str:
+    if n in choice.usual:
         return " as usual"
     return f" as in {names[n]}" if n in names else ", unlike the series"
 
@@ -86,44 +82,44 @@ def factor_out_twos(n: int) -> str:
 _MAX_TOLERANCE = Fraction(16)
 
 
-class BindingDemand(Record):
-    """A constraint without which there would be candidates."""
+class _BindingConstraint(Record):
+    """A constraint whose removal would leave candidates."""
 
     option: str
     within: int
 
 
-class NearMisses(Record):
+class _NearMisses(Record):
     """The nearest designs, and the binding constraints."""
 
     nearest: tuple[RankedDesign, ...]
-    binding: tuple[BindingDemand, ...]
+    binding: tuple[_BindingConstraint, ...]
 
 
-def find_near_misses(request: DesignRequest, shape: FamilyShape, known: Habits, most: int = 3) -> NearMisses:
+def _find_near_misses(request: DesignRequest, shape: FamilyShape, habits: Habits, limit: int = 3) -> _NearMisses:
     """Find the nearest totals under the same constraints, and the constraints that bind."""
     tolerance, nearest = request.tolerance, list[RankedDesign]()
     while not nearest and tolerance < _MAX_TOLERANCE:
         tolerance = max(4 * tolerance, Fraction(1, 1000))
-        nearest = _search(request.replace(tolerance=tolerance, by_error=True), shape, known, most)[0]
-    return NearMisses(nearest=tuple(nearest), binding=tuple(_binding(request, shape, known)))
+        nearest = _search(request.replace(tolerance=tolerance, by_error=True), shape, habits, limit)[0]
+    return _NearMisses(nearest=tuple(nearest), binding=tuple(_binding(request, shape, habits)))
 
 
-def _binding(request: DesignRequest, shape: FamilyShape, known: Habits) -> Iterator[BindingDemand]:
-    for part, plain in (("fixed", FixedDims()), ("bounds", DesignBounds())):
-        asked: Any = getattr(request, part)
-        for name in asked.fields:
-            if getattr(asked, name) == getattr(plain, name) or name in ("vocab", "tied", "experts", "top_k"):
+def _binding(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Iterator[_BindingConstraint]:
+    for part, default in (("fixed", FixedDims()), ("bounds", DesignBounds())):
+        constraints: Any = getattr(request, part)
+        for name in constraints.fields:
+            if getattr(constraints, name) == getattr(default, name) or name in ("vocab", "tied", "experts", "top_k"):
                 continue
-            eased = request.replace(**{part: asked.replace(**{name: getattr(plain, name)})})
-            if within := _search(eased, shape, known, 1)[1].within:
-                yield BindingDemand(option=name, within=within)
+            relaxed = request.replace(**{part: constraints.replace(**{name: getattr(default, name)})})
+            if within := _search(relaxed, shape, habits, 1)[1].within:
+                yield _BindingConstraint(option=name, within=within)
 
 
-def _search(request: DesignRequest, shape: FamilyShape, known: Habits, keep: int) -> tuple[list[RankedDesign], SearchStats]:
-    tally, made = SearchStats(), build_grid(request, shape, known)
-    found = rank_best(find_ranges(search_space(request, shape, made), tally), HabitCosts(known), request, made, keep)
-    return found, tally
+def _search(request: DesignRequest, shape: FamilyShape, habits: Habits, keep: int) -> tuple[list[RankedDesign], SearchStats]:
+    stats, grid = SearchStats(), build_grid(request, shape, habits)
+    ranked = rank_best(find_ranges(search_space(request, shape, grid), stats), HabitCosts(habits), request, grid, keep)
+    return ranked, stats
 
 
 _MAX_TARGET = 10**13
@@ -175,7 +171,7 @@ class _DesignContrast(Record):
 
 
 class DesignReport(Report):
-    """The designs that were found, or why there are none."""
+    """The best designs, or the constraints that rule out all of them."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=best.model.name", "target=request.target", "like=series.name", "tolerance=request.tolerance", "rank", "searched"),
@@ -192,7 +188,7 @@ class DesignReport(Report):
     within: int  # grid points that meet every constraint
     candidates: tuple[Candidate, ...]
     ranked: tuple[RankedDesign, ...]  # the candidates and the designs ranked after them
-    misses: NearMisses | None = None  # the nearest designs, if there is no candidate
+    misses: _NearMisses | None = None  # the nearest designs, if there is no candidate
     notes: tuple[str, ...] = ()
     budget: TrainingBudget | None = None  # the training compute of the best design, if a law, tokens or FLOPs are given
     contrast: _DesignContrast | None = None
@@ -204,7 +200,7 @@ class DesignReport(Report):
 
     @property
     def rank(self) -> str:
-        """How the candidates are ranked."""
+        """The ranking of the candidates: `error` or `habits`."""
         return "error" if self.request.by_error else "habits"
 
     @property
@@ -213,7 +209,7 @@ class DesignReport(Report):
         return tuple(_nearest(x, self.request.target) for x in self.misses.nearest) if self.misses else ()
 
     @property
-    def binding(self) -> tuple[BindingDemand, ...]:
+    def binding(self) -> tuple[_BindingConstraint, ...]:
         """The constraints that rule every candidate out."""
         return self.misses.binding if self.misses else ()
 
@@ -252,8 +248,8 @@ def with_contrast(report: DesignReport, against: str | None) -> DesignReport:
     other = design(DesignRequest(target=report.request.target, like=like, limit=1)).candidates
     if not other:
         return report
-    found = _DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
-    return report.replace(contrast=found)
+    contrast = _DesignContrast(like=like, config=other[0].config, other=other[0].model, difference=diff(best, other[0].model))
+    return report.replace(contrast=contrast)
 
 
 def _nearest(x: RankedDesign, target: int) -> _NearestDesign:
@@ -275,83 +271,81 @@ def design(request: DesignRequest) -> DesignReport:
         raise LlamathError(
             f"the target {request.target:.3g} exceeds the limit of {_MAX_TARGET:.0e} parameters", hint="such as 405B or 500M"
         )
-    like, made = prepare(request)
-    known = learn_habits(like.members, _habit_size(request, like), made.ffn)
-    admissible = build_grid(request, made, known)
-    if (v := made.vocab) % request.bounds.tensor_parallel:
+    series, shape = prepare(request)
+    habits = learn_habits(series.members, _habit_size(request, series), shape.ffn)
+    grid = build_grid(request, shape, habits)
+    if (vocab := shape.vocab) % request.bounds.tensor_parallel:
         n = request.bounds.tensor_parallel
-        raise LlamathError(f"the vocabulary size {v:,} is not divisible by {n}", hint=f"vocab {-(-v // n) * n}")
-    tally, costs = SearchStats(), HabitCosts(known)
-    found = rank_best(
-        find_ranges(search_space(request, made, admissible), tally), costs, request, admissible, max(_MAX_PLOTTED, request.limit)
-    )
+        raise LlamathError(f"the vocabulary size {vocab:,} is not divisible by {n}", hint=f"vocab {-(-vocab // n) * n}")
+    stats, costs = SearchStats(), HabitCosts(habits)
+    ranked = rank_best(find_ranges(search_space(request, shape, grid), stats), costs, request, grid, max(_MAX_PLOTTED, request.limit))
     return DesignReport(
         request=request,
-        series=like,
-        habits=known,
-        grid=admissible,
-        family=str(made.data["model_type"]),
-        searched=tally.points,
-        rows=tally.rows,
-        within=tally.within,
-        candidates=tuple(_build(x, made, request, costs, like) for x in found[: request.limit]),
-        ranked=tuple(found),
-        misses=None if found else find_near_misses(request, made, known),
-        notes=tuple(_notes(request, made, like)),
+        series=series,
+        habits=habits,
+        grid=grid,
+        family=str(shape.data["model_type"]),
+        searched=stats.points,
+        rows=stats.rows,
+        within=stats.within,
+        candidates=tuple(_build(x, shape, request, costs, series) for x in ranked[: request.limit]),
+        ranked=tuple(ranked),
+        misses=None if ranked else _find_near_misses(request, shape, habits),
+        notes=tuple(_notes(request, shape, series)),
     )
 
 
 def prepare(request: DesignRequest) -> tuple[Series, FamilyShape]:
     """Return the series of a request, and the shape of its family with the request's vocabulary, experts and tying."""
     fixed = request.fixed
-    sparse = fixed.experts is not None or request.bounds.active is not None
-    like = find_series(request.like, request.target, sparse, request.exclude)
+    use_moe = fixed.experts is not None or request.bounds.active is not None
+    series = find_series(request.like, request.target, use_moe, request.exclude)
     changes: dict[str, Any] = {}
-    if sparse and not like.sparse:
-        changes |= _with_experts(like.template, fixed)
-    made = family_shape(like.template, changes)
+    if use_moe and not series.sparse:
+        changes |= _with_experts(series.template, fixed)
+    shape = family_shape(series.template, changes)
     for letter, n in (("V", fixed.vocab), ("E", fixed.experts), ("k", fixed.top_k)):
         if n is not None:
-            if letter not in made.keys:
-                raise LlamathError(f"the {like.template.family.name} family has no {'experts' if letter != 'V' else 'vocabulary'} to set")
-            changes[made.keys[letter]] = n
+            if letter not in shape.keys:
+                raise LlamathError(f"the {series.template.family.name} family has no {'experts' if letter != 'V' else 'vocabulary'} to set")
+            changes[shape.keys[letter]] = n
     if fixed.tied is not None:
         changes["tie_word_embeddings"] = fixed.tied
-    if (k := fixed.top_k or made.sizes.get("k", 0)) > (E := fixed.experts or made.sizes.get("E", k)):
+    if (k := fixed.top_k or shape.sizes.get("k", 0)) > (E := fixed.experts or shape.sizes.get("E", k)):
         raise LlamathError(f"top_k {k} exceeds the number of experts, {E}")
-    return like, family_shape(like.template, changes) if changes else made
+    return series, family_shape(series.template, changes) if changes else shape
 
 
 def _with_experts(template: Model, fixed: FixedDims) -> dict[str, Any]:
-    kind = _MOE_COUNTERPARTS.get(template.family.name)
-    if kind is None or fixed.experts is None:
-        hint = "like mixtral, or another MoE series" if kind is None else "give their number, such as experts 8 and top_k 2"
+    model_type = _MOE_COUNTERPARTS.get(template.family.name)
+    if model_type is None or fixed.experts is None:
+        hint = "like mixtral, or another MoE series" if model_type is None else "give their number, such as experts 8 and top_k 2"
         raise LlamathError(f"{template.name} has no experts", hint=hint)
-    return {"model_type": kind, "architectures": None, "num_local_experts": fixed.experts, "num_experts_per_tok": fixed.top_k or 2}
+    return {"model_type": model_type, "architectures": None, "num_local_experts": fixed.experts, "num_experts_per_tok": fixed.top_k or 2}
 
 
-def _habit_size(request: DesignRequest, like: Series) -> int:
+def _habit_size(request: DesignRequest, series: Series) -> int:
     """The size at which habits are looked up: the active parameters if an MoE design follows a dense series."""
     fixed = request.fixed
-    if like.sparse or (fixed.experts is None and request.bounds.active is None):
+    if series.sparse or (fixed.experts is None and request.bounds.active is None):
         return request.target
     return request.bounds.active or max(request.target * (fixed.top_k or 2) // (fixed.experts or 1), 1)
 
 
-def _build(one: RankedDesign, made: FamilyShape, request: DesignRequest, costs: HabitCosts, like: Series) -> Candidate:
-    cost = costs.outer(one.outer) + costs.depth(one.outer.d, one.layers) + costs.ffn(one.outer.d, one.ffn)
-    return build_candidate(one, made, request.target, cost, list_reasons(one, costs.habits, like.members))
+def _build(ranked: RankedDesign, shape: FamilyShape, request: DesignRequest, costs: HabitCosts, series: Series) -> Candidate:
+    cost = costs.outer(ranked.outer) + costs.depth(ranked.outer.d, ranked.layers) + costs.ffn(ranked.outer.d, ranked.ffn)
+    return build_candidate(ranked, shape, request.target, cost, tuple(_reasons(ranked, costs.habits, series.members)))
 
 
-def _notes(request: DesignRequest, made: FamilyShape, like: Series) -> list[str]:
-    """Note what was taken from the template model by default."""
-    defaults = [f"vocabulary {made.vocab:,}"] * (request.fixed.vocab is None)
-    tied = bool(made.data.get("tie_word_embeddings", False))
+def _notes(request: DesignRequest, shape: FamilyShape, series: Series) -> list[str]:
+    """Return notes on the defaults from the template model."""
+    defaults = [f"vocabulary {shape.vocab:,}"] * (request.fixed.vocab is None)
+    tied = bool(shape.data.get("tie_word_embeddings", False))
     defaults += ["tied head" if tied else "untied head"] * (request.fixed.tied is None)
-    found = [f"from {like.template.name}: {', '.join([*defaults, 'and all other config keys'])}"]
-    if like.borrowed:
-        found.append(f"no {like.name} model is published: habits come from {len(like.members)} published models with the same matrices")
-    sizes = [x.total for x in like.members]
-    if not min(sizes) <= (size := _habit_size(request, like)) <= max(sizes) and abs(log(size / max(sizes))) > 0.05:
-        found.append(f"habits are known from {min(sizes):,} to {max(sizes):,} parameters and kept constant beyond")
-    return found
+    notes = [f"from {series.template.name}: {', '.join([*defaults, 'and all other config keys'])}"]
+    if series.borrowed:
+        notes.append(f"no {series.name} model is published: habits come from {len(series.members)} published models with the same matrices")
+    sizes = [x.total for x in series.members]
+    if not min(sizes) <= (size := _habit_size(request, series)) <= max(sizes) and abs(log(size / max(sizes))) > 0.05:
+        notes.append(f"habits are known from {min(sizes):,} to {max(sizes):,} parameters and kept constant beyond")
+    return notes

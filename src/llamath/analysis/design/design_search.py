@@ -1,4 +1,4 @@
-"""The search: every grid point is decided, most of them by intervals, because the total grows with layers and FFN width.
+"""The design search decides every grid point, most of them by intervals: the total grows with layers and FFN width.
 
 With all other dimensions given, the total is a + b·L + c·F + e·L·F with coefficients from the tree. So the depths that can reach the
 target form an interval, and for each depth so do the FFN widths: one range costs the same however many designs it contains. Everything
@@ -58,27 +58,27 @@ def search_space(request: DesignRequest, shape: FamilyShape, grid: Grid) -> _Sea
     return _SearchSpace(request=request, shape=shape, grid=grid, low=low, high=high)
 
 
-def find_ranges(where: _SearchSpace, tally: SearchStats) -> Iterator[FfnRange]:
+def find_ranges(space: _SearchSpace, stats: SearchStats) -> Iterator[FfnRange]:
     """Yield every range of FFN widths that contains a design."""
-    for d, planes in _possible_widths(where):
-        ffn = where.grid.ffn(d)
+    for d, planes in _possible_widths(space):
+        ffn = space.grid.ffn(d)
         for outer, total in planes:
-            yield from _ranges_of(where, outer, total, ffn, tally)
+            yield from _ranges_of(space, outer, total, ffn, stats)
 
 
-def _possible_widths(where: _SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
+def _possible_widths(space: _SearchSpace) -> Iterator[tuple[int, list[tuple[OuterDims, Plane]]]]:
     """Yield the widths at which some depth and FFN width meet the target, with the other dimensions and the total as a plane."""
-    grid, step = where.grid, where.grid.width_step
-    first, last = grid.fixed.width or (step, where.high)
+    grid, step = space.grid, space.grid.width_step
+    first, last = grid.fixed.width or (step, space.high)
     d = step * -(-first // step)
     while d <= last:
-        (least, most), (low, high) = grid.layers(d), grid.ffn(d)
-        if not grid.one_width and _plane_of(where.shape, OuterDims(d, 1, 1, 1)).at(least, low) > where.high:
+        (min_layers, max_layers), (low, high) = grid.layers(d), grid.ffn(d)
+        if not grid.one_width and _plane_of(space.shape, OuterDims(d, 1, 1, 1)).at(min_layers, low) > space.high:
             return
-        planes = [(x, _plane_of(where.shape, x)) for x in grid.outer(d)] if low <= high and least <= most else []
-        if planes and not grid.one_width and min(x.at(least, low) for _, x in planes) > where.high:
+        planes = [(x, _plane_of(space.shape, x)) for x in grid.outer(d)] if low <= high and min_layers <= max_layers else []
+        if planes and not grid.one_width and min(x.at(min_layers, low) for _, x in planes) > space.high:
             return
-        if grid.one_width or any(x.at(most, high) >= where.low for _, x in planes):
+        if grid.one_width or any(x.at(max_layers, high) >= space.low for _, x in planes):
             yield d, planes
         d += step
 
@@ -89,10 +89,10 @@ def _plane_of(shape: FamilyShape, outer: OuterDims) -> Plane:
 
 
 def _values(shape: FamilyShape, outer: OuterDims) -> dict[str, int]:
-    made = {"d": outer.d, "h": outer.h, "H": outer.H, "K": outer.K}
+    values = {"d": outer.d, "h": outer.h, "H": outer.H, "K": outer.K}
     if shape.ffn == "Fe" and "F" in shape.keys:
-        made["F"] = dense_ffn_width(shape, outer.d)
-    return made
+        values["F"] = dense_ffn_width(shape, outer.d)
+    return values
 
 
 def dense_ffn_width(shape: FamilyShape, d: int) -> int:
@@ -100,48 +100,51 @@ def dense_ffn_width(shape: FamilyShape, d: int) -> int:
     return max(64 * round(shape.sizes["F"] * d / shape.sizes["d"] / 64), 64)
 
 
-def _ranges_of(where: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, tally: SearchStats) -> Iterator[FfnRange]:
-    step = where.grid.step
-    least, most = where.grid.layers(outer.d)
-    most = min(most, _max_depth(where, outer))
-    first = max(least, _depth_reaching(total, where.low, ffn[1], up=True))
-    last = min(most, _depth_reaching(total, where.high, ffn[0], up=False))
-    if where.grid.aspect is None and where.grid.fixed.layers is None:
-        least, most = max(least, first), min(most, last)
-    tally.points += max(most - least + 1, 0) * ((ffn[1] - ffn[0]) // step + 1)
-    active = _active_plane(where, outer)
+def _ranges_of(space: _SearchSpace, outer: OuterDims, total: Plane, ffn: IntRange, stats: SearchStats) -> Iterator[FfnRange]:
+    step = space.grid.step
+    min_layers, max_layers = space.grid.layers(outer.d)
+    max_layers = min(max_layers, _max_depth(space, outer))
+    first = max(min_layers, _depth_reaching(total, space.low, ffn[1], up=True))
+    last = min(max_layers, _depth_reaching(total, space.high, ffn[0], up=False))
+    if space.grid.aspect is None and space.grid.fixed.layers is None:
+        min_layers, max_layers = max(min_layers, first), min(max_layers, last)
+    stats.points += max(max_layers - min_layers + 1, 0) * ((ffn[1] - ffn[0]) // step + 1)
+    active = _active_plane(space, outer)
     for layers in range(first, last + 1):
-        tally.rows += 1
+        stats.rows += 1
         start, slope = total.line(layers)
-        low, high = _interval(ffn, (where.low - start, where.high - start), slope)
+        low, high = _interval(ffn, (space.low - start, space.high - start), slope)
         if active:
-            began, grows = active.line(layers)
-            aim, slack = where.request.bounds.active or 0, int((where.request.bounds.active or 0) * where.request.tolerance)
-            low, high = _interval((low, high), (aim - slack - began, aim + slack - began), grows)
+            active_start, active_slope = active.line(layers)
+            active_target = space.request.bounds.active or 0
+            active_slack = int(active_target * space.request.tolerance)
+            low, high = _interval(
+                (low, high), (active_target - active_slack - active_start, active_target + active_slack - active_start), active_slope
+            )
         low, high = -(-low // step) * step, high // step * step
         if low <= high:
-            tally.within += (high - low) // step + 1
+            stats.within += (high - low) // step + 1
             yield FfnRange(outer, layers, (low, high), start, slope)
 
 
-def _active_plane(where: _SearchSpace, outer: OuterDims) -> Plane | None:
-    if where.request.bounds.active is None:
+def _active_plane(space: _SearchSpace, outer: OuterDims) -> Plane | None:
+    if space.request.bounds.active is None:
         return None
-    return where.shape.active.plane(_values(where.shape, outer), where.shape.ffn)
+    return space.shape.active.plane(_values(space.shape, outer), space.shape.ffn)
 
 
-def _max_depth(where: _SearchSpace, outer: OuterDims) -> int:
+def _max_depth(space: _SearchSpace, outer: OuterDims) -> int:
     """The largest depth within the limit on KV-cache bytes per token."""
-    most = where.request.bounds.max_kv_per_token
-    if most is None:
-        return where.high
-    return most // (BF16_BYTES * max(where.shape.kv_elements(1, outer.K, outer.h), 1))
+    max_kv_bytes = space.request.bounds.max_kv_per_token
+    if max_kv_bytes is None:
+        return space.high
+    return max_kv_bytes // (BF16_BYTES * max(space.shape.kv_elements(1, outer.K, outer.h), 1))
 
 
 def _depth_reaching(total: Plane, goal: int, ffn: int, up: bool) -> int:
     """The smallest depth that reaches a total at an FFN width (up), or the largest that does not exceed it."""
-    short, each = goal - total.a - total.c * ffn, total.b + total.e * ffn
-    return -(-short // each) if up else short // each
+    missing, per_layer = goal - total.a - total.c * ffn, total.b + total.e * ffn
+    return -(-missing // per_layer) if up else missing // per_layer
 
 
 def _interval(ffn: IntRange, goal: IntRange, slope: int) -> IntRange:

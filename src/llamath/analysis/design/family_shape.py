@@ -31,7 +31,7 @@ class FamilyShape(Record):
 
     @property
     def grouped(self) -> bool:
-        """Whether the number of KV heads has its own config key."""
+        """Return whether the number of KV heads has its own config key."""
         return "K" in self.keys and self.keys["K"] != self.keys["H"]
 
     @property
@@ -41,10 +41,10 @@ class FamilyShape(Record):
 
     def config(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Return the Hugging Face config of a design; head_dim is left out where it is width / heads."""
-        made = {**self.data, **{self.keys[letter]: n for letter, n in sizes.items() if letter in self.keys and letter != "h"}}
-        if "h" in self.keys and "h" in sizes and (sizes["H"] * sizes["h"] != sizes["d"] or made.get("head_dim") is not None):
-            made["head_dim"] = sizes["h"]
-        return made
+        config = {**self.data, **{self.keys[letter]: n for letter, n in sizes.items() if letter in self.keys and letter != "h"}}
+        if "h" in self.keys and "h" in sizes and (sizes["H"] * sizes["h"] != sizes["d"] or config.get("head_dim") is not None):
+            config["head_dim"] = sizes["h"]
+        return config
 
     def kv_elements(self, layers: int, kv_heads: int, head_dim: int) -> int:
         """Return the cached elements per token."""
@@ -66,7 +66,7 @@ def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
     if any(x not in keys for x in (*_REQUIRED_LETTERS, ffn)):
         raise _unsearchable(base)
     free = {letter for letter in _DIM_LETTERS if letter in letters}
-    made = FamilyShape(
+    shape = FamilyShape(
         data=data,
         keys=keys,
         sizes=letters,
@@ -75,8 +75,8 @@ def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
         active=Polynomial.of(active_polynomial(base.count, base.tree), free),
         cached=_cached(base),
     )
-    _check_against_tree(made, base)
-    return made
+    _check_against_tree(shape, base)
+    return shape
 
 
 def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
@@ -88,21 +88,21 @@ def _load_base(model: Model, data: Mapping[str, Any]) -> Model:
         raise
 
 
-def _check_against_tree(found: FamilyShape, base: Model) -> None:
+def _check_against_tree(shape: FamilyShape, base: Model) -> None:
     """Check the polynomial against the tree at several points."""
-    if not (found.total.linear(found.ffn) and found.active.linear(found.ffn)):
+    if not (shape.total.linear(shape.ffn) and shape.active.linear(shape.ffn)):
         raise _unsearchable(base)
-    v = {letter: found.sizes[letter] for letter in _DIM_LETTERS if letter in found.sizes}
-    for sizes in (v, v | {"L": v["L"] + 12}, v | {found.ffn: 3 * v[found.ffn]}, _doubled(v)):
+    letters = {letter: shape.sizes[letter] for letter in _DIM_LETTERS if letter in shape.sizes}
+    for sizes in (letters, letters | {"L": letters["L"] + 12}, letters | {shape.ffn: 3 * letters[shape.ffn]}, _doubled(letters)):
         try:
-            model = load(found.config(sizes))
+            model = load(shape.config(sizes))
         except ConfigError:
             raise _unsearchable(base) from None
-        at = (sizes["L"], sizes[found.ffn])
-        if found.total.plane(sizes, found.ffn).at(*at) != model.parameters.total:
+        at = (sizes["L"], sizes[shape.ffn])
+        if shape.total.plane(sizes, shape.ffn).at(*at) != model.parameters.total:
             raise _unsearchable(base)
-        if found.active.plane(sizes, found.ffn).at(*at) != model.parameters.active or _tree_kv_elements(model) != _predicted_kv_elements(
-            found, sizes
+        if shape.active.plane(sizes, shape.ffn).at(*at) != model.parameters.active or _tree_kv_elements(model) != _predicted_kv_elements(
+            shape, sizes
         ):
             raise _unsearchable(base)
 
@@ -112,8 +112,8 @@ def _doubled(v: Mapping[str, int]) -> dict[str, int]:
     return {**v, **{letter: 2 * v[letter] for letter in ("d", "H", "K") if letter in v}}
 
 
-def _predicted_kv_elements(found: FamilyShape, sizes: Mapping[str, int]) -> int:
-    return found.kv_elements(sizes["L"], sizes.get("K", 1), sizes.get("h", 1))
+def _predicted_kv_elements(shape: FamilyShape, sizes: Mapping[str, int]) -> int:
+    return shape.kv_elements(sizes["L"], sizes.get("K", 1), sizes.get("h", 1))
 
 
 def _tree_kv_elements(model: Model) -> int:
@@ -123,11 +123,11 @@ def _tree_kv_elements(model: Model) -> int:
 
 def _cached(base: Model) -> tuple[int, bool]:
     """Return `FamilyShape.cached` of the tree."""
-    v = base.count.formula.letters
-    whole, layers = _tree_kv_elements(base), v.get("L", 1)
-    each = v.get("K", 0) * v.get("h", 0)
-    by_head = bool(each) and whole % (layers * each) == 0
-    return (whole // (layers * each), True) if by_head else (whole // layers, False)
+    letters = base.count.formula.letters
+    elements, layers = _tree_kv_elements(base), letters.get("L", 1)
+    head_elements = letters.get("K", 0) * letters.get("h", 0)
+    by_head = bool(head_elements) and elements % (layers * head_elements) == 0
+    return (elements // (layers * head_elements), True) if by_head else (elements // layers, False)
 
 
 def _unsearchable(base: Model) -> LlamathError:

@@ -45,7 +45,7 @@ class Grid(Record):
 
     @property
     def one_width(self) -> bool:
-        """Whether the width is fixed."""
+        """Return whether the width is fixed."""
         return _is_single(self.fixed.width)
 
     def layers(self, d: int) -> IntRange:
@@ -59,8 +59,8 @@ class Grid(Record):
         """Return the range of FFN widths for a width; both ends are multiples of the step."""
         low, high = self.ratio
         if low == high:
-            one = max(self.step * floor(low * d / self.step + 0.5), self.step)
-            return one, one
+            width = max(self.step * floor(low * d / self.step + 0.5), self.step)
+            return width, width
         return max(self.step * ceil(low * d / self.step), self.step), self.step * floor(high * d / self.step)
 
     def outer(self, d: int) -> Iterator[OuterDims]:
@@ -100,32 +100,32 @@ class Grid(Record):
             yield from (K for K in self.kv_heads or () if K <= H and H % K == 0)
 
 
-def build_grid(request: DesignRequest, shape: FamilyShape, known: Habits) -> Grid:
+def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Grid:
     """Build the grid of a request, with defaults from the habits."""
     fixed, bounds = request.fixed, request.bounds
     n = bounds.tensor_parallel
-    dims = _head_dims(fixed.head_dim) if fixed.head_dim else known.head_dims.known
-    aspect = (exp(known.aspect.span[0]) / ASPECT_MARGIN, exp(known.aspect.span[1]) * ASPECT_MARGIN)
+    dims = _head_dims(fixed.head_dim) if fixed.head_dim else habits.head_dims.known
+    aspect = (exp(habits.aspect.span[0]) / ASPECT_MARGIN, exp(habits.aspect.span[1]) * ASPECT_MARGIN)
     free = not (_is_single(fixed.layers) or _is_single(fixed.width))
     return Grid(
         fixed=fixed,
         bounds=bounds,
         aspect=bounds.aspect or (aspect if free else None),
-        ratio=bounds.ffn_ratio or (exp(known.ffn.span[0]) / FFN_MARGIN, exp(known.ffn.span[1]) * FFN_MARGIN),
-        step=lcm(bounds.multiple_of or _ffn_step(request.target, known), n),
-        width_step=lcm(n, _width_step(fixed, dims, known, request.target)),
+        ratio=bounds.ffn_ratio or (exp(habits.ffn.span[0]) / FFN_MARGIN, exp(habits.ffn.span[1]) * FFN_MARGIN),
+        step=lcm(bounds.multiple_of or _ffn_step(request.target, habits), n),
+        width_step=lcm(n, _width_step(fixed, dims, habits, request.target)),
         head_dims=dims,
-        square=known.square,
-        share=(exp(known.heads.value) / HEADS_MARGIN, exp(known.heads.value) * HEADS_MARGIN),
-        kv_heads=None if known.multi_head and fixed.kv_heads is None else _kv_choices(known, n),
+        square=habits.square,
+        share=(exp(habits.heads.value) / HEADS_MARGIN, exp(habits.heads.value) * HEADS_MARGIN),
+        kv_heads=None if habits.multi_head and fixed.kv_heads is None else _kv_choices(habits, n),
         grouped=shape.grouped,
     )
 
 
-def _kv_choices(known: Habits, n: int) -> tuple[int, ...]:
+def _kv_choices(habits: Habits, n: int) -> tuple[int, ...]:
     """The series' own numbers of KV heads and powers of two, and with tensor parallelism n times those."""
     twos = (1, 2, 4, 8, 16, 32)
-    return tuple(sorted({*known.kv_heads.known, *twos, *(n * x for x in twos)}))
+    return tuple(sorted({*habits.kv_heads.known, *twos, *(n * x for x in twos)}))
 
 
 def _is_single(span: IntRange | None) -> bool:
@@ -137,22 +137,22 @@ def _head_dims(span: IntRange) -> tuple[int, ...]:
     return span[:1] if _is_single(span) else tuple(range(8 * -(-span[0] // 8), min(span[1], MAX_HEAD_DIM) + 1, 8))
 
 
-def _typical_width(target: int, known: Habits) -> float:
+def _typical_width(target: int, habits: Habits) -> float:
     """The approximate width of a model of this size, with 12·d² parameters per layer."""
-    return max(exp((log(target / 12) + known.aspect.value) / 3), 2.0)
+    return max(exp((log(target / 12) + habits.aspect.value) / 3), 2.0)
 
 
-def _ffn_step(target: int, known: Habits) -> int:
+def _ffn_step(target: int, habits: Habits) -> int:
     """A power of two of at most an eighth of the width."""
-    return min(_MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 3, 0))
+    return min(_MAX_FFN_STEP, 1 << max(floor(log(_typical_width(target, habits)) / log(2)) - 3, 0))
 
 
-def _width_step(fixed: FixedDims, dims: tuple[int, ...], known: Habits, target: int) -> int:
+def _width_step(fixed: FixedDims, dims: tuple[int, ...], habits: Habits, target: int) -> int:
     """The step of the widths: a common multiple of the head sizes and of a power of two below a hundredth of the width."""
     if _is_single(fixed.width):
         return 1
-    coarse = 1 << max(floor(log(_typical_width(target, known)) / log(2)) - 7, 0)
-    if not known.square:
+    coarse = 1 << max(floor(log(_typical_width(target, habits)) / log(2)) - 7, 0)
+    if not habits.square:
         return max(64, 2 * coarse)
     if _is_single(fixed.heads) and fixed.heads and not fixed.head_dim:
         return 8 * fixed.heads[0]

@@ -16,7 +16,7 @@ from ...core.record_type import Record
 from .series import Member
 
 _MIN_SCATTER = 0.1
-"""The smallest scatter that is assumed of a series (10 %)."""
+"""The smallest assumed scatter of a series (10 %)."""
 
 ROUNDNESS_COST, UNUSUAL_COST, INDIVISIBLE_COST = 0.4, 1.5, 1.0
 """Costs of a missing bit of roundness, of a head size or KV head count that the series does not have, and of an indivisible dimension."""
@@ -108,9 +108,9 @@ def trend(points: Iterable[tuple[int, float]]) -> _Trend:
     by_size: dict[float, list[float]] = {}
     for n, ratio in points:
         by_size.setdefault(log(n), []).append(log(ratio))
-    made = tuple((x, _mean(ys)) for x, ys in sorted(by_size.items()))
-    missed = [y - _interpolate([p for p in made if p[0] != x], x) for x, y in made] if len(made) > 2 else []
-    return _Trend(points=made, scatter=max(_MIN_SCATTER, sqrt(_mean(m * m for m in missed)) if missed else 0.0))
+    averages = tuple((x, _mean(ys)) for x, ys in sorted(by_size.items()))
+    errors = [y - _interpolate([p for p in averages if p[0] != x], x) for x, y in averages] if len(averages) > 2 else []
+    return _Trend(points=averages, scatter=max(_MIN_SCATTER, sqrt(_mean(m * m for m in errors)) if errors else 0.0))
 
 
 def odd_bits(n: int) -> float:
@@ -119,7 +119,7 @@ def odd_bits(n: int) -> float:
 
 
 def divides(n: int, *sizes: int) -> bool:
-    """Whether n divides all sizes."""
+    """Return whether n divides all sizes."""
     return all(x % n == 0 for x in sizes)
 
 
@@ -137,5 +137,5 @@ def _ordered(near: Sequence[int]) -> Choice:
 
 
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found)
+    numbers = list(values)
+    return sum(numbers) / len(numbers)

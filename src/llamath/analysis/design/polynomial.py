@@ -39,34 +39,34 @@ class Polynomial(NamedTuple):
 
     @classmethod
     def of(cls, value: Expr, free: Iterable[str]) -> Polynomial:
-        """Return a Expr as a polynomial in these letters; all other letters are replaced by their values."""
-        made: Counter[tuple[tuple[str, int], ...]] = Counter()
+        """Return an Expr as a polynomial in these letters; all other letters are replaced by their values."""
+        coefficients: Counter[tuple[tuple[str, int], ...]] = Counter()
         letters = set(free)
-        for monomial, k in value.terms.items():
+        for monomial, coefficient in value.terms.items():
             powers = Counter(atom.symbol for atom in monomial if atom.symbol in letters)
             for atom in monomial:
                 if atom.symbol not in letters:
-                    k *= atom.value
-            made[tuple(sorted(powers.items()))] += k
-        return cls(tuple((k, monomial) for monomial, k in made.items() if k))
+                    coefficient *= atom.value
+            coefficients[tuple(sorted(powers.items()))] += coefficient
+        return cls(tuple((coefficient, monomial) for monomial, coefficient in coefficients.items() if coefficient))
 
     def plane(self, values: Mapping[str, int], ffn: str) -> Plane:
         """Substitute values for all letters except L and the FFN width."""
         parts = [0, 0, 0, 0]
-        for k, monomial in self.terms:
-            at = 0
+        for coefficient, monomial in self.terms:
+            index = 0
             for letter, power in monomial:
                 if letter == "L":
-                    at += 1
+                    index += 1
                 elif letter == ffn:
-                    at += 2
+                    index += 2
                 else:
-                    k *= values[letter] ** power
-            parts[at] += k
+                    coefficient *= values[letter] ** power
+            parts[index] += coefficient
         return Plane(*parts)
 
     def linear(self, ffn: str) -> bool:
-        """Whether layers and FFN width occur only in the first power."""
+        """Return whether layers and FFN width occur only in the first power."""
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 

@@ -50,52 +50,52 @@ class Series(Record):
     name: str
     members: tuple[Member, ...]
     template: Model
-    borrowed: bool = False  # the series has no published model; these have the same matrices
+    borrowed: bool = False  # the series has no published model: `members` are other models with the same matrices
 
     @property
     def sparse(self) -> bool:
-        """Whether the models have experts."""
+        """Return whether the models have experts."""
         return "experts" in self.template.count.groups
 
 
-def find_series(name: str, target: int, sparse: bool = False, without: frozenset[str] = frozenset()) -> Series:
+def find_series(name: str, target: int, sparse: bool = False, exclude: frozenset[str] = frozenset()) -> Series:
     """Find a series by name; with `sparse`, only its MoE models, if there are any."""
-    found = _presets(name, without)
-    if found is None:
-        one = load(name)
-        return Series(name=one.name, members=(Member(slug="", model=one),), template=one)
-    if not found:
+    matches = _presets(name, exclude)
+    if matches is None:
+        model = load(name)
+        return Series(name=model.name, members=(Member(slug="", model=model),), template=model)
+    if not matches:
         raise LlamathError(f"no published model of {safe(name)} is left to learn habits from")
-    members = [_member(x) for x in found]
+    members = [_member(x) for x in matches]
     members = [x for x in members if ("experts" in x.model.count.groups) == sparse] or members
     template = min(members, key=lambda x: abs(log(x.total / target))).model
     if published := [x for x, preset in ((x, read_preset(x.slug)) for x in members) if preset.ids]:
         return Series(name=name, members=_distinct(published), template=template)
-    kin = _distinct(_similar_models(template, without))
-    return Series(name=name, members=kin or tuple(members), template=template, borrowed=bool(kin))
+    similar = _distinct(_similar_models(template, exclude))
+    return Series(name=name, members=similar or tuple(members), template=template, borrowed=bool(similar))
 
 
-def _presets(name: str, without: frozenset[str]) -> list[Preset] | None:
+def _presets(name: str, exclude: frozenset[str]) -> list[Preset] | None:
     """Return the presets of a series, all of one model type; None if the name stands for a single model."""
     if os.path.lexists(name) or "/" in name or name.endswith(".json") or name == "-":
         return None
-    wanted = name.lower().replace("_", "-").replace(" ", "-")
-    known = slugs()
-    if wanted in known and wanted not in MODEL_TYPES:
-        return [read_preset(wanted)]
-    begins = [x for x in known if x == wanted or (x.startswith(wanted) and x[len(wanted)] in "-.")]
-    found = [read_preset(x) for x in begins] or [x for x in presets() if _type(x) == name]
-    if not found:
-        _refuse_unless_known(name)
+    slug = name.lower().replace("_", "-").replace(" ", "-")
+    known_slugs = slugs()
+    if slug in known_slugs and slug not in MODEL_TYPES:
+        return [read_preset(slug)]
+    prefixed = [x for x in known_slugs if x == slug or (x.startswith(slug) and x[len(slug)] in "-.")]
+    matches = [read_preset(x) for x in prefixed] or [x for x in presets() if _model_type_of(x) == name]
+    if not matches:
+        _check_known(name)
         return None
-    kept = [x for x in found if x.slug not in without]
-    types = Counter(_type(x) for x in kept)
-    kind = name if name in types else next(iter(types.most_common(1)), ("", 0))[0]
-    siblings = {kind, f"{kind}_moe"}
-    return [x for x in kept if _type(x) in siblings]
+    remaining = [x for x in matches if x.slug not in exclude]
+    types = Counter(_model_type_of(x) for x in remaining)
+    model_type = name if name in types else next(iter(types.most_common(1)), ("", 0))[0]
+    siblings = {model_type, f"{model_type}_moe"}
+    return [x for x in remaining if _model_type_of(x) in siblings]
 
 
-def _refuse_unless_known(name: str) -> None:
+def _check_known(name: str) -> None:
     """Raise an error that suggests series and families as well as presets."""
     try:
         load(name)
@@ -105,7 +105,7 @@ def _refuse_unless_known(name: str) -> None:
         raise UnknownModel(f"unknown series, family or model {safe(name)!r}", hint=hint) from None
 
 
-def _type(preset: Preset) -> str:
+def _model_type_of(preset: Preset) -> str:
     text = preset.config.get("text_config")
     return str((text if isinstance(text, dict) else preset.config).get("model_type", ""))
 
@@ -116,25 +116,25 @@ def _member(preset: Preset) -> Member:
 
 def _distinct(members: Iterable[Member]) -> tuple[Member, ...]:
     """Keep one member for each set of dimensions, ordered by size; the vocabulary size does not count."""
-    made: dict[tuple[int, ...], Member] = {}
+    by_dims: dict[tuple[int, ...], Member] = {}
     for x in members:
         letters = x.letters
-        made.setdefault(tuple(letters.get(k, 0) for k in ("L", "d", "H", "K", "h", "F", "Fe", "E")), x)
-    return tuple(sorted(made.values(), key=lambda x: x.total))
+        by_dims.setdefault(tuple(letters.get(k, 0) for k in ("L", "d", "H", "K", "h", "F", "Fe", "E")), x)
+    return tuple(sorted(by_dims.values(), key=lambda x: x.total))
 
 
-def _similar_models(template: Model, without: frozenset[str]) -> Iterator[Member]:
+def _similar_models(template: Model, exclude: frozenset[str]) -> Iterator[Member]:
     """Yield the published models whose matrices have the same shapes in letters."""
-    mine = _matrices(template)
-    many = Member(slug="", model=template)
-    every = many.kv_heads == many.letters["H"]
+    matrices = _matrices(template)
+    member = Member(slug="", model=template)
+    multi_head = member.kv_heads == member.letters["H"]
     for preset in presets():
-        if preset.ids and preset.slug not in without and not any(isinstance(x, dict) for x in preset.config.values()):
-            one = _member(preset)
-            if _matrices(one.model) == mine and (one.kv_heads == one.letters["H"]) == every:
-                yield one
+        if preset.ids and preset.slug not in exclude and not any(isinstance(x, dict) for x in preset.config.values()):
+            candidate = _member(preset)
+            if _matrices(candidate.model) == matrices and (candidate.kv_heads == candidate.letters["H"]) == multi_head:
+                yield candidate
 
 
 def _matrices(model: Model) -> frozenset[tuple[str, str]]:
-    found = ((x.pattern, "×".join(n.symbol for n in x.weight.shape)) for x in fold(model.tree) if x.weight.role in ("matmul", "lookup"))
-    return frozenset(found)
+    pairs = ((x.pattern, "×".join(n.symbol for n in x.weight.shape)) for x in fold(model.tree) if x.weight.role in ("matmul", "lookup"))
+    return frozenset(pairs)

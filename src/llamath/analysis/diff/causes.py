@@ -1,4 +1,4 @@
-"""Why two models differ in size: causes whose parts sum exactly to the difference of the totals; `METHOD` says how."""
+"""The causes of the difference in size of two models; their parts sum exactly to the difference of the totals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Cause(Record):
 
     @property
     def delta(self) -> int:
-        """The parameters that it adds to the total."""
+        """The parameters that the cause adds to the total."""
         return sum(x.delta for x in self.parts)
 
     @property
@@ -88,11 +88,11 @@ class Cause(Record):
 
     @property
     def where(self) -> str:
-        """The weights that it changes, with the parameters that each gains."""
+        """The changed weights, with the parameters that each gains."""
         return self.describe_weights(format_signed)
 
     def describe_weights(self, write: Callable[[int], str]) -> str:
-        """Return the weights that it changes as text, with numbers written by `write`."""
+        """Return the changed weights as text, with numbers formatted by `write`."""
         parts = self.parts
         layers = f" of {format_count(parts[0].layers, 'layer')}" if len({x.layers for x in parts}) == 1 and parts[0].layers else ""
         if len(parts) == 1:
@@ -128,18 +128,18 @@ class CountedModel(Record):
 
 
 def explain_difference(a: CountedModel, b: CountedModel) -> tuple[Cause, ...]:
-    """Return every cause that changes some weight, in the order of the way from a to b."""
+    """Return every cause that changes some weight, in order, from a to b."""
     ours, theirs = weight_terms(a.sections), weight_terms(b.sections)
     if _sort_key(ours) <= _sort_key(theirs):
         return tuple(_with_name(x, a, b, (ours, theirs)) for x in _Transformation(ours, theirs, (a.layers, b.layers)).causes())
-    back = list(_Transformation(theirs, ours, (b.layers, a.layers)).causes())
-    return tuple(_with_name(_reversed(x), a, b, (ours, theirs)) for x in reversed(back))
+    reversed_causes = list(_Transformation(theirs, ours, (b.layers, a.layers)).causes())
+    return tuple(_with_name(_reversed(x), a, b, (ours, theirs)) for x in reversed(reversed_causes))
 
 
-def _sort_key(found: list[WeightTerm]) -> tuple[object, ...]:
+def _sort_key(terms: list[WeightTerm]) -> tuple[object, ...]:
     """Return a sort key of models: by size, then by content, so that the order of the arguments does not matter."""
-    parts = sorted((x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in found)
-    return sum(x.parameters for x in found), parts
+    parts = sorted((x.path, x.form, x.parameters, x.layers or 0, sorted(x.letters.items())) for x in terms)
+    return sum(x.parameters for x in terms), parts
 
 
 def _reversed(cause: Cause) -> Cause:
@@ -147,9 +147,9 @@ def _reversed(cause: Cause) -> Cause:
     return cause.replace(a=cause.b, b=cause.a, parts=parts)
 
 
-def _with_name(cause: Cause, a: CountedModel, b: CountedModel, both: tuple[list[WeightTerm], list[WeightTerm]]) -> Cause:
+def _with_name(cause: Cause, a: CountedModel, b: CountedModel, terms: tuple[list[WeightTerm], list[WeightTerm]]) -> Cause:
     if cause.a is None or cause.b is None:
-        return cause.replace(cause=structural_cause(cause.kind, *both, {x.path for x in cause.parts}))
+        return cause.replace(cause=structural_cause(cause.kind, *terms, {x.path for x in cause.parts}))
     if cause.kind in _CHANGES:
         return cause.replace(cause=_CHANGES[cause.kind][cause.a > cause.b])
     key = b.keys.get(cause.kind) or a.keys.get(cause.kind) or cause.kind
@@ -180,25 +180,28 @@ class _Transformation:
                     self._scaled_layers(t) if kind == "L" else self._final_layers(x, t)
                     for x, t in zip(self.start, self.layer_counts, strict=True)
                 ]
-                made, self.layer_counts = self._step(self.values, times), times
+                parts, self.layer_counts = self._step(self.values, times), times
                 a, b = self.total_layers if kind == "L" else (None, None)
             else:
                 new = {x: after[x] for x in letters}
-                moved = [old | {x: n for x, n in new.items() if x in may} for old, may in zip(self.values, self.changeable, strict=True)]
-                made, self.values = self._step(moved, self.layer_counts), moved
+                new_values = [
+                    values | {x: n for x, n in new.items() if x in changeable}
+                    for values, changeable in zip(self.values, self.changeable, strict=True)
+                ]
+                parts, self.values = self._step(new_values, self.layer_counts), new_values
                 a, b = before[letters[0]], after[letters[0]]
-            if made:
-                yield Cause(kind=kind, cause=kind, a=a, b=b, parts=made)
+            if parts:
+                yield Cause(kind=kind, cause=kind, a=a, b=b, parts=parts)
         yield from self._structural()
 
-    def _step(self, moved: list[dict[str, int]], times: list[int | None]) -> tuple[CausePart, ...]:
-        states = zip(self.start, self.values, self.layer_counts, moved, times, strict=True)
+    def _step(self, new_values: list[dict[str, int]], times: list[int | None]) -> tuple[CausePart, ...]:
+        states = zip(self.start, self.values, self.layer_counts, new_values, times, strict=True)
         deltas = ((x, x.at(new, n) - x.at(old, t), n) for x, old, t, new, n in states)
         return _sum_by_path(CausePart(path=x.path, group=x.group, delta=delta, layers=n) for x, delta, n in deltas)
 
     def _changeable_letters(self, term: WeightTerm) -> frozenset[str]:
-        found = self.end_by_path.get(term.path)
-        return _GLOBAL_LETTERS if found is None else frozenset(letter for x in found for letter in x.letters)
+        matches = self.end_by_path.get(term.path)
+        return _GLOBAL_LETTERS if matches is None else frozenset(letter for x in matches for letter in x.letters)
 
     def _scaled_layers(self, times: int | None) -> int | None:
         """Return the number of layers of one kind if its share of all layers stays the same."""
@@ -207,20 +210,20 @@ class _Transformation:
 
     def _final_layers(self, term: WeightTerm, times: int | None) -> int | None:
         """Return the number of layers that have the same weight in the end."""
-        found = self.end_by_path.get(term.path, ())
-        same = [x for x in found if x.form == term.form] or (found if self.start_count[term.path] == 1 else ())
+        matches = self.end_by_path.get(term.path, ())
+        same = [x for x in matches if x.form == term.form] or (matches if self.start_count[term.path] == 1 else ())
         return same[0].layers if len(same) == 1 and None not in (times, same[0].layers) else times
 
     def _structural(self) -> Iterator[Cause]:
-        """Yield what remains: weights that only one model has, or that have another form."""
-        left = [
+        """Yield the structural causes: weights that only one model has, or that have another form."""
+        remaining = [
             CausePart(path=x.path, group=x.group, delta=-x.at(v, n), layers=n)
             for x, v, n in zip(self.start, self.values, self.layer_counts, strict=True)
         ]
-        left += [CausePart(path=x.path, group=x.group, delta=x.parameters, layers=x.layers) for x in self.end]
+        remaining += [CausePart(path=x.path, group=x.group, delta=x.parameters, layers=x.layers) for x in self.end]
         roles = {x.path: x.role for x in (*self.start, *self.end)}
         kinds: dict[str, list[CausePart]] = {}
-        for part in _sum_by_path(left):
+        for part in _sum_by_path(remaining):
             kinds.setdefault(structural_kind(part.path, part.group, roles[part.path], self.start, self.end), []).append(part)
         for kind in sorted(kinds, key=_structure_order):
             yield Cause(kind=kind, cause=kind, parts=tuple(kinds[kind]))
@@ -233,10 +236,10 @@ def _structure_order(kind: str) -> tuple[int, str]:
 
 def _sum_by_path(parts: Iterable[CausePart]) -> tuple[CausePart, ...]:
     """Return the parts summed by path, without those that are zero."""
-    made: dict[str, CausePart] = {}
+    sums: dict[str, CausePart] = {}
     for x in parts:
-        made[x.path] = x.replace(delta=x.delta + made[x.path].delta) if x.path in made else x
-    return tuple(x for x in made.values() if x.delta)
+        sums[x.path] = x.replace(delta=x.delta + sums[x.path].delta) if x.path in sums else x
+    return tuple(x for x in sums.values() if x.delta)
 
 
 def _steps(a: Mapping[str, int], b: Mapping[str, int]) -> Iterator[tuple[str, tuple[str, ...]]]:

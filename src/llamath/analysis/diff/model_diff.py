@@ -70,7 +70,7 @@ class WeightPair(Record):
 
     @property
     def tied(self) -> _Sides:
-        """Whether the weights are tied."""
+        """Return whether the weights are tied."""
         return _Sides(bool(self.a and self.a.tied), bool(self.b and self.b.tied))
 
 
@@ -80,7 +80,7 @@ class ConfigDifference(Record):
     key: str
     a: Any
     b: Any
-    moves: str  # what the key changes: weights, cache, compute
+    moves: str  # effect of the key: weights, cache, compute
     default: _Sides = _Sides(False, False)
     known: _Sides = _Sides(True, True)  # whether the family has the key at all
 
@@ -185,7 +185,7 @@ class MultiDiffReport(Report):
 
 
 def diff(a: Model, b: Model) -> DiffReport:
-    """Compare two models: which weights and config keys differ, and why the totals do."""
+    """Compare the weights and config keys of two models, and explain the difference of their totals."""
     ours, theirs = _counted(a), _counted(b)
     pairs = list(_pairs(ours.sections, theirs.sections))
     changed = tuple(x for x in pairs if not _same(x))
@@ -201,9 +201,9 @@ def diff(a: Model, b: Model) -> DiffReport:
         same=_Unchanged(
             weights=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
             parameters=sum(x.a.parameters for x in pairs if x.a and _same(x)),
-            config=tuple(_common_name(x.key) for (x, y), found in keys if found is None and x and y),
+            config=tuple(_common_name(x.key) for (x, y), difference in keys if difference is None and x and y),
         ),
-        config=tuple(found for _, found in keys if found is not None),
+        config=tuple(difference for _, difference in keys if difference is not None),
     )
 
 
@@ -234,25 +234,25 @@ def _same(pair: WeightPair) -> bool:
 
 def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightEntry]]]:
     """Return the entries of each path, layers with the same shape together."""
-    made: dict[tuple[str, tuple[int, ...]], tuple[str, WeightEntry]] = {}
+    entries: dict[tuple[str, tuple[int, ...]], tuple[str, WeightEntry]] = {}
     for section in sections:
-        many = section.indices or section.name == "layers"
+        in_layers = section.indices or section.name == "layers"
         for row in section.rows:
-            path = f"layers.{{l}}.{row.pattern}" if many else row.pattern
+            path = f"layers.{{l}}.{row.pattern}" if in_layers else row.pattern
             shape, copies = tuple(map(int, row.weight.shape)), int(section.times) * int(row.copies)
-            before = made[path, shape][1] if (path, shape) in made else None
+            previous = entries[path, shape][1] if (path, shape) in entries else None
             entry = WeightEntry(
                 shape=shape,
                 dims=tuple(x.symbol for x in row.weight.shape),
-                copies=copies + (before.copies if before else 0),
-                parameters=copies * int(row.weight.parameters) + (before.parameters if before else 0),
+                copies=copies + (previous.copies if previous else 0),
+                parameters=copies * int(row.weight.parameters) + (previous.parameters if previous else 0),
                 tied=bool(row.weight.tied),
             )
-            made[path, shape] = (row.group, entry)
-    found: dict[str, list[tuple[str, WeightEntry]]] = {}
-    for (path, _), x in made.items():
-        found.setdefault(path, []).append(x)
-    return found
+            entries[path, shape] = (row.group, entry)
+    by_path: dict[str, list[tuple[str, WeightEntry]]] = {}
+    for (path, _), x in entries.items():
+        by_path.setdefault(path, []).append(x)
+    return by_path
 
 
 def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[WeightPair]:
@@ -290,7 +290,7 @@ def _align_keys(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | 
 
 
 def _matters(key: ConfigKey, side: ConfigReport) -> bool:
-    """Whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
+    """Return whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
     if key.key == "architectures":
         return False
     nested = any(x.key.startswith(f"{key.key}.") for x in side.keys) or key.value == {}
@@ -307,13 +307,13 @@ def _common_name(key: str) -> str:
 
 def _key_difference(a: ConfigKey | None, b: ConfigKey | None) -> ConfigDifference | None:
     """Return the difference of a key; None if there is none, or if only one family has the key and its model does not use it."""
-    one = b or a
-    if one is None or (not (a and b) and (one.absent or one.value in (None, False))):
+    present = b or a
+    if present is None or (not (a and b) and (present.absent or present.value in (None, False))):
         return None
     if a and b and a.value == b.value and isinstance(a.value, bool) == isinstance(b.value, bool):
         return None
     return ConfigDifference(
-        key=_common_name(one.key),
+        key=_common_name(present.key),
         a=a.value if a else None,
         b=b.value if b else None,
         moves=min((x.group for x in (a, b) if x), key=GROUPS.index),

@@ -36,12 +36,12 @@ class WeightTerm(NamedTuple):
 
     def at(self, values: Mapping[str, int], layers: int | None) -> int:
         """Return the parameters with some letters and the number of layers changed."""
-        whole = 0
-        for monomial, k in self.size:
+        total = 0
+        for monomial, coefficient in self.size:
             for atom in monomial:
-                k *= values.get(atom.symbol, atom.value)
-            whole += k
-        return whole if layers is None else whole * layers
+                coefficient *= values.get(atom.symbol, atom.value)
+            total += coefficient
+        return total if layers is None else total * layers
 
     @property
     def parameters(self) -> int:
@@ -51,16 +51,16 @@ class WeightTerm(NamedTuple):
 
 def weight_terms(sections: Iterable[Section]) -> list[WeightTerm]:
     """Return the terms of a counted model, those of one path and one form together."""
-    made: dict[tuple[str, Form, tuple[tuple[str, int], ...]], WeightTerm] = {}
+    terms: dict[tuple[str, Form, tuple[tuple[str, int], ...]], WeightTerm] = {}
     for section in sections:
         layers = int(section.times) if section.indices or section.name == "layers" else None
         for row in section.rows:
             term = _term(row, layers)
             key = (term.path, term.form, tuple(term.letters.items()))
-            if key in made and layers is not None:
-                term = term._replace(layers=layers + (made[key].layers or 0))
-            made[key] = term
-    return list(made.values())
+            if key in terms and layers is not None:
+                term = term._replace(layers=layers + (terms[key].layers or 0))
+            terms[key] = term
+    return list(terms.values())
 
 
 def _term(row: WeightRow, layers: int | None) -> WeightTerm:
@@ -71,10 +71,10 @@ def _term(row: WeightRow, layers: int | None) -> WeightTerm:
     return WeightTerm(path, renamed, layers, row.group, row.weight.role, bool(row.weight.tied))
 
 
-def unique_letters(found: Iterable[WeightTerm]) -> dict[str, int]:
+def unique_letters(terms: Iterable[WeightTerm]) -> dict[str, int]:
     """Return the letters that have one value throughout a model."""
-    seen: dict[str, set[int]] = {}
-    for term in found:
+    values: dict[str, set[int]] = {}
+    for term in terms:
         for letter, n in term.letters.items():
-            seen.setdefault(letter, set()).add(n)
-    return {letter: next(iter(ns)) for letter, ns in seen.items() if len(ns) == 1}
+            values.setdefault(letter, set()).add(n)
+    return {letter: next(iter(numbers)) for letter, numbers in values.items() if len(numbers) == 1}

@@ -58,14 +58,14 @@ class BaseModel(Record):
     @cached_property
     def outside_layers(self) -> dict[str, int]:
         """The parameters outside the layers: elements per vocabulary row of the embedding and of the head, and the others."""
-        found = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
+        sums = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
         for x in _outside(self.tree):
             size = int(x.weight.size) * int(x.copies)
             if str(x.weight.shape[0].symbol) == "V":
-                found["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
+                sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
             elif not x.weight.tied:
-                found[_outside_kind(x)] += size
-        return found
+                sums[_outside_kind(x)] += size
+        return sums
 
     @cached_property
     def vocabulary(self) -> int:
@@ -74,7 +74,7 @@ class BaseModel(Record):
 
     @cached_property
     def tied(self) -> bool:
-        """Whether the head is the embedding."""
+        """Return whether the head is the embedding."""
         return self.tree.head is not None and bool(self.tree.head.weight.tied)
 
     @cached_property
@@ -155,15 +155,15 @@ def _outside_kind(x: Folded) -> str:
 
 
 def _layer_kind(block: Block, times: int) -> LayerKind:
-    sums, idle = dict.fromkeys(_MATRIX_KINDS, 0), 0
+    sums, inactive = dict.fromkeys(_MATRIX_KINDS, 0), 0
     for x in fold(block):
         size = int(x.weight.parameters)
         sums[_matrix_kind(x)] += size * int(x.copies)
-        idle += size * (int(x.copies) - int(x.active))
+        inactive += size * (int(x.copies) - int(x.active))
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None
-    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, idle)
+    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, inactive)
 
 
 def _matrix_kind(x: Folded) -> str:

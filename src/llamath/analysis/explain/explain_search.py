@@ -40,12 +40,12 @@ def shards(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
 
 
 def _could_match(base: BaseModel, number: int, layout: Layout) -> bool:
-    """Whether a rank, or a stage with the embedding or the head, could have that many parameters."""
+    """Return whether a rank, or a stage with the embedding or the head, could have this number of parameters."""
     if layout.pp == 1:
         return base.total <= layout.tp * number * 1.01 and layout.tp * number <= base.total * 1.2
     layers, largest = sum(x.size * x.times for x in base.kinds), max(x.size for x in base.kinds)
-    beside = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
-    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in beside)
+    table_sizes = (0, *(base.vocabulary * base.outside_layers[x] for x in ("embed_row", "head_row")))
+    return any(abs(number - layers // layout.pp - x) <= 2 * largest for x in table_sizes)
 
 
 def _shard_name(tp: int, pp: int, stage: int) -> str:
@@ -56,111 +56,113 @@ def _shard_formula(tp: int, pp: int, layers: int) -> str:
     return f"matrices / {tp}, norms whole" if pp == 1 else f"{layers} layers, with embedding or head where the stage has them"
 
 
-MIN_VOCAB_BITS = 7.0
-"""The bits of the most likely other vocabulary size."""
+_MIN_VOCAB_BITS = 7.0
+"""The bits of the most likely vocabulary size other than the model's own."""
 
 
-def with_adapters(space: HypothesisSpace, way: Hypothesis, left: int, found: list[Move], most: int) -> Iterator[Hypothesis]:
+def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int) -> Iterator[Hypothesis]:
     """Yield model plus adapters: solve for the rank, with at most one more move; or take a common rank and another vocabulary size."""
     V = space.base.vocabulary
     for x in space.adapters:
-        start = way.bits + 3 + x.bits
+        start = hypothesis.bits + 3 + x.bits
         if start > space.bits:
             continue
-        per, rest = x.per_rank + x.per_rank_row * V, left - x.whole_row * V
-        if rest % per == 0 and (likely := rank_prior(rest // per)):
-            yield way._replace(adapters=x, rank=rest // per, bits=start + likely.bits)
-        if most < 1:
+        per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V
+        if rest % per == 0 and (prior := rank_prior(rest // per)):
+            yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits)
+        if max_moves < 1:
             continue
         fixed = x.whole_row or x.per_rank_row
-        for move in found:
+        for move in moves:
             r = rest - move.value
-            if r % per == 0 and not (fixed and move.tables >= 0) and (likely := rank_prior(r // per)):
-                yield way._replace(moves=(move,), adapters=x, rank=r // per, bits=start + likely.bits + move.bits)
-        if start + MIN_VOCAB_BITS < space.bits:
-            yield from _with_vocab(space, way._replace(adapters=x, bits=start), left, space.base.vocab_row)
+            if r % per == 0 and not (fixed and move.tables >= 0) and (prior := rank_prior(r // per)):
+                yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=start + prior.bits + move.bits)
+        if start + _MIN_VOCAB_BITS < space.bits:
+            yield from _with_vocab(space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row)
 
 
-def _with_vocab(space: HypothesisSpace, way: Hypothesis, left: int, row: int) -> Iterator[Hypothesis]:
+def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int) -> Iterator[Hypothesis]:
     """Yield common ranks with the vocabulary size that each implies; `row` is the model's own parameters per vocabulary entry."""
-    V, x = space.base.vocabulary, way.adapters
+    V, x = space.base.vocabulary, hypothesis.adapters
     assert x is not None
-    per, rest = x.per_rank + x.per_rank_row * V, left - x.whole_row * V
+    per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V
     for r, bits in RANK_BITS.items():
         each = row + r * x.per_rank_row + x.whole_row
-        if way.bits + bits + MIN_VOCAB_BITS > space.bits or not each:
+        if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
             continue
-        away = rest - r * per
-        if away % each == 0 and (likely := vocab_prior(V + away // each, V, space.known_vocab_sizes)):
-            yield way._replace(rank=r, vocabulary=V + away // each, bits=way.bits + bits + 3 + likely.bits)
+        difference = rest - r * per
+        if difference % each == 0 and (prior := vocab_prior(V + difference // each, V, space.known_vocab_sizes)):
+            yield hypothesis._replace(rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + bits + 3 + prior.bits)
 
 
-def adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
+def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield the adapters alone, as a count of trainable parameters."""
     V = space.base.vocabulary
     if number > MAX_RANK * space.base.total:
         return
     for x in space.adapters:
         r, rest = divmod(number - x.whole_row * V, x.per_rank + x.per_rank_row * V)
-        way = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=4 + x.bits, value=number)
-        if rest == 0 and (likely := rank_prior(r)):
-            yield way._replace(rank=r, bits=way.bits + likely.bits)
-        yield from _with_vocab(space, way, number, 0)
+        hypothesis = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=4 + x.bits, value=number)
+        if rest == 0 and (prior := rank_prior(r)):
+            yield hypothesis._replace(rank=r, bits=hypothesis.bits + prior.bits)
+        yield from _with_vocab(space, hypothesis, number, 0)
 
 
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
     """Yield every hypothesis that gives exactly this number."""
     for shape, packing, value, bits in space.stored_counts():
-        taken = len(shape.moves) + (packing is not UNPACKED)
-        way = Hypothesis(space.base, shape, packing, bits=bits, value=number)
-        found = space.compatible_moves(shape, packing)
-        yield from _with_moves(way, number - value, found, MAX_MOVES - taken)
-        if taken < MAX_MOVES:
-            yield from _with_other_vocab(space, way, number - value, found, MAX_MOVES - taken - 1)
+        num_moves = len(shape.moves) + (packing is not UNPACKED)
+        hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=number)
+        moves = space.compatible_moves(shape, packing)
+        yield from _with_moves(hypothesis, number - value, moves, MAX_MOVES - num_moves)
+        if num_moves < MAX_MOVES:
+            yield from _with_other_vocab(space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1)
             if not shape.moves:
-                yield from with_adapters(space, way, number - value, found, MAX_MOVES - taken - 1)
-    yield from adapters_alone(space, number)
+                yield from _with_adapters(space, hypothesis, number - value, moves, MAX_MOVES - num_moves - 1)
+    yield from _adapters_alone(space, number)
     yield from (x for x in shards(space, number) if x.value == number)
 
 
-def _with_moves(way: Hypothesis, left: int, found: list[Move], most: int) -> Iterator[Hypothesis]:
+def _with_moves(hypothesis: Hypothesis, residue: int, moves: list[Move], max_moves: int) -> Iterator[Hypothesis]:
     """Yield combinations of moves without free parameters."""
-    if left == 0:
-        yield way
-    if most < 1:
+    if residue == 0:
+        yield hypothesis
+    if max_moves < 1:
         return
     by_value: dict[int, list[Move]] = {}
-    for move in found:
+    for move in moves:
         by_value.setdefault(move.value, []).append(move)
-    for move in by_value.get(left, ()):
-        yield _add_moves(way, move)
-    for one in found if most > 1 else ():
-        for other in by_value.get(left - one.value, ()):
-            if one.group < other.group:
-                yield _add_moves(way, one, other)
+    for move in by_value.get(residue, ()):
+        yield _add_moves(hypothesis, move)
+    for first in moves if max_moves > 1 else ():
+        for second in by_value.get(residue - first.value, ()):
+            if first.group < second.group:
+                yield _add_moves(hypothesis, first, second)
 
 
-def _add_moves(way: Hypothesis, *moves: Move) -> Hypothesis:
-    return way._replace(moves=moves, bits=way.bits + sum(x.bits for x in moves))
+def _add_moves(hypothesis: Hypothesis, *moves: Move) -> Hypothesis:
+    return hypothesis._replace(moves=moves, bits=hypothesis.bits + sum(x.bits for x in moves))
 
 
-def _with_other_vocab(space: HypothesisSpace, way: Hypothesis, left: int, found: list[Move], most: int) -> Iterator[Hypothesis]:
+def _with_other_vocab(
+    space: HypothesisSpace, hypothesis: Hypothesis, residue: int, candidates: list[Move], max_moves: int
+) -> Iterator[Hypothesis]:
     """Yield another vocabulary size with at most one more move."""
     base = space.base
-    if way.bits + MIN_VOCAB_BITS > space.bits:
+    if hypothesis.bits + _MIN_VOCAB_BITS > space.bits:
         return
-    for move in (None, *(found if most > 0 else ())):
-        row = _elements_per_vocab_row(base, move, way.packing)
+    for move in (None, *(candidates if max_moves > 0 else ())):
+        row = _elements_per_vocab_row(base, move, hypothesis.packing)
         if not row:
             continue
-        change, rest = divmod(left - (move.value if move else 0), row)
+        change, rest = divmod(residue - (move.value if move else 0), row)
         if rest:
             continue
-        likely = vocab_prior(base.vocabulary + change, base.vocabulary, space.known_vocab_sizes)
-        if likely is not None:
+        prior = vocab_prior(base.vocabulary + change, base.vocabulary, space.known_vocab_sizes)
+        if prior is not None:
             moves = (_move_at_vocab(base, move, base.vocabulary + change),) if move else ()
-            bits = way.bits + 3 + likely.bits + (move.bits if move else 0)
-            yield way._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
+            bits = hypothesis.bits + 3 + prior.bits + (move.bits if move else 0)
+            yield hypothesis._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
 
 
 def _elements_per_vocab_row(base: BaseModel, move: Move | None, packing: Packing) -> int:
@@ -182,17 +184,17 @@ def _move_at_vocab(base: BaseModel, move: Move, vocabulary: int) -> Move:
     return move._replace(value=value, formula=f"{'−' if value < 0 else ''}{vocabulary:,}·{abs(per_row):,}")
 
 
-def all_hypotheses(space: HypothesisSpace, most: int) -> Iterator[Hypothesis]:
+def all_hypotheses(space: HypothesisSpace, max_moves: int) -> Iterator[Hypothesis]:
     """Yield every hypothesis without free parameters: a packing and up to `most` moves."""
     for shape, packing, value, bits in space.stored_counts():
-        taken = len(shape.moves) + (packing is not UNPACKED)
-        if taken > most:
+        num_moves = len(shape.moves) + (packing is not UNPACKED)
+        if num_moves > max_moves:
             continue
-        way = Hypothesis(space.base, shape, packing, bits=bits, value=value)
-        yield way
-        found = space.compatible_moves(shape, packing) if taken < most else []
-        for i, one in enumerate(found):
-            yield _add_moves(way, one)._replace(value=value + one.value)
-            for other in found[i + 1 :] if taken + 1 < most else ():
-                if one.group != other.group:
-                    yield _add_moves(way, one, other)._replace(value=value + one.value + other.value)
+        hypothesis = Hypothesis(space.base, shape, packing, bits=bits, value=value)
+        yield hypothesis
+        moves = space.compatible_moves(shape, packing) if num_moves < max_moves else []
+        for i, first in enumerate(moves):
+            yield _add_moves(hypothesis, first)._replace(value=value + first.value)
+            for second in moves[i + 1 :] if num_moves + 1 < max_moves else ():
+                if first.group != second.group:
+                    yield _add_moves(hypothesis, first, second)._replace(value=value + first.value + second.value)

@@ -27,68 +27,72 @@ from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbol
 from .priors import vocab_prior
 
 
-def explanation_terms(way: Hypothesis, known: Mapping[int, str]) -> Iterator[Term]:
+def explanation_terms(hypothesis: Hypothesis, known: Mapping[int, str]) -> Iterator[Term]:
     """Yield the model and then each change; the values sum to the number of the hypothesis."""
-    base, V = way.base, way.base.vocabulary
-    if not way.alone:
+    base, V = hypothesis.base, hypothesis.base.vocabulary
+    if not hypothesis.alone:
         yield Term(what=base.name, value=base.total, formula=count_parameters(base.tree).formula.symbols)
-    if way.vocabulary is not None and not way.alone:
-        yield _vocab_term(way, known)
-    for move in way.shape.moves:
+    if hypothesis.vocabulary is not None and not hypothesis.alone:
+        yield _vocab_term(hypothesis, known)
+    for move in hypothesis.shape.moves:
         symbols = (
             f" = {move.formula.partition('·')[0]}·({layer_symbols(base.kinds[0])})"
             if move.group == "depth" and len(base.kinds) == 1
             else ""
         )
         yield Term(what=move.what, value=move.value, formula=move.formula + symbols)
-    if way.packing is not UNPACKED:
-        yield packing_term(way)
-    for move in way.moves:
+    if hypothesis.packing is not UNPACKED:
+        yield _packing_term(hypothesis)
+    for move in hypothesis.moves:
         yield Term(what=move.what, value=move.value, formula=move.formula)
-    if way.adapters is not None:
-        yield _adapter_term(way, way.vocabulary or V)
-        if whole := way.adapters.whole_row * (way.vocabulary or V):
-            yield Term(what="embedding and head trained whole", value=whole, formula=f"{way.vocabulary or V:,}·{way.adapters.whole_row:,}")
+    if hypothesis.adapters is not None:
+        yield _adapter_term(hypothesis, hypothesis.vocabulary or V)
+        if table_row := hypothesis.adapters.whole_row * (hypothesis.vocabulary or V):
+            yield Term(
+                what="embedding and head trained whole",
+                value=table_row,
+                formula=f"{hypothesis.vocabulary or V:,}·{hypothesis.adapters.whole_row:,}",
+            )
 
 
-def _vocab_term(way: Hypothesis, known: Mapping[int, str]) -> Term:
-    base, V = way.base, way.base.vocabulary
-    new = way.vocabulary or V
-    why = likely.why if (likely := vocab_prior(new, V, known)) else ""
+def _vocab_term(hypothesis: Hypothesis, known: Mapping[int, str]) -> Term:
+    base, V = hypothesis.base, hypothesis.base.vocabulary
+    new = hypothesis.vocabulary or V
+    why = prior.why if (prior := vocab_prior(new, V, known)) else ""
     what = f"vocabulary {V:,} → {new:,}" + (f" ({why})" if why else "")
     return Term(what=what, value=base.vocab_row * (new - V), formula=f"(V′ − V)·{base.vocab_row:,} = ({new:,} − {V:,})·{base.vocab_row:,}")
 
 
-def packing_term(way: Hypothesis) -> Term:
+def _packing_term(hypothesis: Hypothesis) -> Term:
     """The elements that packing removes, or that FP8 scales add."""
-    packing, n = way.packing, way.packing.divisor
-    saved = HypothesisSpace(base=way.base, known_vocab_sizes={}, bits=64.0).saved(way.shape, packing) or 0
+    packing, n = hypothesis.packing, hypothesis.packing.divisor
+    saved = HypothesisSpace(base=hypothesis.base, known_vocab_sizes={}, bits=64.0).saved(hypothesis.shape, packing) or 0
     layout = SCALE_LAYOUTS.get(packing.scales)
     if layout is not None and n == 1:
         return Term(what=f"FP8 scales of {layout.name}", value=-saved, formula=f"Σ over the linear layers of {layout.formula}")
     if layout is not None:
         what = f"{packing.what} packed by {layout.name} (4-bit, eight to a 32-bit number, in groups of 128)"
-        formula = f"−(1 − 1/8)·{way.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
+        formula = f"−(1 − 1/8)·{hypothesis.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
         return Term(what=what, value=-saved, formula=formula)
     what = f"{packing.what} packed ({PACKED_WORDS[n]}{PACKED_WORDS_8BIT[n]})"
     return Term(what=what, value=-saved, formula=f"−(1 − 1/{n})·{saved * n // (n - 1):,}")
 
 
-def _adapter_term(way: Hypothesis, vocabulary: int) -> Term:
-    chosen, r = way.adapters, way.rank
-    assert chosen is not None
+def _adapter_term(hypothesis: Hypothesis, vocabulary: int) -> Term:
+    adapters, r = hypothesis.adapters, hypothesis.rank
+    assert adapters is not None
     parts: dict[tuple[int, int], int] = {}
-    for x in chosen.matrices:
+    for x in adapters.matrices:
         table = x.paths[0] in ("embed", "head")
-        sides = (x.in_features + x.out_features - way.base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
+        sides = (x.in_features + x.out_features - hypothesis.base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
         sides = (min(sides), max(sides))
         parts[sides] = parts.get(sides, 0) + x.copies
     sums = " + ".join(f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items())
-    what = f"LoRA of rank {r} on {chosen.what.partition(';')[0]}"
-    value = r * (chosen.per_rank + chosen.per_rank_row * vocabulary)
-    resized = f" with a vocabulary of {vocabulary:,}" if vocabulary != way.base.vocabulary else ""
-    alone = f"{way.base.name}{resized}, adapters alone: {what}"
-    return Term(what=alone if way.alone else what, value=value, formula=f"r·Σ(in + out) = {r}·({sums})")
+    what = f"LoRA of rank {r} on {adapters.what.partition(';')[0]}"
+    value = r * (adapters.per_rank + adapters.per_rank_row * vocabulary)
+    resized = f" with a vocabulary of {vocabulary:,}" if vocabulary != hypothesis.base.vocabulary else ""
+    alone = f"{hypothesis.base.name}{resized}, adapters alone: {what}"
+    return Term(what=alone if hypothesis.alone else what, value=value, formula=f"r·Σ(in + out) = {r}·({sums})")
 
 
 MIN_BITS_SAVED = 6.0
@@ -114,7 +118,7 @@ class Candidate(Record):
 
     @property
     def exact(self) -> bool:
-        """Whether the terms sum to the number."""
+        """Return whether the terms sum to the number."""
         return self.residue == 0
 
     @property
@@ -132,7 +136,7 @@ class RoundedNumber(NamedTuple):
     high: int
 
     def rounds(self, value: int) -> bool:
-        """Whether a value rounds (rather than truncates) to this number."""
+        """Return whether a value rounds (rather than truncates) to this number."""
         return self.low <= value < 2 * self.value - self.low
 
 
@@ -179,48 +183,50 @@ def explain_number(number: int, bases: Sequence[BaseModel], models: int, known: 
     """
     room = log2(max(number, 2)) - MIN_BITS_SAVED
     spaces = [HypothesisSpace(base=x, known_vocab_sizes=known, bits=room - _model_bits(x, models)) for x in bases]
-    found = [
-        way._replace(bits=way.bits + room - space.bits)
+    hypotheses = [
+        hypothesis._replace(bits=hypothesis.bits + room - space.bits)
         for space in spaces
-        for way in hypotheses_for(space, number)
-        if way.bits <= space.bits
+        for hypothesis in hypotheses_for(space, number)
+        if hypothesis.bits <= space.bits
     ]
     report = Explanation(number=number, name="", bounds=(number, number + 1), like=_named_model(bases), models=models, candidates=())
-    if found:
-        return _list_simplest(report, _unique(found), known, most)
-    near = sorted(((score, way) for x in spaces for score, way in _near_misses(x, number, room)), key=lambda x: (x[0], x[1].value))
-    order = {id(way): i for i, (_, way) in enumerate(near)}
-    closest = sorted(_unique(way for _, way in near), key=lambda x: order[id(x[0])])
-    return report.replace(candidates=tuple(_candidate(way, number, also, known) for way, also in closest[:MAX_NEAREST]))
+    if hypotheses:
+        return _list_simplest(report, _unique(hypotheses), known, most)
+    near = sorted(
+        ((score, hypothesis) for x in spaces for score, hypothesis in _near_misses(x, number, room)), key=lambda x: (x[0], x[1].value)
+    )
+    order = {id(hypothesis): i for i, (_, hypothesis) in enumerate(near)}
+    closest = sorted(_unique(hypothesis for _, hypothesis in near), key=lambda x: order[id(x[0])])
+    return report.replace(candidates=tuple(_candidate(hypothesis, number, also, known) for hypothesis, also in closest[:MAX_NEAREST]))
 
 
 def explain_name(name: RoundedNumber, bases: Sequence[BaseModel], models: int, most: int = MAX_LISTED) -> Explanation:
     """Explain a rounded number: the counts that round or truncate to it, simplest first, or else the nearest ones."""
-    found: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = []
     near: list[Hypothesis] = []
     for base in bases:
-        for way in all_hypotheses(HypothesisSpace(base=base, known_vocab_sizes={}, bits=12.0 if base.named else 6.0), 2):
-            if not way.shape.moves and _needs_every_move(way, name):
-                bits = way.bits + _model_bits(base, models) + _TRUNCATION_BITS * (not name.rounds(way.value))
-                (found if name.low <= way.value < name.high else near).append(way._replace(bits=bits))
+        for hypothesis in all_hypotheses(HypothesisSpace(base=base, known_vocab_sizes={}, bits=12.0 if base.named else 6.0), 2):
+            if not hypothesis.shape.moves and _needs_every_move(hypothesis, name):
+                bits = hypothesis.bits + _model_bits(base, models) + _TRUNCATION_BITS * (not name.rounds(hypothesis.value))
+                (hypotheses if name.low <= hypothesis.value < name.high else near).append(hypothesis._replace(bits=bits))
     report = Explanation(
         number=name.value, name=name.text, bounds=(name.low, name.high), like=_named_model(bases), models=models, candidates=()
     )
-    if found:
-        return _list_simplest(report, _unique(found), {}, most)
+    if hypotheses:
+        return _list_simplest(report, _unique(hypotheses), {}, most)
     near = [
         x
         for x in near
         if x.steps < 2 and all(abs(y.value) > name.high - name.low for y in x.moves) and 20 * abs(x.value - name.value) < name.value
     ]
     closest = sorted(_unique(near), key=lambda x: (abs(x[0].value - name.value), x[0].bits))
-    return report.replace(candidates=tuple(_candidate(way, name.value, also, {}) for way, also in closest[:MAX_NEAREST]))
+    return report.replace(candidates=tuple(_candidate(hypothesis, name.value, also, {}) for hypothesis, also in closest[:MAX_NEAREST]))
 
 
-def _needs_every_move(way: Hypothesis, name: RoundedNumber) -> bool:
-    """Whether every move is needed to reach the rounded number: without norms, most models still round to the same one."""
-    saved = (packing_term(way).value,) if way.packing is not UNPACKED else ()
-    return not any(name.low <= way.value - x < name.high for x in (*saved, *(move.value for move in way.moves)))
+def _needs_every_move(hypothesis: Hypothesis, name: RoundedNumber) -> bool:
+    """Return whether every move is needed to reach the rounded number: without norms, most models still round to the same one."""
+    saved = (_packing_term(hypothesis).value,) if hypothesis.packing is not UNPACKED else ()
+    return not any(name.low <= hypothesis.value - x < name.high for x in (*saved, *(move.value for move in hypothesis.moves)))
 
 
 def _named_model(bases: Sequence[BaseModel]) -> str:
@@ -233,47 +239,47 @@ def _model_bits(base: BaseModel, models: int) -> float:
 
 
 def _list_simplest(
-    report: Explanation, found: list[tuple[Hypothesis, tuple[str, ...]]], known: Mapping[int, str], most: int
+    report: Explanation, hypotheses: list[tuple[Hypothesis, tuple[str, ...]]], known: Mapping[int, str], most: int
 ) -> Explanation:
     """List the simplest candidates and count the others."""
-    kept = [x for x in found if x[0].bits <= found[0][0].bits + LISTED_BITS][:most] if most else found
-    candidates = tuple(_candidate(way, report.number, also, known) for way, also in kept)
-    return report.replace(candidates=candidates, more=len(found) - len(kept))
+    listed = [x for x in hypotheses if x[0].bits <= hypotheses[0][0].bits + LISTED_BITS][:most] if most else hypotheses
+    candidates = tuple(_candidate(hypothesis, report.number, also, known) for hypothesis, also in listed)
+    return report.replace(candidates=candidates, more=len(hypotheses) - len(listed))
 
 
 def _near_misses(space: HypothesisSpace, number: int, room: float) -> Iterator[tuple[float, Hypothesis]]:
     """Yield simple counts near the number, with the bits of the residue; for a model that the user named, within 5 %."""
     naming = room - space.bits
-    for way in all_hypotheses(space, 1):
-        score = way.bits + naming + 1 + log2(abs(number - way.value) or 1)
-        if score <= room or (space.base.named and 20 * abs(number - way.value) < number):
-            yield score, way._replace(bits=way.bits + naming)
+    for hypothesis in all_hypotheses(space, 1):
+        score = hypothesis.bits + naming + 1 + log2(abs(number - hypothesis.value) or 1)
+        if score <= room or (space.base.named and 20 * abs(number - hypothesis.value) < number):
+            yield score, hypothesis._replace(bits=hypothesis.bits + naming)
 
 
-def _unique(found: Iterable[Hypothesis]) -> list[tuple[Hypothesis, tuple[str, ...]]]:
+def _unique(hypotheses: Iterable[Hypothesis]) -> list[tuple[Hypothesis, tuple[str, ...]]]:
     """Return each explanation once, simplest first, with the names of the other models that it applies to."""
     best: dict[tuple[object, ...], tuple[Hypothesis, dict[str, None]]] = {}
-    for way in sorted(found, key=lambda x: (x.bits, x.steps)):
-        first, names = best.setdefault(_key(way), (way, {}))
-        names |= dict.fromkeys((way.base.name, *way.base.aliases) if way.bits <= first.bits else ())
-    return [(way, tuple(x for x in names if x != way.base.name)) for way, names in best.values()]
+    for hypothesis in sorted(hypotheses, key=lambda x: (x.bits, x.steps)):
+        first, names = best.setdefault(_key(hypothesis), (hypothesis, {}))
+        names |= dict.fromkeys((hypothesis.base.name, *hypothesis.base.aliases) if hypothesis.bits <= first.bits else ())
+    return [(hypothesis, tuple(x for x in names if x != hypothesis.base.name)) for hypothesis, names in best.values()]
 
 
-def _key(way: Hypothesis) -> tuple[object, ...]:
+def _key(hypothesis: Hypothesis) -> tuple[object, ...]:
     """The identity of an explanation: the same moves to the same number, whichever of several equal models it starts from."""
-    targets = (way.adapters.what, way.rank) if way.adapters else ()
-    if way.alone:
-        return targets, way.value
-    moves = tuple(sorted(x.what for x in (*way.shape.moves, *way.moves) if x.tables < 0))
-    tables = next((x.tables for x in way.moves if x.tables >= 0), 1 if way.base.tied else 2)
-    vocabulary = way.vocabulary or way.base.vocabulary
-    return way.base.kinds_key, (tables, vocabulary) if tables else (), way.packing, moves, targets, way.value
+    targets = (hypothesis.adapters.what, hypothesis.rank) if hypothesis.adapters else ()
+    if hypothesis.alone:
+        return targets, hypothesis.value
+    moves = tuple(sorted(x.what for x in (*hypothesis.shape.moves, *hypothesis.moves) if x.tables < 0))
+    tables = next((x.tables for x in hypothesis.moves if x.tables >= 0), 1 if hypothesis.base.tied else 2)
+    vocabulary = hypothesis.vocabulary or hypothesis.base.vocabulary
+    return hypothesis.base.kinds_key, (tables, vocabulary) if tables else (), hypothesis.packing, moves, targets, hypothesis.value
 
 
-def _candidate(way: Hypothesis, number: int, also: tuple[str, ...], known: Mapping[int, str]) -> Candidate:
-    parts = tuple(explanation_terms(way, known))
-    value = sum(x.value for x in parts)
-    return Candidate(base=way.base.name, also=also, value=value, residue=number - value, terms=parts, bits=way.bits)
+def _candidate(hypothesis: Hypothesis, number: int, also: tuple[str, ...], known: Mapping[int, str]) -> Candidate:
+    terms = tuple(explanation_terms(hypothesis, known))
+    value = sum(x.value for x in terms)
+    return Candidate(base=hypothesis.base.name, also=also, value=value, residue=number - value, terms=terms, bits=hypothesis.bits)
 
 
 def explain_quantity(text: str, like: Source | None = None, everything: bool = False) -> Explanation:

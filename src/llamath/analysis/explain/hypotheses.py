@@ -1,4 +1,4 @@
-"""`Hypothesis`: one way to a number; `HypothesisSpace`: all hypotheses about one base model."""
+"""`Hypothesis`: one explanation of a number; `HypothesisSpace`: all hypotheses about one base model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _LayerShape(NamedTuple):
 
 
 class Hypothesis(NamedTuple):
-    """One way to a number: a shape, a packing, and further changes."""
+    """One explanation of a number: a shape, a packing, and further changes."""
 
     base: BaseModel
     shape: _LayerShape
@@ -71,15 +71,15 @@ class HypothesisSpace(Record):
     @cached_property
     def shapes(self) -> tuple[_LayerShape, ...]:
         """The base with its own or other KV heads, and a few layers more or less."""
-        found = []
+        shapes = []
         for depth, kinds in depth_moves(self.base):
             value = self.base.total + (depth.value if depth else 0)
             for move in (None, *head_moves(kinds)):
                 moves = tuple(x for x in (depth, move) if x is not None)
                 bits = sum(x.bits for x in moves)
                 if bits <= self.bits:
-                    found.append(_LayerShape(moves, kinds, value + (move.value if move else 0), bits))
-        return tuple(found)
+                    shapes.append(_LayerShape(moves, kinds, value + (move.value if move else 0), bits))
+        return tuple(shapes)
 
     @cached_property
     def packings(self) -> tuple[Packing, ...]:
@@ -112,12 +112,12 @@ class HypothesisSpace(Record):
             return 0
         if packing.scales and shape.moves:
             return None
-        more = _num_scales(self.base, packing) if packing.scales else 0
-        whole = sum(kind.elements(name) * n for kind, n in shape.kinds for name in packing.kinds)
-        whole += sum(x.value for x in shape.moves if x.group == "heads") * ("kv" in packing.kinds)
+        num_scales = _num_scales(self.base, packing) if packing.scales else 0
+        elements = sum(kind.elements(name) * n for kind, n in shape.kinds for name in packing.kinds)
+        elements += sum(x.value for x in shape.moves if x.group == "heads") * ("kv" in packing.kinds)
         if packing.head:
-            whole += self.base.vocabulary * self.base.outside_layers["head_row"]
-        return whole - whole // packing.divisor - more if whole and whole % packing.divisor == 0 else None
+            elements += self.base.vocabulary * self.base.outside_layers["head_row"]
+        return elements - elements // packing.divisor - num_scales if elements and elements % packing.divisor == 0 else None
 
     def stored_counts(self) -> Iterator[tuple[_LayerShape, Packing, int, float]]:
         """Yield every shape in every packing, with its count and its bits."""
@@ -133,12 +133,12 @@ class HypothesisSpace(Record):
     def compatible_moves(self, shape: _LayerShape, packing: Packing) -> list[Move]:
         """The moves that can be combined with a shape and its packing."""
         room = self.bits - shape.bits - packing.bits
-        found = [x for x in (*self.moves, *self._norms(shape.kinds)) if x.bits <= room]
+        moves = [x for x in (*self.moves, *self._norms(shape.kinds)) if x.bits <= room]
         if packing.head:
-            found = [x for x in found if x.group != "tables"]
-        if packing.scales == "blocks of 128×128" and (more := self.base.mtp.get("scales")):
-            return [x._replace(value=x.value + more, formula=f"{x.formula} + scales") if x.group == "mtp" else x for x in found]
-        return [x for x in found if x.group != "mtp"] if packing is not UNPACKED else found
+            moves = [x for x in moves if x.group != "tables"]
+        if packing.scales == "blocks of 128×128" and (scales := self.base.mtp.get("scales")):
+            return [x._replace(value=x.value + scales, formula=f"{x.formula} + scales") if x.group == "mtp" else x for x in moves]
+        return [x for x in moves if x.group != "mtp"] if packing is not UNPACKED else moves
 
 
 def _num_scales(base: BaseModel, packing: Packing) -> int:

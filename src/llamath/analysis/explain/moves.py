@@ -30,7 +30,7 @@ class Move(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """How weights are packed into stored elements."""
+    """A packing of weights into stored elements."""
 
     what: str
     kinds: tuple[str, ...]  # the kinds of matrices that are packed
@@ -101,14 +101,14 @@ def extra_moves(base: BaseModel) -> Iterator[Move]:
         yield Move("buffers", "without buffers (the router's bias)", -buffers, f"−{buffers:,}", 2.5)
     if base.active != base.total:
         yield Move("active", "the active parameters alone", base.active - base.total, "k of E experts in each layer", 2.5)
-    if further := base.mtp:
-        own, again = further["own"], further["again"]
+    if mtp := base.mtp:
+        own, again = mtp["own"], mtp["again"]
         yield Move("mtp", "with the multi-token-prediction layer (MTP)", own, "its layer, two norms, join [d, 2·d], and a norm", 2.5)
         yield Move("mtp", "with MTP, embedding and head stored again", own + again, f"{own:,} + 2·V·d", 2.5)
 
 
 def packings(base: BaseModel) -> Iterator[Packing]:
-    """Yield the ways in which the matrices may be packed."""
+    """Yield the possible packings of the matrices."""
     yield UNPACKED
     choices: list[tuple[str, tuple[str, ...], float]] = [("the linear layers", LINEAR_KINDS, 0)]
     if base.elements("router"):
@@ -117,11 +117,11 @@ def packings(base: BaseModel) -> Iterator[Packing]:
         choices.append(("the experts", ("experts",), 1))
     else:
         choices.append(("the MLP", ("mlp",), 2.5))
-    for what, sorts, bits in choices:
+    for what, kinds, bits in choices:
         for divisor in (2, 4, 8):
-            yield Packing(what, sorts, divisor, 3 + bits + (divisor == 8))
-            if sorts == LINEAR_KINDS and not base.tied and base.outside_layers["head_row"]:
-                yield Packing("the linear layers and the head", sorts, divisor, 5.5 + (divisor == 8), head=True)
+            yield Packing(what, kinds, divisor, 3 + bits + (divisor == 8))
+            if kinds == LINEAR_KINDS and not base.tied and base.outside_layers["head_row"]:
+                yield Packing("the linear layers and the head", kinds, divisor, 5.5 + (divisor == 8), head=True)
     for scales, bits in (("AWQ", 4.0), ("GPTQ", 4.5)):
         yield Packing("the linear layers", LINEAR_KINDS, 8, bits, scales=scales)
     for scales, bits in (("blocks of 128×128", 3.0), ("rows", 4.0), ("matrices", 4.5)):
@@ -175,23 +175,23 @@ def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
     )
     row, V = base.outside_layers, base.vocabulary
     head, embed = ([x for x in base.matrices if x.paths[0] == name and V in (x.out_features, x.in_features)] for name in ("head", "embed"))
-    for what, found, bits in sets:
-        if not found:
+    for what, targets, bits in sets:
+        if not targets:
             continue
-        per = sum(x.adapter_parameters(1) for x in found)
-        yield AdapterSet(what, bits, per, 0, 0, found)
+        per = sum(x.adapter_parameters(1) for x in targets)
+        yield AdapterSet(what, bits, per, 0, 0, targets)
         if head:
             widths = head[0].out_features + head[0].in_features - V
-            yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*found, *head))
+            yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*targets, *head))
             if embed:
                 both = widths + embed[0].out_features + embed[0].in_features - V
-                yield AdapterSet(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*found, *embed, *head))
-            whole = row["embed_row"] + row["head_row"]
-            yield AdapterSet(f"{what}; embedding and head trained whole", bits + 2, per, 0, whole, found)
+                yield AdapterSet(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*targets, *embed, *head))
+            table_row = row["embed_row"] + row["head_row"]
+            yield AdapterSet(f"{what}; embedding and head trained whole", bits + 2, per, 0, table_row, targets)
 
 
-def _matching(found: list[LinearMatrix], part: str, words: tuple[str, ...]) -> tuple[LinearMatrix, ...]:
-    return tuple(x for x in found if any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths))
+def _matching(matrices: list[LinearMatrix], part: str, words: tuple[str, ...]) -> tuple[LinearMatrix, ...]:
+    return tuple(x for x in matrices if any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths))
 
 
 def layer_symbols(kind: LayerKind) -> str:

@@ -25,7 +25,7 @@ class Convention(Record):
     title: str
     train: Expr  # FLOPs per token of a training step
     source: str
-    says: str  # what is counted and what is left out
+    says: str  # the terms that are counted and left out
     hardware: bool = False  # recomputation is counted (HFU)
 
     def ratio(self, exact: Fraction) -> Fraction:
@@ -40,19 +40,19 @@ def conventions(tree: Decoder, tokens: int) -> tuple[Convention, ...]:
 
 def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
     """The conventions that multiply a number of parameters."""
-    N, active, inner, unplaced = _parameter_counts(tree)
+    N, active, blocks, without_positions = _parameter_counts(tree)
     attention = _attention(tree, tokens)
     yield Convention(
         name="kaplan",
         title="6N, without embeddings and head",
-        train=6 * inner,
+        train=6 * blocks,
         source="Kaplan et al. 2020, arXiv:2001.08361, §2.1",
         says="Nb: active parameters without embeddings and head, 2N of them forward; no attention products",
     )
     yield Convention(
         name="kaplan-context",
         title="6N and attention over half the context",
-        train=6 * inner + _halved(attention),
+        train=6 * blocks + _halved(attention),
         source="Kaplan et al. 2020, arXiv:2001.08361, table 1: 2·L·T·Hh forward for attention's products",
         says="as kaplan, with attention products over half of the context",
     )
@@ -81,7 +81,7 @@ def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
     yield Convention(
         name="nanogpt",
         title="nanoGPT",
-        train=6 * unplaced + attention,
+        train=6 * without_positions + attention,
         source="nanoGPT, GPT.estimate_mfu",
         says="as palm, without learned positions",
     )
@@ -125,26 +125,26 @@ def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
 
 def _parameter_counts(tree: Decoder) -> tuple[Expr, Expr, Expr, Expr]:
     """Return all parameters, active ones, active without embeddings and head, and active without learned positions."""
-    everything = active = inner = places = 0
+    everything = active = inner = position_elements = 0
     for x in fold(tree):
-        live = int(x.weight.parameters) * int(x.active)
+        active_elements = int(x.weight.parameters) * int(x.active)
         everything += int(x.weight.parameters) * int(x.copies)
-        active += live
-        inner += 0 if x.group in ("embedding", "head") else live
-        places += live if x.pattern.startswith("positions.") else 0
+        active += active_elements
+        inner += 0 if x.group in ("embedding", "head") else active_elements
+        position_elements += active_elements if x.pattern.startswith("positions.") else 0
     same = active == everything
     return (
         Expr("N", everything),
         Expr("N" if same else "Na", active),
         Expr("Nb", inner),
-        Expr("Np" if places else "N" if same else "Na", active - places),
+        Expr("Np" if position_elements else "N" if same else "Na", active - position_elements),
     )
 
 
 def _attention(tree: Decoder, tokens: int) -> Expr:
     """Return PaLM's 12·L·H·Q·T in the tree's letters: three times the FLOPs of one query over the whole context."""
     pairs = [(x.active, sum(x.block.flops_per_pair(), Expr.const(0))) for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
-    return total(product((3, live, pair, Expr("T", tokens))) for live, pair in pairs)
+    return total(product((3, active, pair, Expr("T", tokens))) for active, pair in pairs)
 
 
 def _halved(attention: Expr) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...model import Model
 
 
-class Intensity(Record):
+class _Intensity(Record):
     """The FLOPs and bytes of one group in one pass."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("flops", "weights", "cache", "ratio")
@@ -45,33 +45,34 @@ class Intensity(Record):
         return self.flops / self.bytes if self.bytes else 0.0
 
 
-def arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[Intensity, ...]:
+def _arithmetic_intensity(flops: Flops, weights: Mapping[str, int], cached: KVCacheSize) -> tuple[_Intensity, ...]:
     """Return the intensity of each group of a pass, and of all groups as `total`."""
-    kept = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
+    cache_bytes = {"attention": sum(x.growing for x in cached.parts), "mixer": sum(x.fixed for x in cached.parts)}
     groups = list(dict.fromkeys((*flops.weights, *flops.mixing)))
-    parts = [Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=kept.get(x, 0)) for x in groups]
-    whole = Intensity(
+    parts = [_Intensity(group=x, flops=flops.of(x), weights=weights.get(x, 0), cache=cache_bytes.get(x, 0)) for x in groups]
+    overall = _Intensity(
         group="total", flops=sum(x.flops for x in parts), weights=sum(x.weights for x in parts), cache=sum(x.cache for x in parts)
     )
-    return (*parts, whole)
+    return (*parts, overall)
 
 
-def weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
+def _weight_bytes_read(tree: Decoder, storage: WeightStorage, tokens: int) -> dict[str, int]:
     """Return the bytes of the matrices that a number of tokens use, by group; lookup tables are left out, a tied head is included."""
-    found: dict[str, int] = {}
+    bytes_by_group: dict[str, int] = {}
     tied = {x.weight.tied: x.group for x in fold(tree) if x.weight.tied and x.weight.role == "matmul"}
     for x in storage.weights:
         group = x.leaf.group if x.leaf.weight.role == "matmul" else tied.get(x.leaf.pattern)
         if group is not None:
-            found[group] = (
-                found.get(group, 0) + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
+            bytes_by_group[group] = (
+                bytes_by_group.get(group, 0)
+                + x.bytes * round(expected_copies(int(x.leaf.copies), int(x.leaf.active), tokens) * 2**20) // 2**20
             )
-    return found
+    return bytes_by_group
 
 
-def expected_copies(copies: int, live: int, tokens: int) -> float:
+def expected_copies(copies: int, active: int, tokens: int) -> float:
     """Return the expected number of distinct copies (experts) that a number of tokens use."""
-    return copies * (1.0 - (1.0 - live / copies) ** tokens) if live < copies else float(copies)
+    return copies * (1.0 - (1.0 - active / copies) ** tokens) if active < copies else float(copies)
 
 
 class FlopsRequest(Record):
@@ -176,19 +177,19 @@ class FlopsReport(Report):
     training: TrainingFlops
     rows: tuple[FlopsRow, ...]
     conventions: tuple[Convention, ...]
-    prefill_intensity: tuple[Intensity, ...]
-    decode_intensity: tuple[Intensity, ...]  # with absorbed latent attention, which reads the latent cache
+    prefill_intensity: tuple[_Intensity, ...]
+    decode_intensity: tuple[_Intensity, ...]  # with absorbed latent attention, which reads the latent cache
     dtypes: tuple[str, str]  # of weights and cache
     mfu: MFU | None = None  # if the speed of a training run is given
 
     @property
     def attention(self) -> str:
-        """Whether attention counts the pairs of the causal mask, or all."""
+        """Return whether attention counts the pairs of the causal mask, or all."""
         return "causal" if self.request.masked else "full"
 
     @property
     def latent(self) -> str:
-        """How latent attention decodes."""
+        """The form of latent attention in decode: `absorbed` or `unpacked`."""
         return "unpacked" if self.request.unpacked else "absorbed"
 
     @property
@@ -224,7 +225,7 @@ class FlopsReport(Report):
         return {"forward": self.forward.by_group, "prefill": self.prefill.by_group, "decode": self.decode.by_group}
 
     @property
-    def intensity(self) -> Mapping[str, Mapping[str, Intensity]]:
+    def intensity(self) -> Mapping[str, Mapping[str, _Intensity]]:
         """FLOPs per byte by pass and group."""
         return {"prefill": {x.group: x for x in self.prefill_intensity}, "decode": {x.group: x for x in self.decode_intensity}}
 
@@ -240,8 +241,8 @@ class FlopsReport(Report):
             rate = f"{self.mfu.tokens_per_second:,.0f} tokens/s on {format_count(self.mfu.gpus, 'GPU')}"
             return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
         passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
-        found = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
-        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {found}"
+        totals = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
+        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {totals}"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each product."""
@@ -277,11 +278,11 @@ def plain_number(value: Fraction) -> int | float:
 
 def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
     yield from model.notes
-    most, asked = model.tree.context, report.request.context or 0
-    if most is not None and asked > most:
-        yield f"{asked:,} tokens are beyond the model's context of {int(most):,}"
+    max_context, context = model.tree.context, report.request.context or 0
+    if max_context is not None and context > max_context:
+        yield f"{context:,} tokens are beyond the model's context of {int(max_context):,}"
     if "mixer" in report.forward.mixing:
-        yield "states are counted token by token; kernels that read in chunks compute more"
+        yield "recurrent states are counted token by token; chunked kernels compute more"
     if model.tree.mtp is not None:
         yield "the layers of multi-token prediction (mtp) are not counted"
 
@@ -294,9 +295,9 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     token = ForwardPass.decode(context, masked=request.masked, absorbed=not request.unpacked)
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
-        raise LlamathError("the intensity needs the weights of a tree")
-    other = forward_flops(tree, token.replace(absorbed=request.unpacked), batch)
-    prefill, decode, kept = (
+        raise LlamathError("the intensity needs a dtype for the weights, not stored weights")
+    decode_otherwise = forward_flops(tree, token.replace(absorbed=request.unpacked), batch)
+    prefill, decode, cache = (
         forward_flops(tree, last, batch),
         forward_flops(tree, token, batch),
         kv_cache_size(tree, context, batch, sizes.kv_dtype),
@@ -307,13 +308,15 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         forward=forward_flops(tree, prompt, batch),
         prefill=prefill,
         decode=decode,
-        decode_otherwise=other,
+        decode_otherwise=decode_otherwise,
         full=forward_flops(tree, prompt.replace(masked=False), batch),
         training=train_flops(tree, prompt, batch, request.recompute, request.flash),
         rows=tuple(_rows(tree, prompt, token, batch)),
         conventions=conventions(tree, context),
-        prefill_intensity=arithmetic_intensity(prefill, weight_bytes_read(tree, sizes.storage, context * batch), kept),
-        decode_intensity=arithmetic_intensity(other if request.unpacked else decode, weight_bytes_read(tree, sizes.storage, batch), kept),
+        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cache),
+        decode_intensity=_arithmetic_intensity(
+            decode_otherwise if request.unpacked else decode, _weight_bytes_read(tree, sizes.storage, batch), cache
+        ),
         dtypes=(sizes.packer.name, sizes.kv_dtype),
     )
 
@@ -333,17 +336,17 @@ def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) ->
             yield from _layer_rows(name, child, (prompt, token), batch)
         else:
             pairs = _pairs(tree, (prompt, token), batch)
-            yield from (FlopsRow(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
+            yield from (_flops_row(name, x, y) for x, y in pairs if x.pattern.partition(".")[0] == name)
 
 
 def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[FlopsRow]:
-    found: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
+    groups: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
     for x, n in stack.distinct():
         key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
-        found.setdefault(key, []).append((x, int(n)))
-    for group in found.values():
+        groups.setdefault(key, []).append((x, int(n)))
+    for group in groups.values():
         indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
-        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(group[0][0], passes, batch))
+        yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(group[0][0], passes, batch))
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:
@@ -351,20 +354,26 @@ def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) ->
     return zip(*(_sort_mixing(list_matmuls(block, at, batch)) for at in passes), strict=True)
 
 
-def _facts(prompt: MatmulFlops, token: MatmulFlops) -> dict[str, Any]:
-    return {
-        "what": prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
-        "group": prompt.group,
-        "mixing": prompt.mixing,
-        "formula": prompt.flops.symbol,
-        "forward_each": int(prompt.flops),
-        "decode_each": int(token.flops),
-    }
+def _flops_row(
+    section: str, prompt: MatmulFlops, token: MatmulFlops, indices: tuple[tuple[int, int, int], ...] = (), times: int = 1
+) -> FlopsRow:
+    """Return the row of a product, from its FLOPs in the prefill and in decode."""
+    return FlopsRow(
+        section=section,
+        indices=indices,
+        times=times,
+        what=prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
+        group=prompt.group,
+        mixing=prompt.mixing,
+        formula=prompt.flops.symbol,
+        forward_each=int(prompt.flops),
+        decode_each=int(token.flops),
+    )
 
 
-def _sort_mixing(found: Iterator[MatmulFlops]) -> list[MatmulFlops]:
+def _sort_mixing(products: Iterator[MatmulFlops]) -> list[MatmulFlops]:
     """Put the mixing of each mixer after its last weight."""
-    rows = list(found)
+    rows = list(products)
     for x in [x for x in rows if x.mixing]:
         rows.remove(x)
         inside = [i for i, y in enumerate(rows) if y.pattern.startswith(f"{x.pattern}.")]

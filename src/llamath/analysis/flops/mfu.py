@@ -23,7 +23,7 @@ class Throughput(Record):
     precision: str
 
 
-class Utilization(Record):
+class _Utilization(Record):
     """The FLOP/s and the MFU of a run under one convention."""
 
     name: str
@@ -36,21 +36,21 @@ class Utilization(Record):
 def flops_by_convention(report: FlopsReport) -> dict[str, tuple[str, Fraction]]:
     """Return (title, training FLOPs per token) by every convention, exact counts first."""
     full, exact = Fraction(3 * report.full.total, report.tokens), report.exact_per_token
-    ways = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
+    counts = {"exact": ("exact", exact), "full": ("exact, attention over all pairs", full)}
     if report.training.hardware != report.training.model:
-        ways["hardware"] = ("exact, and what is repeated", Fraction(report.training.hardware, report.tokens))
-    return ways | {x.name: (x.title, Fraction(int(x.train))) for x in report.conventions}
+        counts["hardware"] = ("exact, with recomputation", Fraction(report.training.hardware, report.tokens))
+    return counts | {x.name: (x.title, Fraction(int(x.train))) for x in report.conventions}
 
 
-def speed_of(report: FlopsReport, rate: Fraction, way: str) -> Fraction:
+def speed_of(report: FlopsReport, rate: Fraction, convention: str) -> Fraction:
     """Return the tokens per second of one GPU at a FLOP/s rate that is given by one convention."""
-    ways = flops_by_convention(report)
-    if way not in ways:
-        near = nearest(way, ways)
+    counts = flops_by_convention(report)
+    if convention not in counts:
+        near = nearest(convention, counts)
         raise LlamathError(
-            f"unknown FLOPs convention {safe(way, 60)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or ways)}"
+            f"unknown FLOPs convention {safe(convention, 60)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or counts)}"
         )
-    return rate / ways[way][1]
+    return rate / counts[convention][1]
 
 
 def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
@@ -62,10 +62,10 @@ def with_mfu(report: FlopsReport, speed: Throughput) -> FlopsReport:
     )
 
 
-def utilization(report: FlopsReport, speed: Throughput) -> tuple[Utilization, ...]:
+def utilization(report: FlopsReport, speed: Throughput) -> tuple[_Utilization, ...]:
     """Return the MFU by every convention."""
     each = speed.tokens / speed.gpus
     return tuple(
-        Utilization(name=name, title=title, per_token=worth, rate=each * worth, share=each * worth / speed.peak)
-        for name, (title, worth) in flops_by_convention(report).items()
+        _Utilization(name=name, title=title, per_token=per_token, rate=each * per_token, share=each * per_token / speed.peak)
+        for name, (title, per_token) in flops_by_convention(report).items()
     )

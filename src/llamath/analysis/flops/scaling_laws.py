@@ -1,7 +1,7 @@
-"""Scaling laws: how many tokens a model of N parameters should see so that its compute is well spent, by five published fits.
+"""Scaling laws: the compute-optimal number of training tokens for a model of N parameters, by five published fits.
 
 Compute is C = 6·N·D floating-point operations for N parameters and D tokens (Kaplan et al. 2020, arXiv:2001.08361, section 2.1).
-Every one of these is a fit to its authors' own data and training; outside of the sizes they trained it is an extrapolation.
+Each law is a fit to its authors' own data and training setup; outside their model sizes it is an extrapolation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPROACH_2 = (
 
 
 class ScalingLaw(Record):
-    """A law: the tokens that go with a size, and where it comes from."""
+    """A scaling law: the compute-optimal tokens for a model size, with its source."""
 
     name: str
     says: str
@@ -41,26 +41,26 @@ class ScalingLaw(Record):
     curve: Callable[[float], float]  # ln parameters → ln tokens
 
     def tokens(self, parameters: float) -> float:
-        """The tokens at which a model of this size is compute-optimal."""
+        """Return the compute-optimal number of tokens for a model of this size."""
         return exp(self.curve(log(parameters)))
 
     def for_compute(self, flops: float) -> float:
-        """The size that this compute is best spent on."""
+        """Return the compute-optimal model size for this compute."""
         return self._solve(lambda n: n + self.curve(n), log(flops / 6))
 
     def for_tokens(self, tokens: float) -> float:
-        """The compute-optimal model size for this number of tokens."""
+        """Return the compute-optimal model size for this number of tokens."""
         return self._solve(self.curve, log(tokens))
 
     def extrapolates(self, parameters: float) -> bool:
-        """Whether a size is outside of what was trained."""
+        """Return whether a size is outside the range that the law was fitted to."""
         return not self.sizes[0] <= parameters <= self.sizes[1]
 
-    def _solve(self, of: Callable[[float], float], goal: float) -> float:
+    def _solve(self, function: Callable[[float], float], goal: float) -> float:
         low, high = -50.0, 150.0
         for _ in range(100):
             middle = (low + high) / 2
-            low, high = (middle, high) if of(middle) < goal else (low, middle)
+            low, high = (middle, high) if function(middle) < goal else (low, middle)
         return exp(low)
 
 
@@ -148,15 +148,15 @@ DEFAULT_LAW = "hoffmann-1"
 
 
 def find_law(name: str) -> ScalingLaw:
-    """A law by its name."""
-    if found := LAWS.get(name):
-        return found
+    """Return the law with this name."""
+    if law := LAWS.get(name):
+        return law
     near = nearest(name, LAWS)
-    raise LlamathError(f"{safe(name)!r} is no scaling law known here", hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}")
+    raise LlamathError(f"unknown scaling law {safe(name)!r}", hint=f"{'nearest' if near else 'known'}: {', '.join(near or LAWS)}")
 
 
 class TrainingBudget(Record):
-    """A model's training: tokens, compute, and what a law says of both."""
+    """The tokens and the compute of a model's training, and the optima of a scaling law."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("parameters", "tokens", "flops", "tokens_per_parameter", "law=law.name", "source=law.source", "trained=law.trained"),
@@ -172,7 +172,7 @@ class TrainingBudget(Record):
 
     @property
     def tokens_per_parameter(self) -> float:
-        """Tokens for each parameter, to four digits."""
+        """Tokens per parameter, to four digits."""
         return round(self.per_parameter, 4)
 
     @property
@@ -187,24 +187,24 @@ class TrainingBudget(Record):
 
     @property
     def extrapolated(self) -> bool:
-        """Whether the model is outside the sizes that the law was fitted to."""
+        """Return whether the model is outside the sizes that the law was fitted to."""
         return self.law.extrapolates(self.parameters)
 
     @property
     def per_parameter(self) -> float:
-        """Tokens for each parameter."""
+        """Tokens per parameter."""
         return self.tokens / self.parameters
 
 
 def training_budget(parameters: int, law: ScalingLaw, tokens: int | None = None, flops: int | None = None) -> TrainingBudget:
-    """The budget of a model; without tokens or compute the law's own."""
-    seen = tokens or (max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters)))
-    spent = 6 * parameters * seen
+    """Return the budget of a model; without tokens or compute, those that the law recommends."""
+    num_tokens = tokens or (max(flops // (6 * parameters), 1) if flops else round(law.tokens(parameters)))
+    compute = 6 * parameters * num_tokens
     return TrainingBudget(
         parameters=parameters,
-        tokens=seen,
-        flops=spent,
+        tokens=num_tokens,
+        flops=compute,
         law=law,
         optimal_tokens=law.tokens(parameters),
-        optimal_parameters=law.for_compute(spent),
+        optimal_parameters=law.for_compute(compute),
     )

@@ -54,7 +54,7 @@ class AttentionWiring(Record):
         second = (
             f" A dense layer over all positions at once, heads × width × context × width, would have {wrong.numbers} ="
             f" {short_count(int(wrong))} (a well-known mistake: 32·766·2048·4096 = {MISTAKEN_PRODUCT:,})."
-            if wrong is not None
+            if wrong is not None and (int(self.heads), int(self.width)) == (32, 4096)  # the model of the published example
             else ""
         )
         rest = "No weight depends on the context length" if self.learned is None else "Only the position embedding depends on the context"

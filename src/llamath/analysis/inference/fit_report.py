@@ -1,4 +1,4 @@
-"""`fit`: whether a model fits the memory of GPUs for inference, how it is split over them, and what would fit instead."""
+"""`fit`: check whether a model fits the memory of GPUs for inference, choose the split, and suggest changes that fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SMALLER_DTYPES = ("fp8", "mxfp4", "awq", "q4_k_m", "q2_k")
 """Smaller dtypes that are tried, from large to small; MXFP4 packs only the experts of a mixture."""
 _GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
-"""Numbers of GPUs that are tried if fewer are too few."""
+"""Larger numbers of GPUs that are tried if the model does not fit."""
 MAX_TP, MAX_PP = 256, 1024
 """The largest tensor and pipeline parallelism that is tried."""
 
@@ -56,7 +56,7 @@ class _GPUMemory(Record):
 
 
 class FitReport(Report):
-    """Whether a model fits the GPUs, and the bounds of its speed there."""
+    """The memory of a model on each GPU, and the bounds of its speed."""
 
     model: Model
     gpu: Device
@@ -72,6 +72,7 @@ class FitReport(Report):
     ceilings: SpeedLimits | None  # None: the bandwidth is unknown
     instead: tuple[_FitAlternative, ...] = ()
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "source=model.source", "fits", "gpu", "count", "layout=layout.tp_and_pp", "dtype", "kv_dtype", "context"),
@@ -86,7 +87,7 @@ class FitReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether every GPU has enough memory."""
+        """Return whether every GPU has enough memory."""
         return self.total <= self.gpu.memory
 
     @property
@@ -127,7 +128,7 @@ def gpus_option(count: int, device: Device) -> str:
 
 
 def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | None = None, pp: int | None = None) -> FitReport:
-    """Return whether a model fits; without `tp` and `pp`, the widest tensor parallelism inside a node is used."""
+    """Size a model on GPUs; without `tp` and `pp`, the widest tensor parallelism inside a node is used."""
     layout = choose_layout(calculator.tree, count, gpu.node, tp, pp)
     shards, context, batch = ShardedModel(calculator, layout), calculator.context, calculator.request.batch
     stages = tuple(shards.stage_memory(context, batch))
@@ -148,6 +149,7 @@ def fit(calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | 
         ceilings=speed_limits(shards, gpu, context, batch) if gpu.bandwidth else None,
         instead=() if fits else tuple(_alternatives(calculator, gpu, count, max_context)),
         notes=(*_layout_notes(shards, context), *calculator.notes),
+        checkpoint_notes=calculator.checkpoint_notes,
     )
 
 
@@ -161,7 +163,7 @@ def choose_layout(tree: Decoder, count: int, node: int, tp: int | None = None, p
             return layout
     raise LlamathError(
         f"one copy of the model cannot be split over {count:,} GPUs: {_allowed_tp(tree)}; a pipeline has at most {_max_pp(tree):,} stages",
-        hint="more GPUs than that serve further copies: ask about one copy",
+        hint="more GPUs serve additional replicas: size a single replica",
     )
 
 
@@ -173,10 +175,10 @@ def _requested_layout(tree: Decoder, count: int, tp: int | None, pp: int | None)
     layout = Layout(tp=ranks, pp=depth)
     if depth > _max_pp(tree):
         raise LlamathError(f"PP {depth:,}: the model has {int(tree.layers.n):,} layers", hint=f"at most {_max_pp(tree):,} stages")
-    if found := layout_problems(tree, layout):
+    if problems := layout_problems(tree, layout):
         pipeline = Layout(pp=count)
         even = "" if layout_problems(tree, pipeline) else f"; pp={count} is a pipeline of {_layers_per_stage(tree, pipeline)} layers"
-        raise LlamathError(f"the model cannot be split like this: {'; '.join(found)}", hint=f"{_allowed_tp(tree)}{even}")
+        raise LlamathError(f"the model cannot be split like this: {'; '.join(problems)}", hint=f"{_allowed_tp(tree)}{even}")
     return layout
 
 
@@ -213,10 +215,10 @@ def _layers_per_stage(tree: Decoder, layout: Layout) -> str:
 def _layout_notes(shards: ShardedModel, context: int) -> Iterator[str]:
     tree, layout = shards.tree, shards.layout
     if layout.pp > 1:
-        wide = Layout(tp=layout.tp * layout.pp)
-        refused = [x for x in layout_problems(tree, wide) if "heads" in x] or layout_problems(tree, wide)
-        why = f"TP {wide.tp} does not divide the model ({refused[0].partition(': ')[2]}): " if refused else ""
-        yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (f"; {_allowed_tp(tree)}" if refused else "")
+        pure_tp = Layout(tp=layout.tp * layout.pp)
+        problems = [x for x in layout_problems(tree, pure_tp) if "heads" in x] or layout_problems(tree, pure_tp)
+        why = f"TP {pure_tp.tp} does not divide the model ({problems[0].partition(': ')[2]}): " if problems else ""
+        yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (f"; {_allowed_tp(tree)}" if problems else "")
     one_copy = kv_cache_size(tree, context, 1, shards.calculator.kv_dtype).bytes
     all_ranks = layout.tp * sum(shards.kv_cache(i, context, 1) for i in range(len(shards.stages)))
     if one_copy and all_ranks > 1.01 * one_copy:
@@ -238,7 +240,7 @@ def _alternatives(calculator: MemoryCalculator, gpu: Device, count: int, max_con
 
 def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> Iterator[_FitAlternative]:
     """Yield the two largest of the smaller dtypes that fit."""
-    found, before = 0, sum(x.bytes for x in calculator.weights)
+    num_found, current = 0, sum(x.bytes for x in calculator.weights)
     has_experts = any(x.num_experts for x in fold(calculator.tree))
     for name in _SMALLER_DTYPES if has_experts else [x for x in _SMALLER_DTYPES if x != "mxfp4"]:
         smaller = MemoryCalculator(calculator.model, calculator.request.replace(dtype=name))
@@ -246,8 +248,8 @@ def _smaller_dtypes(calculator: MemoryCalculator, gpu: Device, count: int) -> It
             weights, total = sum(x.bytes for x in smaller.weights), _max_memory(smaller, gpu, count)
         except LlamathError:
             continue
-        if weights < before and total and total <= gpu.memory and found < 2:
-            found += 1
+        if weights < current and total and total <= gpu.memory and num_found < 2:
+            num_found += 1
             yield _FitAlternative(change=f"--dtype {name}", what=f"weights of {weights / 1e9:,.1f} GB in all", total=total)
 
 

@@ -57,6 +57,7 @@ class GPURanking(Report):
     gpus: tuple[RankedGPU, ...]
     too_small: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "source=model.source", "context", "batch", "fits", "cards=gpus", "too_small", "notes"),
@@ -64,7 +65,7 @@ class GPURanking(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether any GPU can run the model."""
+        """Return whether any GPU can run the model."""
         return bool(self.gpus)
 
     @property
@@ -89,17 +90,17 @@ class _ShardCache:
 
     def __init__(self, calculator: MemoryCalculator) -> None:
         self.calculator = calculator
-        self._made: dict[tuple[int, int], ShardedModel | None] = {}
+        self._by_count: dict[tuple[int, int], ShardedModel | None] = {}
 
     def at(self, count: int, node: int) -> ShardedModel | None:
         """Return the model over `count` GPUs in nodes of `node`; None if it cannot be split like that."""
         key = count, min(count, node)
-        if key not in self._made:
+        if key not in self._by_count:
             try:
-                self._made[key] = ShardedModel(self.calculator, choose_layout(self.calculator.tree, *key))
+                self._by_count[key] = ShardedModel(self.calculator, choose_layout(self.calculator.tree, *key))
             except LlamathError:
-                self._made[key] = None
-        return self._made[key]
+                self._by_count[key] = None
+        return self._by_count[key]
 
 
 def rank_gpus(
@@ -114,7 +115,7 @@ def rank_gpus(
     limit, among = limit or max(own, context), devices() if among is None else among
     shards = _ShardCache(calculator)
     by_device = {x.name: _smallest_number(x, shards, context, limit) for x in among}
-    found = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
+    ranked = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
     return GPURanking(
         model=calculator.model,
         dtype="" if calculator.stored else calculator.packer.name,
@@ -122,9 +123,10 @@ def rank_gpus(
         context=context,
         limit=limit,
         batch=calculator.request.batch,
-        gpus=tuple(found),
+        gpus=tuple(ranked),
         too_small=tuple(x.name for x in among if by_device[x.name] is None),
         notes=calculator.notes,
+        checkpoint_notes=calculator.checkpoint_notes,
     )
 
 

@@ -40,14 +40,14 @@ class StageMemory(Record):
 
 
 class _WeightUse(NamedTuple):
-    """How a pass reads a weight: by row, by the experts that tokens are routed to, or whole."""
+    """The part of a weight that a pass reads: rows, the experts that tokens are routed to, or all of it."""
 
     lookup: bool
     active: Fraction  # of an expert: the share of all experts that one token uses
 
 
 class WeightRead(NamedTuple):
-    """A weight on one GPU, and which part of it a pass reads."""
+    """A weight on one GPU, and the part of it that a pass reads."""
 
     bytes: Fraction  # of the whole weight
     rows: int = 0  # of a lookup table: a token reads one row; 0: no table
@@ -61,7 +61,7 @@ class WeightRead(NamedTuple):
 
 
 class ShardedModel:
-    """A model split over GPUs by a layout; its memory can be asked for many contexts and batch sizes."""
+    """A model split over GPUs by a layout, with its memory at any context and batch size."""
 
     def __init__(self, calculator: MemoryCalculator, layout: Layout) -> None:
         self.calculator, self.layout = calculator, layout
@@ -69,7 +69,7 @@ class ShardedModel:
         self.stages = pipeline_stages(self.tree, layout)
 
     def with_dtype_of(self, sizes: MemoryCalculator) -> ShardedModel:
-        """Return the same model in the same layout with another calculator's dtypes; what does not depend on them is shared."""
+        """Return the same model in the same layout with another calculator's dtypes; everything independent of them is shared."""
         other = ShardedModel(sizes, self.layout)
         other._shards, other._cache_specs, other.leaves, other._tied, other._uses = (
             self._shards,
@@ -86,11 +86,11 @@ class ShardedModel:
 
     def elements_by_size(self, i: int) -> dict[Fraction, int]:
         """Return the weight elements on one GPU of a stage, by the bytes of one element."""
-        found: dict[Fraction, int] = {}
+        elements: dict[Fraction, int] = {}
         for x in self._shards[i]:
-            each = self._element_bytes(x.pattern)
-            found[each] = found.get(each, 0) + x.elements
-        return found
+            element_bytes = self._element_bytes(x.pattern)
+            elements[element_bytes] = elements.get(element_bytes, 0) + x.elements
+        return elements
 
     def stage_memory(self, context: int, batch: int) -> list[StageMemory]:
         """Return the memory of each stage."""
@@ -121,7 +121,7 @@ class ShardedModel:
         return sum_cache_specs(self.stage_cache_specs(i), context, batch, self.calculator.kv_dtype).bytes
 
     def stage_cache_specs(self, i: int) -> tuple[CacheSpec, ...]:
-        """Return what the layers of a stage cache on one GPU, equal layers together."""
+        """Return the cache specs of the layers of a stage on one GPU, equal layers together."""
         return self._cache_specs[i]
 
     def activations(self, tokens: int) -> int:
@@ -172,11 +172,11 @@ class ShardedModel:
     def _bytes_by_pattern(self) -> Mapping[str, Fraction]:
         if self.calculator.storage is None:
             return {}
-        made: dict[str, tuple[int, int]] = {}
+        sizes: dict[str, tuple[int, int]] = {}
         for x in self.calculator.storage.weights:
-            size, n = made.get(x.leaf.pattern, (0, 0))
-            made[x.leaf.pattern] = (size + x.total, n + int(x.leaf.weight.size) * int(x.leaf.copies))
-        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in made.items()}
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (size + x.total, n + int(x.leaf.weight.size) * int(x.leaf.copies))
+        return {pattern: Fraction(size, n or 1) for pattern, (size, n) in sizes.items()}
 
     @cached_property
     def _mean_bytes(self) -> Fraction:
@@ -225,5 +225,5 @@ def expected_expert_share(active: Fraction, tokens: int) -> Fraction:
 
 def shard_mixer(block: Mixer, tp: int) -> Mixer:
     """Return a mixer as one rank of tensor parallelism runs it: heads are divided, or copied if there are more ranks than heads."""
-    facts = {cut.parts: int(getattr(block, cut.parts)) for cut in block.cuts.values() if cut.parts}
-    return block.replace(**{name: max(n // tp, 1) for name, n in facts.items()}) if tp > 1 else block
+    sizes = {cut.parts: int(getattr(block, cut.parts)) for cut in block.cuts.values() if cut.parts}
+    return block.replace(**{name: max(n // tp, 1) for name, n in sizes.items()}) if tp > 1 else block

@@ -1,6 +1,6 @@
 """`memory`: the memory that inference needs: weights, KV cache, activations, logits, and an estimate of the overhead, with formulas.
 
-Lines that depend on the implementation are marked as not exact, and their formulas say whose implementation is meant.
+Lines that depend on the implementation are marked as not exact, and their formulas name the implementation.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from ...model import Model
 
 
-class PeakActivations(Record):
-    """The elements that are held for each token at the peak, and the branch where it occurs."""
+class _PeakActivations(Record):
+    """The peak number of live elements per token, and the branch where the peak occurs."""
 
     width: Expr
     branch: str
 
 
-def peak_activations(tree: Decoder) -> PeakActivations:
+def peak_activations(tree: Decoder) -> _PeakActivations:
     """Return the peak over all branches of all layers."""
     d = Expr.const(tree.width)
-    found = [PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
-    return max(found, key=lambda x: int(x.width), default=PeakActivations(width=d, branch="embed"))
+    peaks = [_PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
+    return max(peaks, key=lambda x: int(x.width), default=_PeakActivations(width=d, branch="embed"))
 
 
 def _branches(layers: Stack) -> Iterator[tuple[str, Expr]]:
@@ -48,9 +48,9 @@ def _branches(layers: Stack) -> Iterator[tuple[str, Expr]]:
 
 
 def _branch_activations(block: Block) -> Expr:
-    """Return the elements that a branch holds for each token besides the rows of the model's width."""
+    """Return the live elements per token inside a branch, without the residual stream."""
     if isinstance(block, MoE):
-        return _mixture(block)
+        return _moe_activations(block)
     linears = list(_linears(block))
     if not linears:
         return Expr.const(0)
@@ -58,12 +58,12 @@ def _branch_activations(block: Block) -> Expr:
     return total((*(x.weight.shape[0] for x in linears[:-1]), last[1]))
 
 
-def _mixture(block: MoE) -> Expr:
+def _moe_activations(block: MoE) -> Expr:
     """Return the elements of the token copies and of the experts, or those of the shared expert, whichever are more."""
-    live = block.experts.active or 1
+    active = block.experts.active or 1
     ((expert, _), *_) = block.experts.distinct()
     reads = next(_linears(expert)).weight.shape[1]
-    routed = total((product((live, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
+    routed = total((product((active, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
     shared = _branch_activations(block.shared) if block.shared is not None else Expr.const(0)
     return routed if routed >= shared else shared
 
@@ -146,12 +146,13 @@ class MemoryLimit(Record):
 
 
 class MemoryReport(_ContextMemory, Report):
-    """The memory at the longest of the requested contexts, the totals at all of them, and what fits within a limit."""
+    """The memory at the longest of the requested contexts, the totals at all of them, and the largest context and batch within a limit."""
 
     model: Model
     contexts: tuple[_ContextMemory, ...]
     limit: MemoryLimit | None = None
     notes: tuple[str, ...] = ()
+    checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source"),
@@ -174,7 +175,7 @@ class MemoryReport(_ContextMemory, Report):
 
 
 class WeightsReport(Report):
-    """The weights of a checkpoint that no family fits; the rest of its memory is not known."""
+    """The weights of a checkpoint of an unsupported family; the rest of its memory is unknown."""
 
     name: str
     lines: tuple[MemoryLine, ...]
@@ -197,7 +198,7 @@ class WeightsReport(Report):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Why the rest is not known."""
+        """The reason why the rest is unknown."""
         return (self.reason,) if self.reason else ()
 
     @property
@@ -209,7 +210,7 @@ class WeightsReport(Report):
 class MemoryCalculator:
     """The memory of one model with one request, at any number of contexts and batch sizes.
 
-    `stored` are the weights of the model's checkpoint, if their own bytes are meant and not those of a dtype.
+    `stored` are the weights of the model's checkpoint, if their stored bytes are counted instead of those of a dtype.
     """
 
     def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
@@ -244,7 +245,7 @@ class MemoryCalculator:
         return self.stored.lines if self.stored is not None else tuple(_weight_lines(self.storage))  # type: ignore[arg-type]
 
     @cached_property
-    def peak(self) -> PeakActivations:
+    def peak(self) -> _PeakActivations:
         """The peak activations of one token."""
         return peak_activations(self.tree)
 
@@ -254,9 +255,14 @@ class MemoryCalculator:
         return self.request.context or self.tree.context or DEFAULT_CONTEXT
 
     @property
+    def checkpoint_notes(self) -> tuple[str, ...]:
+        """The notes of the checkpoint that the weights are from."""
+        return self.stored.notes if self.stored else ()
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """The model's notes, and those of the checkpoint that its weights are from."""
-        return (*self.model.notes, *(self.stored.notes if self.stored else ()))
+        """The model's notes, and those of the checkpoint."""
+        return (*self.model.notes, *self.checkpoint_notes)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
@@ -296,15 +302,21 @@ class MemoryCalculator:
         return largest_fitting(lambda n: self.at(self.context, n).total <= limit)
 
     def report(self, contexts: Sequence[int] = (), within: int | None = None) -> MemoryReport:
-        """Return the report of the longest of the contexts, or of the requested one, and what fits within a number of bytes."""
-        found = tuple(self.at(n, self.request.batch) for n in contexts or [self.context])
-        longest = max(found, key=lambda x: x.context)
+        """Return the report of the longest of the contexts, or of the requested one; `within` is a limit in bytes."""
+        reports = tuple(self.at(n, self.request.batch) for n in contexts or [self.context])
+        longest = max(reports, key=lambda x: x.context)
         limit = None
         if within is not None:
-            most = {"max_context": self.max_context(within), "max_batch": self.max_batch(within)}
-            limit = MemoryLimit(within=within, fits=longest.total <= within, **most)
+            limit = MemoryLimit(
+                within=within,
+                fits=longest.total <= within,
+                max_context=self.max_context(within),
+                max_batch=self.max_batch(within),
+            )
         fields = {name: getattr(longest, name) for name in longest.fields}
-        return MemoryReport(**fields, model=self.model, contexts=found, limit=limit, notes=self.notes)
+        return MemoryReport(
+            **fields, model=self.model, contexts=reports, limit=limit, notes=self.notes, checkpoint_notes=self.checkpoint_notes
+        )
 
 
 def memory(
@@ -317,7 +329,8 @@ def memory(
 ) -> MemoryReport:
     """Return the memory that inference with a model needs.
 
-    `stored` are the weights of its checkpoint, if their own bytes are meant; several `contexts` give a table; `within` is a limit in bytes.
+    `stored` are the weights of its checkpoint, if their stored bytes are counted. Several
+    `contexts` give a table; `within` is a limit in bytes.
     """
     request = request or MemoryRequest()
     return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
@@ -408,7 +421,7 @@ def _bracketed(text: str) -> str:
     return f"({text})" if " " in text else text
 
 
-def _letters(cache: KVCacheSize, peak: PeakActivations) -> dict[str, int]:
+def _letters(cache: KVCacheSize, peak: _PeakActivations) -> dict[str, int]:
     """Return the letters of the formulas with their values."""
     written = [x for part in cache.parts for x in (*part.spec.rows, part.spec.state, part.spec.conv_state) if x is not None]
     layers = [Expr.const(part.spec.layers) for part in cache.parts]
@@ -419,6 +432,6 @@ def _letter(layers: Expr) -> str:
     return layers.symbol if len(layers.atoms) == 1 and "+" not in layers.symbol else str(int(layers))
 
 
-def _activations_formula(peak: PeakActivations, tokens: int, size: int) -> str:
+def _activations_formula(peak: _PeakActivations, tokens: int, size: int) -> str:
     formula = f"n·({peak.width.symbol})·{size} = {tokens:,}·({peak.width.numbers})·{size}"
     return f"{formula}, for n tokens: the peak, in {peak.branch}, of a forward pass with flash attention"

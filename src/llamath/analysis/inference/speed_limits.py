@@ -1,4 +1,4 @@
-"""`speed_limits`: upper bounds of the speed of decode and prefill: bytes over bandwidth or FLOPs over peak FLOP/s, whichever takes longer
+"""`speed_limits`: upper bounds on the speed of decode and prefill: bytes over bandwidth or FLOPs over peak FLOP/s, whichever takes longer
 (the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785).
 
 They are bounds, not predictions: every byte is read once at the data sheet's bandwidth, every matrix product runs at the dense peak, and
@@ -66,8 +66,8 @@ class SpeedLimits(Record):
 
 def find_roof(device: Device, scheme: str, compute: str) -> _Roof:
     """Return the roof of a device for weights in a scheme."""
-    found = next((x for x in compute_dtypes(scheme, compute) if x in device.flops), "")
-    return _Roof(device.bandwidth, device.flops.get(found), found)
+    dtype = next((x for x in compute_dtypes(scheme, compute) if x in device.flops), "")
+    return _Roof(device.bandwidth, device.flops.get(dtype), dtype)
 
 
 def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
@@ -78,40 +78,40 @@ def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
 
 def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int) -> SpeedLimits:
     """Return the bounds of decode at a context with a batch, and of prefill of prompts of that length."""
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
-    assumed = [*_ASSUMPTIONS, _computed(over)]
+    roof = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
+    assumptions = [*_ASSUMPTIONS, _peak_assumption(roof)]
     if shards.layout.pp > 1:
-        assumed.append("decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy")
+        assumptions.append("decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy")
     if any(x.num_experts for x in shards.leaves):
-        assumed.append("routing is even and independent: a batch of B uses E·(1 − (1 − k/E)^B) of E experts")
+        assumptions.append("routing is even and independent: a batch of B uses E·(1 − (1 − k/E)^B) of E experts")
     return SpeedLimits(
-        roof=over,
-        decode=decode_limit(shards, over, context, batch),
-        prefill=_prefill_limit(shards, over, context, batch) if over.peak else None,
-        assumptions=tuple(assumed),
+        roof=roof,
+        decode=decode_limit(shards, roof, context, batch),
+        prefill=_prefill_limit(shards, roof, context, batch) if roof.peak else None,
+        assumptions=tuple(assumptions),
     )
 
 
-def decode_limit(shards: ShardedModel, over: _Roof, context: int, batch: int) -> SpeedLimit:
+def decode_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
     weights = sum(shards.weight_reads(batch))
     cache = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
     work = forward_flops(shards.tree, ForwardPass.decode(context, absorbed=True), batch).total // shards.layout.tp
-    return _speed(batch, weights + cache, work, over)
+    return _limit(batch, weights + cache, work, roof)
 
 
-def _prefill_limit(shards: ShardedModel, over: _Roof, context: int, batch: int) -> SpeedLimit:
+def _prefill_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of prefill: all stages work at once, and the weights are read once."""
     layout = shards.layout
     work = forward_flops(shards.tree, ForwardPass.prefill(context, last=True), batch).total
-    return _speed(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), over)
+    return _limit(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), roof)
 
 
-def _speed(tokens: int, read: int, work: int, over: _Roof) -> SpeedLimit:
-    reading, working = read / over.bandwidth, work / over.peak if over.peak else 0.0
+def _limit(tokens: int, read: int, work: int, roof: _Roof) -> SpeedLimit:
+    reading, working = read / roof.bandwidth, work / roof.peak if roof.peak else 0.0
     bound: Bound = "memory" if reading >= working else "compute"
     return SpeedLimit(tokens=tokens, bytes=read, flops=work, seconds=max(reading, working), bound=bound)
 
 
-def _computed(over: _Roof) -> str:
-    return f"products at the {over.dtype} rate, {over.peak / 1e12:,.0f} TFLOP/s" if over.peak else "no FLOP/s are published"
+def _peak_assumption(roof: _Roof) -> str:
+    return f"products at the {roof.dtype} rate, {roof.peak / 1e12:,.0f} TFLOP/s" if roof.peak else "no FLOP/s are published"

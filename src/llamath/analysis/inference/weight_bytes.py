@@ -29,6 +29,7 @@ from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..memory_line import MemoryLine
 
 if TYPE_CHECKING:
+    from ...model import Model
     from ..verify.listing import Listing
 
 MAX_LAYERS = 100_000
@@ -81,12 +82,12 @@ class WeightStorage(Record):
 
     def sums(self) -> list[_CodecTotal]:
         """Return the totals by codec, largest first."""
-        found: dict[str, _CodecTotal] = {}
+        totals: dict[str, _CodecTotal] = {}
         for x in self.weights:
-            old, copies = found.get(x.codec, _CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
+            old, copies = totals.get(x.codec, _CodecTotal(x.codec, 0, 0, 0)), int(x.leaf.copies)
             size = int(x.leaf.weight.parameters) * copies
-            found[x.codec] = _CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
-        return sorted(found.values(), key=lambda x: -x.bytes)
+            totals[x.codec] = _CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
+        return sorted(totals.values(), key=lambda x: -x.bytes)
 
 
 class GGUFNaming(NamedTuple):
@@ -97,7 +98,7 @@ class GGUFNaming(NamedTuple):
 
 
 def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
-    """Return every weight with its bytes; GGUF types need `gguf`, and `imatrix` tells if an importance matrix is used (None: if needed)."""
+    """Return every weight with its bytes; GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed)."""
     if packer.gguf_file_type:
         if gguf is None:
             raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
@@ -109,15 +110,15 @@ def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None 
 
 
 class StoredWeights(Record):
-    """The weights of a checkpoint, by dtype; `notes` tell if some of its files are missing."""
+    """The weights of a checkpoint, by dtype; `notes` tell if files are missing or hold another model than the config describes."""
 
     lines: tuple[MemoryLine, ...]
     notes: tuple[str, ...] = ()
 
 
-def stored_weights(found: Listing, notes: Sequence[str] = ()) -> StoredWeights:
+def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights:
     """Return the weights of a checkpoint, by the dtypes that its headers declare."""
-    dtypes = sorted(found.dtypes.items(), key=lambda item: -item[1].bytes)
+    dtypes = sorted(listing.dtypes.items(), key=lambda item: -item[1].bytes)
     return StoredWeights(
         lines=tuple(
             MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
@@ -127,21 +128,36 @@ def stored_weights(found: Listing, notes: Sequence[str] = ()) -> StoredWeights:
     )
 
 
-def read_stored_weights(path: str) -> StoredWeights | None:
-    """Return the weights of the checkpoint at a path or address; None if there is no checkpoint."""
+def read_stored_weights(model: Model) -> StoredWeights | None:
+    """Return the weights of the checkpoint that a model was loaded from; None if there is only a config."""
     from ...checkpoint.open import names_checkpoint, open_checkpoint
     from ..verify.listing import list_tensors
 
-    if not names_checkpoint(path):
+    if not names_checkpoint(model.location):
         return None
     try:
-        opened = open_checkpoint(path)
+        opened = open_checkpoint(model.location)
     except FormatError as error:
         if error.code == "no_checkpoint":
             return None
         raise
-    note = opened.missing_shards_note
-    return stored_weights(list_tensors(opened.manifest), (note,) if note else ())
+    listing = list_tensors(opened.manifest)
+    note = opened.missing_shards_note or _other_size_note(model, listing)
+    return stored_weights(listing, (note,) if note else ())
+
+
+def _other_size_note(model: Model, listing: Listing) -> str:
+    """Return a note if the files hold clearly fewer or more parameters than the config describes, or an empty string.
+
+    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a multimodal model.
+    """
+    stored, described = listing.total.parameters, model.parameters.total
+    if not listing.known or (described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)):
+        return ""
+    return (
+        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights are those of the files, "
+        "KV cache and activations those of the config"
+    )
 
 
 def _packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
@@ -201,12 +217,12 @@ def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
 
 
 def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
-    made: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
+    tensors_by_block: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
     for x, _ in layers.distinct():
         folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
-        made[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
+        tensors_by_block[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
     for i, x in enumerate(layers):
-        yield from (_tensor_weights(y, folded, i) for y, folded in made[id(x)])
+        yield from (_tensor_weights(y, folded, i) for y, folded in tensors_by_block[id(x)])
 
 
 def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _TensorWeights:
@@ -216,16 +232,16 @@ def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _
 
 
 def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
-    """Return the facts that llama.cpp's rules use; Mamba and convolution layers have no heads there, delta-net layers have the others'."""
+    """Return the properties that llama.cpp's rules use, with the heads of the first attention layer."""
     first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
     layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
-    shared = 0
+    heads_per_kv_head = 0
     if isinstance(first, Attention):
-        shared = int(first.heads) // int(first.kv_heads)
+        heads_per_kv_head = int(first.heads) // int(first.kv_heads)
     elif isinstance(first, LatentAttention):
-        shared = int(first.heads)
-    seventy = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and shared > 1))
-    return ModelTraits(layers=layers, heads_per_kv_head=shared, experts=experts, is_falcon=arch in FALCON_ARCHS, is_70b=seventy)
+        heads_per_kv_head = int(first.heads)
+    is_70b = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1))
+    return ModelTraits(layers=layers, heads_per_kv_head=heads_per_kv_head, experts=experts, is_falcon=arch in FALCON_ARCHS, is_70b=is_70b)
 
 
 def _mixers(layers: Iterable[Block]) -> Iterator[Block | None]:

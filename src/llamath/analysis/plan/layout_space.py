@@ -27,20 +27,20 @@ INTERLEAVES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
 MAX_TP = 256
 """The largest tensor-parallel degree that is tried."""
 LAYOUT_AXES = ("tp", "pp", "cp", "ep", "dp")
-LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
+_LAYOUT_OPTIONS = ("zero", "microbatch", "interleave")
 
 
 class Rejected(Record):
-    """A degree of parallelism that is not possible, and why: `TP 3`, `52 heads`."""
+    """An impossible degree of parallelism, with the reason: `TP 3`, `52 heads`."""
 
     what: str
     why: str
 
 
-def sort_rejected(found: Iterable[Rejected]) -> tuple[Rejected, ...]:
+def sort_rejected(rejected: Iterable[Rejected]) -> tuple[Rejected, ...]:
     """Sort by axis, then by degree."""
     names = [x.upper() for x in LAYOUT_AXES]
-    return tuple(sorted(found, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
+    return tuple(sorted(rejected, key=lambda x: (names.index(x.what.split()[0]), int(x.what.split()[1].replace(",", "")))))
 
 
 class StepSpec(Record):
@@ -81,15 +81,15 @@ class LayoutSpace:
 
     def variants(self, layout: Layout) -> Iterator[Layout]:
         """Yield the layout with every microbatch size, interleaving, recomputation policy and ZeRO stage."""
-        each = self.step.sequences // layout.dp
-        again: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
+        sequences = self.step.sequences // layout.dp
+        policies: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
         zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
         for size in MICROBATCHES:
-            if each % size or not self._is_allowed("microbatch", size) or (size > 1 and layout.cp > 1):
+            if sequences % size or not self._is_allowed("microbatch", size) or (size > 1 and layout.cp > 1):
                 continue
-            for v in self._interleaves(layout.pp, each // size):
-                for recompute, zero in product(again, zeros):
-                    yield layout.replace(microbatch=size, microbatches=each // size, interleave=v, recompute=recompute, zero=zero)
+            for v in self._interleaves(layout.pp, sequences // size):
+                for recompute, zero in product(policies, zeros):
+                    yield layout.replace(microbatch=size, microbatches=sequences // size, interleave=v, recompute=recompute, zero=zero)
 
     @cached_property
     def experts(self) -> list[int]:
@@ -112,56 +112,57 @@ class LayoutSpace:
         return [n]
 
     def _tp_degrees(self) -> list[int]:
-        found = []
+        degrees = []
         for n in self._candidates("tp"):
             if n > min(self.step.node, MAX_TP):
                 self._reject(f"TP {n:,}", f"a node has {self.step.node:,} GPUs" if n > self.step.node else f"more than {MAX_TP}")
-            elif why := layout_problems(self.tree, Layout(tp=n)):
-                self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in why))
+            elif problems := layout_problems(self.tree, Layout(tp=n)):
+                self._reject(f"TP {n:,}", ", ".join(x.partition(": ")[2] for x in problems))
             else:
-                found.append(n)
-        return found
+                degrees.append(n)
+        return degrees
 
     def _pp_degrees(self) -> list[int]:
-        found = []
+        degrees = []
         for n in self._candidates("pp"):
             if layout_problems(self.tree, Layout(pp=n)):
                 self._reject(f"PP {n:,}", f"{int(self.tree.layers.n):,} layers")
             else:
-                found.append(n)
-        return found
+                degrees.append(n)
+        return degrees
 
     def _cp_degrees(self) -> list[int]:
-        found, passed_on = [], any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
+        degrees = []
+        is_recurrent = any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
         for n in self._candidates("cp"):
-            if n > 1 and passed_on:
+            if n > 1 and is_recurrent:
                 self._reject(f"CP {n:,}", "a recurrent state is passed from token to token")
             elif n > 1 and self.step.context < n * MIN_TOKENS_PER_CP_RANK:
                 self._reject(f"CP {n:,}", f"{self.step.context:,} tokens are fewer than {MIN_TOKENS_PER_CP_RANK:,} per rank")
-            elif why := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
-                self._reject(f"CP {n:,}", why[0].partition(": ")[2])
+            elif problems := [x for x in layout_problems(self.tree, Layout(cp=n), self.step.context) if x.startswith("CP")]:
+                self._reject(f"CP {n:,}", problems[0].partition(": ")[2])
             else:
-                found.append(n)
-        return found
+                degrees.append(n)
+        return degrees
 
     def _ep_degrees(self) -> list[int]:
-        found = []
+        degrees = []
         for n in self._candidates("ep") if self.experts or "ep" in self.step.fixed else (1,):
             if n > 1 and not self.experts:
                 self._reject(f"EP {n:,}", "the model has no experts")
-            elif wrong := [x for x in self.experts if x % n]:
-                self._reject(f"EP {n:,}", f"{wrong[0]:,} experts")
+            elif indivisible := [x for x in self.experts if x % n]:
+                self._reject(f"EP {n:,}", f"{indivisible[0]:,} experts")
             else:
-                found.append(n)
-        return found
+                degrees.append(n)
+        return degrees
 
     def _splits_evenly(self, tp: int, cp: int) -> bool:
-        """Whether sequence parallelism splits each rank's part of a sequence evenly."""
+        """Return whether sequence parallelism splits each rank's part of a sequence evenly."""
         if (tp, cp) not in self._even_splits:
-            why = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
-            self._even_splits[tp, cp] = not why
-            if why and cp == 1:
-                self._reject(f"TP {tp:,}", why[0].partition(": ")[2])
+            problems = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
+            self._even_splits[tp, cp] = not problems
+            if problems and cp == 1:
+                self._reject(f"TP {tp:,}", problems[0].partition(": ")[2])
         return self._even_splits[tp, cp]
 
     def _divides_batch(self, dp: int) -> bool:
@@ -185,7 +186,7 @@ class LayoutSpace:
         yield from (v for v in INTERLEAVES if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v))
 
     def _has_even_chunks(self, pp: int, v: int) -> bool:
-        """Whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
+        """Return whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
         if (pp, v) not in self._even_chunks:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
             self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))

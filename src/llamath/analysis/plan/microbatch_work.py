@@ -29,7 +29,7 @@ MATMUL_EFFICIENCY = 0.70
 ATTENTION_EFFICIENCY = 0.45
 """The fraction of the dense peak that attention products reach; set by hand from the row of the same table with 131,072 tokens."""
 ACTIVATION_PASSES = 2
-"""How often saved activations pass through memory besides the operands of products: one write and one read."""
+"""The number of memory passes over saved activations besides the operands of products: one write and one read."""
 
 
 class ForwardCost(NamedTuple):
@@ -63,8 +63,8 @@ class _AchievedRates(NamedTuple):
 
 def achieved_rates(device: Device, dtype: str, compute: str) -> _AchievedRates | None:
     """Return the rates of a device; None where no FLOP/s figure is published."""
-    over = find_roof(device, dtype, compute)
-    return _AchievedRates(MATMUL_EFFICIENCY * over.peak, ATTENTION_EFFICIENCY * over.peak, over.bandwidth) if over.peak else None
+    roof = find_roof(device, dtype, compute)
+    return _AchievedRates(MATMUL_EFFICIENCY * roof.peak, ATTENTION_EFFICIENCY * roof.peak, roof.bandwidth) if roof.peak else None
 
 
 class MicrobatchCosts:
@@ -81,10 +81,10 @@ class MicrobatchCosts:
 
     def embedding_and_head_cost(self, layout: Layout, first: bool, last: bool) -> ForwardCost:
         """Return the cost of the embedding and the head on a stage that has them."""
-        made = self._cached_cost("ends", None, layout)
+        head = self._cached_cost("ends", None, layout)
         rows = self._tokens(layout) * int(self.tree.width) * self.kernels.width
         shared = ForwardCost(tensor=rows if layout.tp > 1 else 0.0)
-        return sum_costs([shared] * first + [made, shared] * last) if first or last else ForwardCost()
+        return sum_costs([shared] * first + [head, shared] * last) if first or last else ForwardCost()
 
     def _cached_cost(self, what: object, block: Block | None, layout: Layout) -> ForwardCost:
         key = (what, layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
@@ -95,13 +95,13 @@ class MicrobatchCosts:
     def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
-        kept = saved_by_layer(block, Expr.const(self.tree.width), self.kernels)
+        saved = saved_by_layer(block, Expr.const(self.tree.width), self.kernels)
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
             attention=sum(map(float, self._attention_flops(block, layout))) / self.rates.attention,
-            memory=self._memory_seconds(kept, layout),
-            scores=self._memory_seconds([x for x in kept if x.is_score], layout),
+            memory=self._memory_seconds(saved, layout),
+            scores=self._memory_seconds([x for x in saved if x.is_score], layout),
             tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
             context=self._kv_bytes(block, layout) if layout.cp > 1 else 0.0,
             expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
@@ -116,10 +116,10 @@ class MicrobatchCosts:
         if self.tree.head is None:
             return ForwardCost()
         leaves = fold_field(self.tree, "head")
-        kept = [*saved_by_head(self.tree, self.kernels), *saved_by_loss(self.tree, self.kernels)]
+        saved = [*saved_by_head(self.tree, self.kernels), *saved_by_loss(self.tree, self.kernels)]
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
-            memory=self._memory_seconds(kept, layout),
+            memory=self._memory_seconds(saved, layout),
         )
 
     def _tokens(self, layout: Layout) -> int:
@@ -131,35 +131,35 @@ class MicrobatchCosts:
         out, into = int(x.weight.shape[0]), prod(map(int, x.weight.shape[1:]))
         ranks = layout.expert_tp if x.num_experts else layout.tp
         if x.split and ranks > 1:
-            cut = min(ranks, x.split.parts) if x.split.on_indivisible == "copy" else ranks
-            out, into = (-(-out // cut), into) if x.split.axis == 0 else (out, -(-into // cut))
+            parts = min(ranks, x.split.parts) if x.split.on_indivisible == "copy" else ranks
+            out, into = (-(-out // parts), into) if x.split.axis == 0 else (out, -(-into // parts))
         rows, copies = float(self._tokens(layout) * int(x.active)), int(x.copies)
         if x.num_experts:
             rows, copies = rows * layout.expert_tp / layout.tp, copies // layout.ep
-        moved = self.kernels.width * (rows * (out + into) + copies * out * into)
-        return 2 * rows * out * into / self.rates.matmul + moved / self.rates.memory
+        bytes_moved = self.kernels.width * (rows * (out + into) + copies * out * into)
+        return 2 * rows * out * into / self.rates.matmul + bytes_moved / self.rates.memory
 
     def _attention_flops(self, block: Block, layout: Layout) -> Iterator[float]:
-        """FLOPs of mixing; a kernel that writes scores works out the masked ones too."""
+        """FLOPs of attention and recurrence; a kernel that materializes scores also computes the masked ones."""
         at = ForwardPass.prefill(self.context, masked=layout.flash)
         share = layout.microbatch / (layout.tp * layout.cp)
         yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
 
-    def _memory_seconds(self, kept: list[SavedTensor], layout: Layout) -> float:
-        return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in kept) / self.rates.memory
+    def _memory_seconds(self, saved: list[SavedTensor], layout: Layout) -> float:
+        return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in saved) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of the keys and values of the whole context that one rank needs."""
         mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
-        found = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
-        numbers = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in found if x is not None)
-        return layout.microbatch * numbers * self.kernels.width
+        specs = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
+        elements = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in specs if x is not None)
+        return layout.microbatch * elements * self.kernels.width
 
 
 def _num_parallel_regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
-    """How often a layer leaves the sequence-parallel region: once per split branch, or once in all for parallel branches."""
-    cut = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
-    return min(len(cut), 1) if block.parallel else len(cut)
+    """The number of times that a layer leaves the sequence-parallel region: once per split branch, once for parallel branches."""
+    branches = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
+    return min(len(branches), 1) if block.parallel else len(branches)
 
 
 def _elements_sent_to_experts(leaves: list[Folded]) -> int:

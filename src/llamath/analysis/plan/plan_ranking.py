@@ -26,7 +26,7 @@ DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU = 4 * 2**20, 1024
 _DEFAULT_TOP = 10
 _MAX_BATCH_TOKENS = 2**40
 _MAX_VARIANTS = 20_000
-"""The search ends after this many variants, even with fewer plans than were asked for."""
+"""The search ends after this many variants, even with fewer plans than requested."""
 
 
 class PlanRequest(Record):
@@ -75,7 +75,7 @@ class PlanReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether there is a plan."""
+        """Return whether there is a plan."""
         return bool(self.plans)
 
     @property
@@ -118,7 +118,7 @@ class _Search:
     def __init__(self, model: Model, on: tuple[int, Device], request: PlanRequest) -> None:
         self.gpus, self.device = on
         self.request, self.model = request, model
-        asked = TrainRequest(
+        train_request = TrainRequest(
             dtype=request.dtype or training_dtype(model),
             optimizer=request.optimizer,
             gradients=request.gradients,
@@ -126,7 +126,7 @@ class _Search:
             layout=Layout(flash=request.flash),
             fused=True,
         )
-        self.model_cost = TrainingCostModel(model, asked, self.device)
+        self.model_cost = TrainingCostModel(model, train_request, self.device)
         context = self.model_cost.job.context
         self.sequences = sequences_per_step(request.batch_tokens, context, self.gpus)
         step = StepSpec(
@@ -143,10 +143,10 @@ class _Search:
         """Run the search and return its report."""
         layouts = list(self.space.layouts())
         queue, variants = self._queue(layouts)
-        found = list(self._fitting(queue))
+        fitting = list(self._fitting(queue))
         if not variants:
             raise LlamathError(f"no layout is possible on {self.gpus:,} GPUs{_why(self)}", hint=_hint(self))
-        smallest = None if found else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
+        smallest = None if fitting else min(map(self._smallest_variant, layouts), key=self.model_cost.memory.max_bytes)
         return PlanReport(
             model=self.model,
             device=self.device,
@@ -156,13 +156,13 @@ class _Search:
             request=self.request,
             dtype=self.model_cost.job.packer.name,
             peak=self.model_cost.peak,
-            plans=tuple(self._with_run(self.model_cost.plan(x)) for x in found),
+            plans=tuple(self._with_run(self.model_cost.plan(x)) for x in fitting),
             rejected=sort_rejected(self.space.rejected.values()),
             layouts=len(layouts),
             variants=variants,
             least=self.model_cost.memory.max_bytes(smallest) if smallest else None,
             smallest=smallest,
-            padded_vocab=_padded_vocab(self.model, found[0]) if found else None,
+            padded_vocab=_padded_vocab(self.model, fitting[0]) if fitting else None,
         )
 
     def _with_run(self, plan: TrainingPlan) -> TrainingPlan:
@@ -187,19 +187,19 @@ class _Search:
 
     def _fitting(self, queue: list[_QueueEntry]) -> Iterator[Layout]:
         """Yield the fastest variant of each layout that fits, fastest layout first."""
-        found, tries = 0, 0
+        num_found, tries = 0, 0
         too_large: dict[int, list[Layout]] = {}
-        while queue and found < self.request.top and tries < _MAX_VARIANTS:
+        while queue and num_found < self.request.top and tries < _MAX_VARIANTS:
             _, i, timed = heapq.heappop(queue)
             layout, tries = timed.pop()[2], tries + 1
             if self._fits(layout, too_large.setdefault(i, [])):
-                found += 1
+                num_found += 1
                 yield layout
             elif timed:
                 heapq.heappush(queue, (timed[-1][0], i, timed))
 
     def _fits(self, layout: Layout, too_large: list[Layout]) -> bool:
-        """Whether a variant fits; one that needs at least as much as a rejected variant does not."""
+        """Return whether a variant fits; one that needs at least as much as a rejected variant does not."""
         if any(_needs_at_least(layout, x) for x in too_large):
             return False
         fits = self.model_cost.fits(layout)
@@ -214,29 +214,33 @@ class _Search:
 
 
 def _why(search: _Search) -> str:
-    """Explain which of the fixed degrees is impossible."""
+    """Return why no layout is possible, for an error message."""
     fixed = search.request.fixed
-    found = [x for x in sort_rejected(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
-    if found:
-        return ": " + "; ".join(f"{x.what}: {x.why}" for x in found)
-    asked = [(name.upper(), fixed[name]) for name in ("tp", "pp", "cp", "dp") if name in fixed]
-    if asked and search.gpus % prod(n for _, n in asked):
-        return f": {' × '.join(f'{name} {n:,}' for name, n in asked)} does not divide them"
-    shared = [x for x in search.space.rejected.values() if x.what.startswith("DP")]
-    return f": {shared[0].what}: {shared[0].why}" if shared else ""
+    rejected = [x for x in sort_rejected(search.space.rejected.values()) if x.what.split()[0].lower() in fixed]
+    if rejected:
+        return ": " + "; ".join(f"{x.what}: {x.why}" for x in rejected)
+    requested = [(name.upper(), fixed[name]) for name in ("tp", "pp", "cp", "dp") if name in fixed]
+    if requested and search.gpus % prod(n for _, n in requested):
+        return f": {' × '.join(f'{name} {n:,}' for name, n in requested)} does not divide them"
+    rejected_dp = [x for x in search.space.rejected.values() if x.what.startswith("DP")]
+    return f": {rejected_dp[0].what}: {rejected_dp[0].why}" if rejected_dp else ""
 
 
 def _hint(search: _Search) -> str:
-    """Suggest what to change if no layout is possible."""
-    asked = ", ".join(f"{name}={n}" for name, n in search.request.fixed.items())
-    return f"without layout {asked}, all layouts that divide the model are tried" if asked else "try another batch_tokens or number of GPUs"
+    """Return a hint for a request without a possible layout."""
+    requested = ", ".join(f"{name}={n}" for name, n in search.request.fixed.items())
+    return (
+        f"without layout {requested}, all layouts that divide the model are tried"
+        if requested
+        else "try another batch_tokens or number of GPUs"
+    )
 
 
 _QueueEntry = tuple[float, int, list[tuple[float, int, Layout]]]
 
 
 def _needs_at_least(x: Layout, y: Layout) -> bool:
-    """Whether variant x of a layout needs at least as much memory as variant y."""
+    """Return whether variant x of a layout needs at least as much memory as variant y."""
     same = x.recompute == y.recompute and x.interleave == y.interleave
     return same and x.microbatch >= y.microbatch and (x.zero == y.zero or x.zero < y.zero < 3)
 
@@ -247,7 +251,7 @@ def _padded_vocab(model: Model, layout: Layout) -> int | None:
 
 
 def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int:
-    """Return the sequences per step: as asked, or else a number near the default batch that the GPUs divide evenly."""
+    """Return the sequences per step: as requested, or else a number near the default batch that the GPUs divide evenly."""
     if batch_tokens is not None:
         if batch_tokens % context or not 0 < batch_tokens < _MAX_BATCH_TOKENS:
             near = max(batch_tokens // context, 1) * context
@@ -255,10 +259,10 @@ def sequences_per_step(batch_tokens: int | None, context: int, gpus: int) -> int
                 f"a batch of {batch_tokens:,} tokens is not a multiple of the sequence length {context:,}", hint=f"batch_tokens {near:,}"
             )
         return batch_tokens // context
-    wanted = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)
+    target = -(-max(DEFAULT_BATCH_TOKENS, MIN_BATCH_TOKENS_PER_GPU * gpus) // context)
     odd = gpus // (gpus & -gpus)
-    n = odd if odd <= 4 * wanted else 1
-    while n < wanted:
+    n = odd if odd <= 4 * target else 1
+    while n < target:
         n *= 2
     return n
 

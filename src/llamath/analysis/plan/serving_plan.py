@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.errors import LlamathError
-from ...core.number_format import format_count, format_giga
+from ...core.number_format import format_count, format_giga, format_list
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...hardware import Device
@@ -74,7 +74,7 @@ class ServeReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether there is a plan."""
+        """Return whether there is a plan."""
         return bool(self.plans)
 
     @property
@@ -117,14 +117,18 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
     if latency is not None and not 0 < latency < 10**6:
         raise LlamathError("the latency should be positive", hint="latency 50ms")
     rejected: list[Rejected] = []
-    short: list[Rejected] = []
-    found: list[_ServePlan] = []
+    too_large: list[Rejected] = []
+    plans: list[_ServePlan] = []
+    single: list[Layout] = []  # pipelines that fit one sequence, but not one for each stage
     for layout in _possible_splits(model, gpus, device, rejected):
-        one = _best_batch(ShardedModel(sizes, layout), on, latency)
-        if isinstance(one, _ServePlan):
-            found.append(one)
-        else:
-            short.append(one)
+        shards = ShardedModel(sizes, layout)
+        plan = _best_batch(shards, on, latency)
+        if isinstance(plan, _ServePlan):
+            plans.append(plan)
+            continue
+        too_large.append(plan)
+        if shards.max_memory(sizes.context, 1) <= device.memory < shards.max_memory(sizes.context, layout.pp):
+            single.append(layout)
     return ServeReport(
         model=model,
         device=device,
@@ -133,20 +137,23 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
         latency=latency,
         dtype="as stored" if sizes.storage is None else sizes.packer.name,
         kv_dtype=sizes.kv_dtype,
-        plans=tuple(sorted(found, key=lambda x: (-x.rate, x.seconds))),
+        plans=tuple(sorted(plans, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
-        too_large=tuple(short),
-        notes=tuple(_notes(model, found, rejected)),
+        too_large=tuple(too_large),
+        notes=tuple(_notes(model, plans, rejected, single)),
     )
 
 
-def _notes(model: Model, found: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
-    """Note how the pipeline splits the layers, and the possible TP degrees if some are rejected."""
-    best = max(found, key=lambda x: x.rate, default=None)
+def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected], single: list[Layout]) -> Iterator[str]:
+    """Note how the pipeline splits the layers, the possible TP degrees if some are rejected, and splits that fit a single sequence."""
+    best = max(plans, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= _MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
+    if single and not plans:
+        splits = format_list([f"TP {x.tp} × PP {x.pp}" for x in single], 3)
+        yield f"{splits}: one sequence fits, as `fit` says; a plan needs one for each stage of the pipeline, so that no stage idles"
 
 
 def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
@@ -173,29 +180,29 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
 def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> _ServePlan | Rejected:
     """Return the plan with the largest batch that fits and meets the latency, or the reason why none does."""
     (gpus, device), layout, context = on, shards.layout, shards.calculator.context
-    over = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
+    roof = find_roof(device, shards.calculator.packer.name, shards.calculator.packer.compute_dtype)
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:
         return n <= MAX_BATCH and shards.max_memory(context, n * layout.pp) <= device.memory
 
     def meets_latency(n: int) -> bool:
-        return latency is None or decode_limit(shards, over, context, n).seconds <= latency
+        return latency is None or decode_limit(shards, roof, context, n).seconds <= latency
 
     if not fits(1):
         return Rejected(
             what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB per GPU for {layout.pp} × {context:,} tokens"
         )
     if not meets_latency(1):
-        return Rejected(what=name, why=f"at least {decode_limit(shards, over, context, 1).seconds * 1000:.3g} ms per token")
-    each = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
-    speed = decode_limit(shards, over, context, each)
+        return Rejected(what=name, why=f"at least {decode_limit(shards, roof, context, 1).seconds * 1000:.3g} ms per token")
+    group_size = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+    speed = decode_limit(shards, roof, context, group_size)
     return _ServePlan(
         layout=layout,
         replicas=gpus // (layout.tp * layout.pp),
-        batch=each * layout.pp,
-        memory=shards.max_memory(context, each * layout.pp),
+        batch=group_size * layout.pp,
+        memory=shards.max_memory(context, group_size * layout.pp),
         seconds=speed.seconds,
-        rate=each * layout.pp / speed.seconds / (layout.tp * layout.pp),
+        rate=group_size * layout.pp / speed.seconds / (layout.tp * layout.pp),
         bound=speed.bound,
     )

@@ -76,9 +76,9 @@ class StepTime(Record):
 class StepTimeModel:
     """The step times of a model on a cluster under many layouts."""
 
-    def __init__(self, work: MicrobatchCosts, wires: Network, node: int) -> None:
-        self.costs, self.network, self.node = work, wires, node
-        self.tree: Decoder = work.tree
+    def __init__(self, costs: MicrobatchCosts, network: Network, node: int) -> None:
+        self.costs, self.network, self.node = costs, network, node
+        self.tree: Decoder = costs.tree
         self._stages: dict[tuple[int, int], list[PipelineStage]] = {}
         self._parts: dict[tuple[object, ...], list[ForwardCost]] = {}
         self._slowest: dict[tuple[object, ...], tuple[ForwardCost, Times]] = {}
@@ -91,10 +91,10 @@ class StepTimeModel:
         """The pipeline stages that differ; of several stages with the same layers, the first."""
         key = layout.pp, layout.interleave
         if key not in self._stages:
-            made: dict[tuple[object, ...], PipelineStage] = {}
+            distinct: dict[tuple[object, ...], PipelineStage] = {}
             for x in pipeline_stages(self.tree, layout):
-                made.setdefault((self._kinds(x), x.first, x.last), x)
-            self._stages[key] = list(made.values())
+                distinct.setdefault((self._kinds(x), x.first, x.last), x)
+            self._stages[key] = list(distinct.values())
         return self._stages[key]
 
     def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
@@ -136,15 +136,15 @@ class StepTimeModel:
 class _Step:
     """The step time of one layout."""
 
-    def __init__(self, clock: StepTimeModel, layout: Layout, owned: DataParallelBytes) -> None:
-        self.clock, self.layout, self.dp_bytes = clock, layout, owned
-        self.wires, self.tree = clock.network, clock.tree
+    def __init__(self, model: StepTimeModel, layout: Layout, owned: DataParallelBytes) -> None:
+        self.model, self.layout, self.dp_bytes = model, layout, owned
+        self.network, self.tree = model.network, model.tree
 
     @property
     def timing(self) -> StepTime:
         """The step time by part."""
         layout, m, passing, shared = self.layout, self.layout.count, self._send_seconds, self._dp_seconds
-        slowest, each = self.clock.slowest_stage(layout)
+        slowest, each = self.model.slowest_stage(layout)
         arithmetic, tensor, context, expert = (m * x for x in each)
         return StepTime(
             arithmetic=arithmetic,
@@ -154,29 +154,29 @@ class _Step:
             pipeline=m * passing,
             bubble=(layout.pp - 1) / layout.interleave * (sum(each) + passing),
             data=shared - min(DP_OVERLAP * shared, self._overlappable_seconds(sum(each))),
-            update=self.dp_bytes.update / self.clock.costs.rates.memory,
+            update=self.dp_bytes.update / self.model.costs.rates.memory,
             sent=self._bytes_sent(slowest),
         )
 
     @cached_property
     def _send_seconds(self) -> float:
-        """Seconds that a stage spends sending the hidden states and gradients of a microbatch; each rank sends its part."""
+        """Seconds for sending the hidden states and gradients of a microbatch; each rank sends its part."""
         layout = self.layout
         if layout.pp == 1:
             return 0.0
-        ranks = self.clock.group(layout.pp, layout.tp * layout.cp * layout.dp)
-        return self.wires.send_seconds(ranks, self._sent_bytes_per_microbatch)
+        ranks = self.model.group(layout.pp, layout.tp * layout.cp * layout.dp)
+        return self.network.send_seconds(ranks, self._sent_bytes_per_microbatch)
 
     @property
     def _sent_bytes_per_microbatch(self) -> float:
         """Bytes sent to the next stage for a microbatch, forward and backward, over all chunks."""
-        layout, work = self.layout, self.clock.costs
+        layout, work = self.layout, self.model.costs
         tokens = layout.microbatch * -(-work.context // layout.cp)
         return 2.0 * layout.interleave * tokens * int(self.tree.width) * work.kernels.width / layout.tp
 
     @property
     def _sync_rounds(self) -> int:
-        """How often gradients are reduced and weights gathered within a step."""
+        """The number of gradient reductions and weight gathers within a step."""
         layout = self.layout
         if layout.zero < 2:
             return 1
@@ -198,9 +198,9 @@ class _Step:
     def _dp_seconds(self) -> float:
         """Seconds of data-parallel and ZeRO communication."""
         layout, (dense, experts) = self.layout, self._dp_buffer_bytes
-        time = self.wires.all_gather_seconds(self.clock.group(layout.replicas, layout.tp), dense)
+        time = self.network.all_gather_seconds(self.model.group(layout.replicas, layout.tp), dense)
         if experts:
-            time += self.wires.all_gather_seconds(self.clock.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
+            time += self.network.all_gather_seconds(self.model.group(layout.expert_replicas, layout.ep * layout.expert_tp), experts)
         return time
 
     def _overlappable_seconds(self, microbatch: float) -> float:
@@ -219,6 +219,6 @@ class _Step:
         )
 
 
-def largest_stage(found: Sequence[PipelineStage]) -> PipelineStage:
+def largest_stage(stages: Sequence[PipelineStage]) -> PipelineStage:
     """Return the stage with the most layers."""
-    return max(found, key=lambda x: x.layers)
+    return max(stages, key=lambda x: x.layers)

@@ -39,15 +39,15 @@ class _UnshardedState(NamedTuple):
 Stages = Callable[[Layout], Sequence[PipelineStage]]
 
 
-class LayoutMemory:
+class _LayoutMemory:
     """The memory of a training job under many layouts; `stages` returns the pipeline stages to compare."""
 
     def __init__(self, job: TrainingJob, stages: Stages) -> None:
         self.job, self._stages = job, stages
-        self._resident: dict[tuple[int, ...], PersistentState] = {}
-        self._static: dict[tuple[int, ...], tuple[int, int]] = {}
-        self._moving: dict[tuple[object, ...], int] = {}
-        self._owned: dict[tuple[int, ...], _UnshardedState] = {}
+        self._states: dict[tuple[int, ...], PersistentState] = {}
+        self._persistent: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._activations: dict[tuple[object, ...], int] = {}
+        self._unsharded: dict[tuple[int, ...], _UnshardedState] = {}
 
     def max_bytes(self, layout: Layout) -> int:
         """Bytes on a GPU of the largest stage."""
@@ -58,54 +58,54 @@ class LayoutMemory:
         return max(self._persistent_bytes(x, layout)[0] for x in self._stages(layout))
 
     def _total_bytes(self, stage: PipelineStage, layout: Layout) -> int:
-        staying, whole = self._persistent_bytes(stage, layout)
-        moving = self._activation_bytes(stage, layout) + whole
-        return staying + moving + overhead_bytes(moving)
+        persistent, gathered = self._persistent_bytes(stage, layout)
+        temporary = self._activation_bytes(stage, layout) + gathered
+        return persistent + temporary + overhead_bytes(temporary)
 
     def _persistent_bytes(self, stage: PipelineStage, layout: Layout) -> tuple[int, int]:
         """Bytes of weights, gradients, master copy and optimizer states; and bytes of the weights that ZeRO-3 gathers."""
         key = (stage.index, *_weight_split(layout), layout.replicas, layout.zero)
-        if key not in self._static:
+        if key not in self._persistent:
             resident = self._persistent_state(stage, layout)
-            lines = [x for found in persistent_lines(resident, layout).values() for x in found]
-            whole = zero3_gather_buffers(resident, self.job.with_layout(layout).layers(stage), layout) if layout.zero == 3 else []
-            self._static[key] = sum(x.bytes for x in lines), sum(x.bytes for x in whole)
-        return self._static[key]
+            lines = [x for lines_of_kind in persistent_lines(resident, layout).values() for x in lines_of_kind]
+            gathered = zero3_gather_buffers(resident, self.job.with_layout(layout).layers(stage), layout) if layout.zero == 3 else []
+            self._persistent[key] = sum(x.bytes for x in lines), sum(x.bytes for x in gathered)
+        return self._persistent[key]
 
     def _persistent_state(self, stage: PipelineStage, layout: Layout) -> PersistentState:
         key = (stage.index, *_weight_split(layout))
-        if key not in self._resident:
-            self._resident[key] = self.job.with_layout(layout).persistent_state(stage)
-        return self._resident[key]
+        if key not in self._states:
+            self._states[key] = self.job.with_layout(layout).persistent_state(stage)
+        return self._states[key]
 
     def _activation_bytes(self, stage: PipelineStage, layout: Layout) -> int:
         """Bytes of activations, logits and loss."""
         flights = tuple(in_flight_microbatches(stage, layout))
         key = (stage.index, *_weight_split(layout), layout.cp, layout.microbatch, layout.recompute, flights)
-        if key not in self._moving:
-            self._moving[key] = self.job.with_layout(layout).activation_bytes(stage)
-        return self._moving[key]
+        if key not in self._activations:
+            self._activations[key] = self.job.with_layout(layout).activation_bytes(stage)
+        return self._activations[key]
 
     def data_parallel_bytes(self, layout: Layout) -> DataParallelBytes:
         """Return the bytes that data parallelism communicates and the optimizer updates."""
         key = layout.tp, layout.pp, layout.expert_tp, layout.interleave
-        if key not in self._owned:
-            self._owned[key] = self._unsharded_state(layout.replace(ep=1, zero=0))
-        found = self._owned[key]
-        numbers = found.dense, found.experts // layout.ep
+        if key not in self._unsharded:
+            self._unsharded[key] = self._unsharded_state(layout.replace(ep=1, zero=0))
+        state = self._unsharded[key]
+        elements = state.dense, state.experts // layout.ep
         shares = (layout.replicas, layout.expert_replicas) if layout.zero else (1, 1)
         return DataParallelBytes(
-            weights=(numbers[0] * self.job.size, numbers[1] * self.job.size),
-            gradients=(numbers[0] * found.gradient, numbers[1] * found.gradient),
-            update=found.update * (numbers[0] / shares[0] + numbers[1] / shares[1]),
+            weights=(elements[0] * self.job.size, elements[1] * self.job.size),
+            gradients=(elements[0] * state.gradient, elements[1] * state.gradient),
+            update=state.update * (elements[0] / shares[0] + elements[1] / shares[1]),
         )
 
     def _unsharded_state(self, layout: Layout) -> _UnshardedState:
         resident = self.job.with_layout(layout).persistent_state(largest_stage(self._stages(layout)))
-        dense, experts = (sum(x.elements for x in resident.shards if bool(x.is_expert) == dealt) for dealt in (False, True))
+        dense, experts = (sum(x.elements for x in resident.shards if bool(x.is_expert) == is_expert) for is_expert in (False, True))
         sums = {name: sum(line.bytes for line in lines) for name, lines in persistent_lines(resident, layout).items()}
-        moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
-        return _UnshardedState(dense, experts, resident.gradient_bytes, moved / (dense + experts))
+        bytes_moved = sums["gradients"] + 2 * (sums["master"] + sums["optimizer"]) + sums["weights"]
+        return _UnshardedState(dense, experts, resident.gradient_bytes, bytes_moved / (dense + experts))
 
 
 def _weight_split(layout: Layout) -> tuple[int, ...]:
@@ -158,21 +158,21 @@ class TrainingCostModel:
     def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
         self.model, self.device = model, device
         self.job = TrainingJob(model, request)
-        found = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype)
-        if found is None:
+        rates = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype)
+        if rates is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
-        self.peak = round(found.matmul / MATMUL_EFFICIENCY)
-        self.time = StepTimeModel(MicrobatchCosts(model.tree, self.job.context, self.job.kernels, found), network_of(device), device.node)
-        self.memory = LayoutMemory(self.job, self.time.stages)
+        self.peak = round(rates.matmul / MATMUL_EFFICIENCY)
+        self.time = StepTimeModel(MicrobatchCosts(model.tree, self.job.context, self.job.kernels, rates), network_of(device), device.node)
+        self.memory = _LayoutMemory(self.job, self.time.stages)
 
     def step_seconds(self, layout: Layout) -> float:
         """Return the seconds of a step."""
         return self.time.step(layout, self.memory.data_parallel_bytes(layout)).step
 
     def fits(self, layout: Layout) -> bool:
-        """Whether the layout fits into the memory of a GPU of the largest stage."""
-        room = self.device.memory
-        return self.memory.persistent_bytes(layout) <= room and self.memory.max_bytes(layout) <= room
+        """Return whether the layout fits into the memory of a GPU of the largest stage."""
+        capacity = self.device.memory
+        return self.memory.persistent_bytes(layout) <= capacity and self.memory.max_bytes(layout) <= capacity
 
     def plan(self, layout: Layout) -> TrainingPlan:
         """Return the memory, step time and MFU of a layout."""

@@ -1,4 +1,4 @@
-"""LoRA adapters on a model (Hu et al. 2021, arXiv:2106.09685): which matrices get one, and the trainable parameters.
+"""LoRA adapters on a model (Hu et al. 2021, arXiv:2106.09685): the adapted matrices, and the trainable parameters.
 
 A matrix `[out, in]` stays frozen and B·A is added to it, with A `[r, in]` and B `[out, r]`: r·(in + out) trainable parameters.
 """
@@ -68,32 +68,32 @@ def build_adapters(
     """
     if rank < 1:
         raise LlamathError(f"the LoRA rank should be a positive integer, found {rank}")
-    ours, theirs = list_matrices(tree), list_matrices(tree, scheme)
-    chosen = [x for target in targets for x in _matching(target, ours, theirs)]
-    if not chosen:
+    canonical, stored = list_matrices(tree), list_matrices(tree, scheme)
+    adapted = [x for target in targets for x in _matching(target, canonical, stored)]
+    if not adapted:
         raise LlamathError("adapters need at least one target", hint=f"sets of targets: {', '.join(_TARGET_SETS)}")
-    whole = [x for target in saved for x in _matching(target, ours, theirs)]
-    return LoraAdapters(rank=rank, targets=_unique(chosen), modules_to_save=_unique(whole))
+    fully_trained = [x for target in saved for x in _matching(target, canonical, stored)]
+    return LoraAdapters(rank=rank, targets=_unique(adapted), modules_to_save=_unique(fully_trained))
 
 
 def list_matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[LinearMatrix, ...]:
     """List every linear layer and embedding table as the scheme stores them, or as the tree has them without a scheme."""
-    made: list[list[Folded]] = []
+    groups: list[list[Folded]] = []
     last: dict[str, int] = {}
     for x in fold(tree):
         if x.weight.role not in ("matmul", "lookup") or len(x.weight.shape) != 2 or x.pattern.endswith(".conv.weight"):
             continue
         name = _stored(x.pattern, scheme)
-        if name in last and all(y.pattern != x.pattern for y in made[last[name]]):
-            made[last[name]].append(x)
+        if name in last and all(y.pattern != x.pattern for y in groups[last[name]]):
+            groups[last[name]].append(x)
         else:
-            last[name] = len(made)
-            made.append([x])
+            last[name] = len(groups)
+            groups.append([x])
     kinds: dict[tuple[object, ...], LinearMatrix] = {}
-    for parts in made:
-        one = _matrix(_stored(parts[0].pattern, scheme), parts)
-        same = kinds.get(key := (one.name, one.paths, one.out_features, one.in_features))
-        kinds[key] = one if same is None else same.replace(copies=same.copies + one.copies)
+    for parts in groups:
+        matrix = _matrix(_stored(parts[0].pattern, scheme), parts)
+        previous = kinds.get(key := (matrix.name, matrix.paths, matrix.out_features, matrix.in_features))
+        kinds[key] = matrix if previous is None else previous.replace(copies=previous.copies + matrix.copies)
     return tuple(kinds.values())
 
 
@@ -119,25 +119,25 @@ def _matrix(name: str, parts: Sequence[Folded]) -> LinearMatrix:
     )
 
 
-def _unique(found: Iterable[LinearMatrix]) -> tuple[LinearMatrix, ...]:
+def _unique(matrices: Iterable[LinearMatrix]) -> tuple[LinearMatrix, ...]:
     """Drop duplicates, and matrices that are part of a selected fused matrix."""
-    once = {(x.paths, x.out_features, x.in_features): x for x in found}
-    return tuple(x for x in once.values() if not any(set(x.paths) < set(y.paths) for y in once.values()))
+    distinct = {(x.paths, x.out_features, x.in_features): x for x in matrices}
+    return tuple(x for x in distinct.values() if not any(set(x.paths) < set(y.paths) for y in distinct.values()))
 
 
-def _matching(target: str, ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[LinearMatrix]:
+def _matching(target: str, canonical: Sequence[LinearMatrix], stored: Sequence[LinearMatrix]) -> list[LinearMatrix]:
     """Return the matrices that a target names."""
     if target in _TARGET_SETS:
-        found = [x for x in theirs if _in_set(target, x)]
+        matches = [x for x in stored if _in_set(target, x)]
     else:
-        found = [x for x in ours if _ends_with(x.name, target)] or [x for x in theirs if _ends_with(x.name, target)]
-    if not found:
-        near = nearest(target, _target_names(ours, theirs))
+        matches = [x for x in canonical if _ends_with(x.name, target)] or [x for x in stored if _ends_with(x.name, target)]
+    if not matches:
+        near = nearest(target, _target_names(canonical, stored))
         raise LlamathError(
             f"unknown LoRA target {safe(repr(target), 60)}: no matrix of this model has that name",
-            hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_target_names(ours, theirs))}",
+            hint=f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(_target_names(canonical, stored))}",
         )
-    return found
+    return matches
 
 
 def _in_set(name: str, x: LinearMatrix) -> bool:
@@ -148,7 +148,7 @@ def _in_set(name: str, x: LinearMatrix) -> bool:
 
 
 def _belongs(name: str, path: str) -> bool:
-    """Whether a path belongs to the set's part of the layer: an attention gate is not an MLP gate."""
+    """Return whether a path belongs to the set's part of the layer: an attention gate is not an MLP gate."""
     return (".attn." in path) == (name != "mlp")
 
 
@@ -156,9 +156,9 @@ def _ends_with(name: str, target: str) -> bool:
     return name == target or name.endswith(f".{target}")
 
 
-def _target_names(ours: Sequence[LinearMatrix], theirs: Sequence[LinearMatrix]) -> list[str]:
+def _target_names(canonical: Sequence[LinearMatrix], stored: Sequence[LinearMatrix]) -> list[str]:
     """The possible names of targets: the last parts of all names, and the sets."""
-    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*theirs, *ours)), *_TARGET_SETS)))
+    return list(dict.fromkeys((*(x.name.rpartition(".")[2] for x in (*stored, *canonical)), *_TARGET_SETS)))
 
 
 def split_targets(names: Iterable[str]) -> Iterator[str]:

@@ -214,22 +214,22 @@ class TrainingJob:
     def report(self, every: bool = True) -> TrainReport:
         """Return the report of all stages, or with `every=False` only of the stages that can be the largest."""
         check_layout(self.tree, self.layout, self.context)
-        found = pipeline_stages(self.tree, self.layout)
+        stages = pipeline_stages(self.tree, self.layout)
         return TrainReport(
             model=self.model,
             request=self.request,
             context=self.context,
             parameters=self.model.parameters.total,
-            stages=tuple(self.stage(x) for x in (found if every else self._distinct_stages(found))),
+            stages=tuple(self.stage(x) for x in (stages if every else self._distinct_stages(stages))),
             adapter_totals=self.adapter_totals,
         )
 
-    def _distinct_stages(self, found: list[PipelineStage]) -> list[PipelineStage]:
-        made: dict[tuple[tuple[int, int], ...], PipelineStage] = {}
-        for x in found:
+    def _distinct_stages(self, stages: list[PipelineStage]) -> list[PipelineStage]:
+        distinct: dict[tuple[tuple[int, int], ...], PipelineStage] = {}
+        for x in stages:
             kinds = tuple((id(block), n) for run in x.runs for block, n in slice_layers(self.tree.layers, *run))
-            made.setdefault((*kinds, (x.first, x.last)), x)
-        return list(made.values())
+            distinct.setdefault((*kinds, (x.first, x.last)), x)
+        return list(distinct.values())
 
     @cached_property
     def lora(self) -> LoraAdapters | None:
@@ -251,8 +251,8 @@ class TrainingJob:
         return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
 
     def persistent_state(self, stage: PipelineStage) -> PersistentState:
-        """Return what a GPU of this stage stores and trains."""
-        found = weight_shards(self.tree, stage, self.layout)
+        """Return the weights that a GPU of this stage stores and trains."""
+        shards = weight_shards(self.tree, stage, self.layout)
         gradient = (
             ADAPTER_BYTES
             if self.lora
@@ -260,15 +260,15 @@ class TrainingJob:
             if self.request.gradients
             else self.size
         )
-        wanted = self.size < ADAPTER_BYTES if self.request.master is None else self.request.master
+        has_master = self.size < ADAPTER_BYTES if self.request.master is None else self.request.master
         return PersistentState(
-            shards=found,
-            adapters=adapter_shards(self.lora, found) if self.lora else None,
+            shards=shards,
+            adapters=adapter_shards(self.lora, shards) if self.lora else None,
             weight_sizes=self.weight_sizes,
             gradient_bytes=gradient,
-            master=wanted and not self.lora,
+            master=has_master and not self.lora,
             optimizer=self.optimizer,
-            state_bytes=ADAPTER_BYTES if self.lora or wanted else self.size,
+            state_bytes=ADAPTER_BYTES if self.lora or has_master else self.size,
         )
 
     def stage(self, stage: PipelineStage) -> StageReport:
@@ -281,19 +281,19 @@ class TrainingJob:
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
         groups["overhead"].append(overhead_line(dynamic, "activations"))
-        groups = {name: [x for x in found if x.bytes] for name, found in groups.items()}
-        sums = {name: sum(x.bytes for x in found) for name, found in groups.items()}
-        everything = tuple(x for found in groups.values() for x in found)
+        groups = {name: [x for x in lines if x.bytes] for name, lines in groups.items()}
+        sums = {name: sum(x.bytes for x in lines) for name, lines in groups.items()}
+        everything = tuple(x for lines in groups.values() for x in lines)
         letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.elements.atoms.items()}
         return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
 
     def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
         """Return the weight shards of one layer of each kind."""
-        made = []
+        layers = []
         for block in {id(x): x for run in stage.runs for x, _ in slice_layers(self.tree.layers, *run)}.values():
-            alone = self.tree.replace(layers=Stack(((block,), 1)))
-            made.append([x for x in weight_shards(alone, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
-        return made
+            single = self.tree.replace(layers=Stack(((block,), 1)))
+            layers.append([x for x in weight_shards(single, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
+        return layers
 
     def _activation_lines(self, flow: StageActivations, freed: int) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
@@ -305,9 +305,9 @@ class TrainingJob:
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
         flow = stage_activations(self.tree, stage, self.layout, self.kernels)
-        kept, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
+        saved, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
         freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
-        return kept + max(working, freed) + self._num_logits(flow) * self.size
+        return saved + max(working, freed) + self._num_logits(flow) * self.size
 
     @property
     def logit_gradient_bytes(self) -> int:
@@ -321,20 +321,20 @@ class TrainingJob:
     def _loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
         yield from activation_lines(flow.loss, self.layout, self.context)
-        if numbers := self._num_logits(flow):
+        if num_logits := self._num_logits(flow):
             yield MemoryLine(
                 what="logits",
-                bytes=numbers * self.size,
-                formula=f"T·V·{self.size} = {numbers:,}·{self.size}, while the model's output is referenced",
+                bytes=num_logits * self.size,
+                formula=f"T·V·{self.size} = {num_logits:,}·{self.size}, while the model's output is referenced",
             )
             note = "in place" if self.request.fused else "of loss and softmax, both in fp32"
             times = self.logit_gradient_bytes
-            formula = f"T·V·{times} = {numbers:,}·{times}, {note}"
-            yield MemoryLine(what="gradients of the logits", bytes=numbers * times, formula=formula, exact=False)
+            formula = f"T·V·{times} = {num_logits:,}·{times}, {note}"
+            yield MemoryLine(what="gradients of the logits", bytes=num_logits * times, formula=formula, exact=False)
 
 
 def has_fused_qkv(model: Model) -> bool:
-    """Whether the reference implementation stores queries, keys and values as one matrix."""
+    """Return whether the reference implementation stores queries, keys and values as one matrix."""
     try:
         q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
     except UnnamedWeight:
@@ -348,16 +348,16 @@ def training_dtype(model: Model) -> str:
 
 
 def _find_optimizer(name: str) -> Optimizer:
-    if (found := OPTIMIZERS.get(name.lower())) is None:
+    if (optimizer := OPTIMIZERS.get(name.lower())) is None:
         near = nearest(name, OPTIMIZERS)
         raise LlamathError(f"unknown optimizer {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
-    return found
+    return optimizer
 
 
 def _check_request(request: TrainRequest) -> None:
     layout = request.layout
-    asked = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
-    for name, n in asked.items():
+    counts = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
+    for name, n in counts.items():
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
     if request.gradients and (

@@ -1,4 +1,4 @@
-"""`verify_checkpoint`: whether a checkpoint matches its config, or another model's."""
+"""`verify_checkpoint`: verify a checkpoint against its config, or against another model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .verify_tensors import Finding, Verdict, verify_tensors
 
 
 class VerifyReport(Report):
-    """Whether a checkpoint matches a model, and the findings."""
+    """The result of verifying a checkpoint against a model."""
 
     path: str
     model: Model
@@ -37,7 +37,7 @@ class VerifyReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether the checkpoint matches its config."""
+        """Return whether the checkpoint matches its config."""
         return self.verdict.ok
 
     @property
@@ -80,7 +80,7 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
-    """Return what a model implies for the tensors of its checkpoint."""
+    """Return the tensors and properties that a model implies for its checkpoint."""
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
         family.hf,

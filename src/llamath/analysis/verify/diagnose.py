@@ -60,15 +60,15 @@ def diagnose(
     expectation: Expectation,
     scheme: Scheme,
     expected: Mapping[str, StoredTensor],
-    found: Mapping[str, Shape],
+    shapes: Mapping[str, Shape],
     wrong: Mapping[str, StoredTensor],
 ) -> list[_Diagnosis]:
     """Return the causes of the wrong shapes of the tensors in `wrong`; those that explain most tensors come first."""
-    groups = list(_groups(wrong, found))
+    groups = list(_groups(wrong, shapes))
     causes: list[_Diagnosis] = []
     changes: dict[str, int] = {}  # keys that are already found wrong, with the values that the file has
     while groups:
-        best = _rank_shard(expectation.tree, groups, expected, found) or _wrong_key(expectation, scheme, groups, found, changes)
+        best = _rank_shard(expectation.tree, groups, expected, shapes) or _wrong_key(expectation, scheme, groups, shapes, changes)
         if best is None:
             break
         cause, explained = best
@@ -77,11 +77,11 @@ def diagnose(
     return causes + [_unexplained(x) for x in groups]
 
 
-def _groups(wrong: Mapping[str, StoredTensor], found: Mapping[str, Shape]) -> Iterator[_ShapeMismatch]:
-    made: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
+def _groups(wrong: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]) -> Iterator[_ShapeMismatch]:
+    names_by_shape: dict[tuple[tuple[str, ...], Shape], list[str]] = {}
     for name, x in wrong.items():
-        made.setdefault((tuple(part.pattern for part in x.parts), found[name]), []).append(name)
-    for (_, shape), names in made.items():
+        names_by_shape.setdefault((tuple(part.pattern for part in x.parts), shapes[name]), []).append(name)
+    for (_, shape), names in names_by_shape.items():
         yield _ShapeMismatch(kind=_short_name(names[0]), found=shape, shape=wrong[names[0]].shape, names=tuple(names))
 
 
@@ -92,7 +92,7 @@ def _short_name(name: str) -> str:
 
 
 def _rank_shard(
-    tree: Decoder, groups: Sequence[_ShapeMismatch], expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
+    tree: Decoder, groups: Sequence[_ShapeMismatch], expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
 ) -> tuple[_Diagnosis, set[str]] | None:
     """Return the diagnosis of one rank's shard: all wrong tensors are an nth along the axes that tensor parallelism splits."""
     parts = {group: _nth_part(group) for group in groups}
@@ -100,10 +100,10 @@ def _rank_shard(
     if len(counts) != 1 or 0 in counts:
         return None
     n = counts.pop()
-    vocabulary, cut = _split_matrices(tree, n)
-    whole = {part.pattern for name, x in expected.items() if found.get(name) == x.shape for part in x.parts} & cut
-    ends = {part.pattern for group in groups for part in expected[group.names[0]].parts}
-    if whole and not (ends <= vocabulary and n & (n - 1) == 0):
+    vocabulary, split_patterns = _split_matrices(tree, n)
+    unsplit = {part.pattern for name, x in expected.items() if shapes.get(name) == x.shape for part in x.parts} & split_patterns
+    end_patterns = {part.pattern for group in groups for part in expected[group.names[0]].parts}
+    if unsplit and not (end_patterns <= vocabulary and n & (n - 1) == 0):
         return None
     descriptions = []
     for group, (_, axis) in parts.items():
@@ -130,30 +130,31 @@ def _nth_part(group: _ShapeMismatch) -> tuple[int, int]:
 
 
 def _wrong_key(
-    expectation: Expectation, scheme: Scheme, groups: Sequence[_ShapeMismatch], found: Mapping[str, Shape], changes: dict[str, int]
+    expectation: Expectation, scheme: Scheme, groups: Sequence[_ShapeMismatch], shapes: Mapping[str, Shape], changes: dict[str, int]
 ) -> tuple[_Diagnosis, set[str]] | None:
     """Return the diagnosis of the config key whose other value corrects most tensors and breaks none."""
     wrong = {name for group in groups for name in group.names}
     best: tuple[int, str, int, set[str]] | None = None
     for key, value in dict.fromkeys(_candidates(expectation.config_keys, groups)):
         try:
-            shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(expectation.rebuild({**changes, key: value})), strict=True)}
+            new_shapes = {name: x.shape for name, x in zip(*scheme.flat_tensors(expectation.rebuild({**changes, key: value})), strict=True)}
         except LlamathError:
             continue
-        still = {name for name, shape in found.items() if name in shapes and shapes[name] != shape}
-        explained = wrong - still
-        if explained and not still - wrong and (best is None or len(explained) > best[0]):
+        remaining = {name for name, shape in shapes.items() if name in new_shapes and new_shapes[name] != shape}
+        explained = wrong - remaining
+        if explained and not remaining - wrong and (best is None or len(explained) > best[0]):
             best = (len(explained), key, value, explained)
     if best is None:
         return None
     _, key, value, explained = best
-    mine = [group for group in groups if set(group.names) <= explained]
-    if not mine:
+    corrected = [group for group in groups if set(group.names) <= explained]
+    if not corrected:
         return None
     changes[key] = value
-    where = _join(dict.fromkeys(safe(x.kind) for x in mine))
-    message = f"{where}{_layers(expectation.tree, mine)} {'is' if len(explained) == 1 else 'are'} {mine[0].text} → {key} should be {value}"
-    names = tuple(name for group in mine for name in group.names)
+    where = _join(dict.fromkeys(safe(x.kind) for x in corrected))
+    is_or_are = "is" if len(explained) == 1 else "are"
+    message = f"{where}{_layers(expectation.tree, corrected)} {is_or_are} {corrected[0].text} → {key} should be {value}"
+    names = tuple(name for group in corrected for name in group.names)
     return _Diagnosis(
         "shape", message, f"either the config or the file belongs to another model; {key}={value} describes this file", names
     ), set(names)

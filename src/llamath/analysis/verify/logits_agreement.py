@@ -1,4 +1,4 @@
-"""Report of `llamath logits`: how far the logits of two checkpoints differ, from which module on, and possible causes."""
+"""Report of `llamath logits`: the differences between the logits of two checkpoints, the first differing module, possible causes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LogitsComparison(Record):
 
     @property
     def identical(self) -> bool:
-        """Whether all logits are equal bit by bit."""
+        """Return whether all logits are equal bit by bit."""
         return self.max_difference == 0
 
     @property
@@ -90,7 +90,7 @@ class LogitsComparison(Record):
 
     @property
     def same(self) -> bool:
-        """Whether the relative difference is within the tolerance."""
+        """Return whether the relative difference is within the tolerance."""
         return self.relative <= self.tolerance
 
     @property
@@ -111,11 +111,13 @@ class LogitsComparison(Record):
 
 def tree_differences(a: Block, b: Block) -> tuple[TreeDifference, ...]:
     """Return the differences between two trees apart from stored weights, each once with its number of layers."""
-    found: dict[tuple[str, str, str], TreeDifference] = {}
+    differences: dict[tuple[str, str, str], TreeDifference] = {}
     for path, x, y in _differences(a, b, "", {}):
         key = (path, repr(x), repr(y))
-        found[key] = found[key].replace(layers=found[key].layers + 1) if key in found else TreeDifference(path=path, a=x, b=y)
-    return tuple(found.values())
+        differences[key] = (
+            differences[key].replace(layers=differences[key].layers + 1) if key in differences else TreeDifference(path=path, a=x, b=y)
+        )
+    return tuple(differences.values())
 
 
 _IGNORED_FIELDS = frozenset(("context",))

@@ -1,4 +1,4 @@
-"""`verify_tensors`: whether the tensors of a checkpoint match its config: names, shapes, dtypes, bytes.
+"""`verify_tensors`: compare the tensors of a checkpoint with its config: names, shapes, dtypes, bytes.
 
 There is one finding for each cause. An `error` or a `warning` means that the checkpoint does not match its config; an `info` changes
 nothing (a tied matrix stored twice, a buffer of old exporters, padded vocabulary rows).
@@ -41,7 +41,7 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
 class Finding(Record):
-    """One cause: what was found, how severe it is, a hint, and the tensors that it explains."""
+    """One problem or remark: its message, severity, hint, and the tensors that it is about."""
 
     code: str
     severity: str
@@ -51,7 +51,7 @@ class Finding(Record):
 
 
 class Verdict(Record):
-    """Whether a checkpoint matches, under which naming scheme, and the findings."""
+    """The verdict on a checkpoint: its naming scheme, the number of matching tensors, and the findings."""
 
     scheme: str
     expected: int  # tensors
@@ -60,7 +60,7 @@ class Verdict(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether no finding contradicts the config."""
+        """Return whether no finding contradicts the config."""
         return all(x.severity == "info" for x in self.findings)
 
 
@@ -68,35 +68,35 @@ def verify_tensors(
     expectation: Expectation, manifest: Manifest, problems: Sequence[FormatError] = (), quantization: Mapping[str, Any] | None = None
 ) -> Verdict:
     """Compare a checkpoint's tensors with those that its config implies; `quantization` is the config's section on packed weights."""
-    columns, codes = manifest.columns, packings_of(manifest, quantization)
-    stands = {x.weight: x for x in codes.values() if x.role == "values"}
-    found: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
-    twice = len(found) < len(columns.name)
-    if codes:
-        found = {name: shape for name, shape in found.items() if name not in codes}
-        found |= {name: x.shape for name, x in stands.items() if x.shape is not None}
-    best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(stands, ()), **found} if codes else found)
+    columns, packings = manifest.columns, packings_of(manifest, quantization)
+    value_tensors = {x.weight: x for x in packings.values() if x.role == "values"}
+    shapes: dict[str, Shape] = dict(zip(columns.name, columns.shape, strict=True))
+    has_duplicates = len(shapes) < len(columns.name)
+    if packings:
+        shapes = {name: shape for name, shape in shapes.items() if name not in packings}
+        shapes |= {name: x.shape for name, x in value_tensors.items() if x.shape is not None}
+    best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(value_tensors, ()), **shapes} if packings else shapes)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
-    findings += _files(manifest, twice)
+    findings += _files(manifest, has_duplicates)
     overlap = len(best.names)
-    if codes or len(found) != overlap or not best.fits:
+    if packings or len(shapes) != overlap or not best.fits:
         expected = dict(zip(best.names, best.tensors, strict=True))
-        loose = {name: tuple(map(int, expected[name].shape)) for name in stands if name in expected}
-        found |= {name: shape for name, shape in loose.items() if stands[name].fits(shape)}
-        overlap = sum(map(found.__contains__, best.names))
-        findings += _differences(expectation, best.scheme, expected, found, manifest, codes)
+        expected_shapes = {name: tuple(map(int, expected[name].shape)) for name in value_tensors if name in expected}
+        shapes |= {name: shape for name, shape in expected_shapes.items() if value_tensors[name].fits(shape)}
+        overlap = sum(map(shapes.__contains__, best.names))
+        findings += _differences(expectation, best.scheme, expected, shapes, manifest, packings)
     findings += _dtypes(expectation, best, columns)
     findings += _padding(expectation)
     return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings))
 
 
-def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
+def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
     """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
-    if twice:
-        double = [name for name, n in Counter(columns.name).items() if n > 1]
-        message = f"{_some(double)} {'is' if len(double) == 1 else 'are'} in more than one file"
-        yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(double))
+    if has_duplicates:
+        duplicates = [name for name, n in Counter(columns.name).items() if n > 1]
+        message = f"{_some(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
+        yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(duplicates))
     if (index := manifest.index) is None:
         return
     if missing := index.missing:
@@ -108,12 +108,12 @@ def _files(manifest: Manifest, twice: bool) -> Iterator[Finding]:
     where = index.weight_map
     absent = {*index.missing, *index.unreadable}
     wrong: list[str] = []
-    place = list(map(files.__getitem__, columns.file))
-    if (twice or len(place) != len(where) or list(map(where.get, columns.name)) != place) and dict(
-        zip(columns.name, place, strict=True)
+    files_of_tensors = list(map(files.__getitem__, columns.file))
+    if (has_duplicates or len(files_of_tensors) != len(where) or list(map(where.get, columns.name)) != files_of_tensors) and dict(
+        zip(columns.name, files_of_tensors, strict=True)
     ) != where:
         stored = set(columns.name)
-        wrong += [name for name, file in zip(columns.name, place, strict=True) if where.get(name) != file]
+        wrong += [name for name, file in zip(columns.name, files_of_tensors, strict=True) if where.get(name) != file]
         wrong += [name for name, file in where.items() if name not in stored and file not in absent]
     if wrong:
         message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
@@ -133,53 +133,56 @@ def _differences(
     expectation: Expectation,
     scheme: Scheme,
     expected: Mapping[str, StoredTensor],
-    found: Mapping[str, Shape],
+    shapes: Mapping[str, Shape],
     manifest: Manifest,
-    codes: Mapping[str, Packing],
+    packings: Mapping[str, Packing],
 ) -> Iterator[Finding]:
     """Yield the findings about missing and unexpected tensors, and about wrong shapes."""
-    yield from _layers(expectation, scheme, expected, found)
-    yield from _absent(expectation, scheme, expected, found, manifest)
-    yield from _unexpected(expectation, scheme, expected, TensorsByName(manifest), codes)
-    wrong = {name: x for name, x in expected.items() if found.get(name, x.shape) != x.shape}
-    for x in diagnose(expectation, scheme, expected, found, wrong):
+    yield from _layers(expectation, scheme, expected, shapes)
+    yield from _absent(expectation, scheme, expected, shapes, manifest)
+    yield from _unexpected(expectation, scheme, expected, TensorsByName(manifest), packings)
+    wrong = {name: x for name, x in expected.items() if shapes.get(name, x.shape) != x.shape}
+    for x in diagnose(expectation, scheme, expected, shapes, wrong):
         yield Finding(code=x.code, severity="error", message=x.message, hint=x.hint, tensors=x.tensors)
 
 
 def _layers(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape]
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape]
 ) -> Iterator[Finding]:
     """Yield a finding if the file has fewer or more layers than the config."""
-    if found.keys() == expected.keys():
+    if shapes.keys() == expected.keys():
         return
-    has, declared = _count_layers(scheme, found), int(expectation.tree.layers.n)
-    spare = 2 if expectation.tree.mtp is None else int(expectation.tree.mtp.n)
-    if has and not declared <= has <= declared + spare and (key := expectation.config_keys.get("L")):
-        message = f"the file has layers 0–{has - 1}; the config has L = {declared} → {key} should be {has}"
+    num_layers, declared = _count_layers(scheme, shapes), int(expectation.tree.layers.n)
+    mtp_layers = 2 if expectation.tree.mtp is None else int(expectation.tree.mtp.n)
+    if num_layers and not declared <= num_layers <= declared + mtp_layers and (key := expectation.config_keys.get("L")):
+        message = f"the file has layers 0–{num_layers - 1}; the config has L = {declared} → {key} should be {num_layers}"
         yield Finding(
-            code="layers", severity="error", message=message, hint="or the rest of the checkpoint is missing" if has < declared else ""
+            code="layers",
+            severity="error",
+            message=message,
+            hint="or the rest of the checkpoint is missing" if num_layers < declared else "",
         )
 
 
-def _count_layers(scheme: Scheme, found: Mapping[str, Shape]) -> int:
+def _count_layers(scheme: Scheme, shapes: Mapping[str, Shape]) -> int:
     """Return the number of layers in the file; 0 if some are missing in between."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     pattern = re.compile(re.escape(start) + r"(\d{1,9})" + re.escape(rest))
-    numbers = {int(x[1]) for name in found if (x := pattern.match(name))}
+    numbers = {int(x[1]) for name in shapes if (x := pattern.match(name))}
     return len(numbers) if numbers and max(numbers) == len(numbers) - 1 else 0
 
 
 def _absent(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], found: Mapping[str, Shape], manifest: Manifest
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], shapes: Mapping[str, Shape], manifest: Manifest
 ) -> Iterator[Finding]:
     """Yield a finding for missing tensors that no missing shard and no missing layer explains."""
-    if expected.keys() <= found.keys():
+    if expected.keys() <= shapes.keys():
         return
-    gone = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
-    where = manifest.index.weight_map if manifest.index else {}
-    depth = _count_layers(scheme, found)
+    unavailable = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
+    weight_map = manifest.index.weight_map if manifest.index else {}
+    depth = _count_layers(scheme, shapes)
     start = scheme.prefix + scheme.layer.partition("{l}")[0]
-    missing = [name for name in expected if name not in found and where.get(name) not in gone]
+    missing = [name for name in expected if name not in shapes and weight_map.get(name) not in unavailable]
     if depth < int(expectation.tree.layers.n) and depth:
         missing = [x for x in missing if not (x.startswith(start) and int(x[len(start) :].partition(".")[0]) >= depth)]
     if missing:
@@ -190,7 +193,7 @@ def _absent(
 
 
 def _unexpected(
-    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packed: Mapping[str, Packing]
+    expectation: Expectation, scheme: Scheme, expected: Mapping[str, StoredTensor], tensors: TensorsByName, packings: Mapping[str, Packing]
 ) -> Iterator[Finding]:
     """Yield the findings about tensors that the model does not have, by kind."""
     if tensors.positions.keys() <= expected.keys():
@@ -201,12 +204,12 @@ def _unexpected(
     for name in tensors:
         if name in expected:
             continue
-        if _is_mtp(name, tensors[name], packed.get(name), mtp):
+        if _is_mtp(name, tensors[name], packings.get(name), mtp):
             kinds.setdefault(("further", "info", "part of the multi-token prediction layers"), []).append(name)
             continue
-        if name in packed:
-            if packed[name].role != "values" or packed[name].weight in expected:
-                kinds.setdefault(("packed", "info", f"stored as {packed[name].kind}"), []).append(name)
+        if name in packings:
+            if packings[name].role != "values" or packings[name].weight in expected:
+                kinds.setdefault(("packed", "info", f"stored as {packings[name].kind}"), []).append(name)
                 continue
         elif name in tied:
             kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
@@ -230,7 +233,7 @@ def _unexpected(
 
 
 def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a tensor belongs to a multi-token prediction layer and has the right shape."""
+    """Return whether a tensor belongs to a multi-token prediction layer and has the right shape."""
     weight = packing.weight if packing else name
     if weight not in mtp or (packing and packing.role != "values"):
         return weight in mtp

@@ -1,4 +1,4 @@
-"""`weight_names`: each weight's name and shape in HF, Meta and GGUF files, and how its values are transformed."""
+"""`weight_names`: each weight's name and shape in HF, Meta and GGUF files, and the transformation of its values."""
 
 from __future__ import annotations
 
@@ -91,19 +91,19 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightName
     stack = tree.layers
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
-    made = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
-    found: dict[tuple[str, tuple[Expr, ...]], _WeightNames] = {}
+    names_by_scheme = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
+    weights: dict[tuple[str, tuple[Expr, ...]], _WeightNames] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue
         layer = leaf.indices[0] if leaf.pattern.startswith("layers.") else -1
         count = times[layer] if layer >= 0 else 1
-        if (same := found.get(key := (leaf.pattern, leaf.shape))) is not None:
-            found[key] = same if leaf.indices[1:] != (0,) and leaf.indices[1:] else same.replace(layers=same.layers + count)
+        if (previous := weights.get(key := (leaf.pattern, leaf.shape))) is not None:
+            weights[key] = previous if leaf.indices[1:] != (0,) and leaf.indices[1:] else previous.replace(layers=previous.layers + count)
             continue
-        named = {name: x for name, table in made.items() if (x := table.get((leaf.pattern, layer))) is not None}
-        found[key] = _WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
-    return tuple(found.values())
+        named = {name: x for name, table in names_by_scheme.items() if (x := table.get((leaf.pattern, layer))) is not None}
+        weights[key] = _WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
+    return tuple(weights.values())
 
 
 def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], _StoredName]]:
@@ -131,7 +131,7 @@ def _with_expert_letter(name: str, at: tuple[int, ...]) -> str:
 
 
 def _describe_transform(stored: StoredTensor) -> str:
-    """Return how the weight is transformed in the file."""
+    """Return the transformation of the weight in the file, as text."""
     parts = []
     patterns = list(dict.fromkeys(part.pattern for part in stored.parts))
     if len(patterns) > 1:

@@ -76,7 +76,7 @@ def _unpack_numbers(cursor: Cursor, order: str, kind: Kind, count: int) -> tuple
 
 
 def _skip_strings(cursor: Cursor, remaining: int, layout: struct.Struct) -> None:
-    """Skip strings by their lengths; the inner loop ends where a length or a string reaches out of the window."""
+    """Skip strings by their lengths; the inner loop ends at a length or a string that exceeds the window."""
     length_at = layout.unpack_from
     while remaining:
         buffer, start = cursor.peek(8)
@@ -205,7 +205,7 @@ class _HeaderReader:
         self.where = ""
 
     def error(self, code: str, expected: str, found: object, hint: str = "") -> FormatError:
-        """Return the error for what was just read."""
+        """Return the error for the value read last."""
         message = f"{safe(self.source.name)}: {self.where}: expected {expected}, found {found}, before byte {self.cursor.at:,}"
         return FormatError(code, message, hint=hint)
 

@@ -188,7 +188,7 @@ class _HeaderParser:
             self.fail(mark)
 
     def fail(self, expected: str) -> NoReturn:
-        """Raise an error that says what was expected here."""
+        """Raise an error with the text expected at this position."""
         found = safe(repr(self.text[self.at : self.at + 16])) if self.at < len(self.text) else "its end"
         raise FormatError("header_text", f"{self.name}: expected {expected} at character {self.at:,} of the header, found {found}")
 
@@ -264,7 +264,7 @@ _KINDS: dict[str, _TensorKind] = {}
 
 
 def _parse_kinds(texts: dict[str, str], name: str) -> dict[str, _TensorKind] | None:
-    """Parse these texts of types and shapes, each given with the name of a tensor; None if one is malformed."""
+    """Parse these texts of types and shapes, each with the name of a tensor that has it; None if one is malformed."""
     if len(texts) > _MAX_IRREGULAR:
         raise FormatError("too_large", f"{name}: tensors of more than {_MAX_IRREGULAR:,} types and shapes")
     kinds: dict[str, _TensorKind] = {}

@@ -75,7 +75,7 @@ class _Meter:
         """Count received bytes."""
         self.left -= count
         if self.left < 0:
-            raise RemoteError("long", f"{self.where} sends more than was requested")
+            raise RemoteError("long", f"{self.where} sent more bytes than requested")
 
 
 class _MeteredSocket(io.RawIOBase):
@@ -255,7 +255,7 @@ _HUB_ERROR_CODES = {
     "RevisionNotFound": "the revision does not exist",
     "EntryNotFound": "the file does not exist",
 }
-"""The Hub's `X-Error-Code`; its free text is not shown, since it may repeat what was sent."""
+"""The Hub's `X-Error-Code`; its free text is not shown, since it may contain parts of the request."""
 
 
 def _error_for_status(url: Url, status: int, headers: Message) -> RemoteError:

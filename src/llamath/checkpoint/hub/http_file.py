@@ -17,7 +17,7 @@ from .http_client import Session
 from .urls import Url
 
 _FIRST_BYTES = 24
-"""Bytes of the first request, which tell the format; the response tells the file size."""
+"""Bytes of the first request, which show the format; the response has the file size."""
 BUDGET = 128 << 20
 """Maximum bytes read from one file; the largest published header has about 30 million."""
 _RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)

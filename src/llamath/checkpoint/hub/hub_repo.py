@@ -179,5 +179,5 @@ def _folder_of(path: str, files: set[str]) -> str:
     if path in files:
         return path.rpartition("/")[0]
     if path and not any(x.startswith(f"{path}/") for x in files):
-        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="`llamath ls hf://org/name` lists its files")
+        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="llamath.inspect('hf://org/name') lists its files")
     return path

@@ -1,4 +1,4 @@
-"""The roofline as a picture: FLOP/s that a GPU can reach over the FLOPs that it does for each byte, with decode and prefill on it."""
+"""The roofline of a GPU as SVG: attainable FLOP/s over FLOPs per byte, with decode and prefill as points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
 from ...core.errors import LlamathError
 from ...model import Model
 from ..text.fit_text import format_rate, format_sequences, split_text
-from .svg_shapes import WIDE, cut, document, line, path, rect, text
+from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 584
 LEFT, RIGHT, TOP, BOTTOM = 96, 924, 104, 500
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Plane(NamedTuple):
-    """Both axes in powers of ten: their first and their last."""
+    """The first and last power of ten of both axes."""
 
     x: tuple[int, int]
     y: tuple[int, int]
@@ -43,52 +43,55 @@ class Plane(NamedTuple):
         return LEFT + across * (RIGHT - LEFT), BOTTOM - up * (BOTTOM - TOP)
 
 
-def roofline_svg(model: Model, sizes: MemoryCalculator, found: FitReport) -> str:
-    """The picture; needs a rate of arithmetic."""
-    if found.ceilings is None:
-        raise LlamathError(f"a roofline needs the memory bandwidth of {found.gpu.title}", hint="add bw=1TB/s")
-    over = found.ceilings.roof
-    if over.peak is None:
-        raise LlamathError(f"no FLOP/s figure is published for {found.gpu.title}, so it has no roofline")
-    points = list(_points(sizes, found))
-    ridge = over.peak / over.bandwidth
-    spread = [ridge, *(x.speed.intensity for x in points)]
-    least = min(x.speed.flops / x.speed.seconds for x in points)
-    across = floor(log10(min(spread)) - 0.15), ceil(log10(max(spread)) + 0.3)
-    plane = Plane(across, (floor(log10(least) - 0.3), ceil(log10(over.peak) + 0.2)))
-    title = f"{model.name} on {found.gpu.title}: the roofline of one GPU"
+def roofline_svg(model: Model, sizes: MemoryCalculator, report: FitReport) -> str:
+    """Return the roofline plot as SVG; the GPU needs a published bandwidth and peak FLOP/s."""
+    if report.ceilings is None:
+        raise LlamathError(f"a roofline needs the memory bandwidth of {report.gpu.title}", hint="add bw=1TB/s")
+    roof = report.ceilings.roof
+    if roof.peak is None:
+        raise LlamathError(f"no FLOP/s figure is published for {report.gpu.title}, so it has no roofline")
+    points = list(_points(sizes, report))
+    ridge = roof.peak / roof.bandwidth
+    intensities = [ridge, *(x.speed.intensity for x in points)]
+    slowest = min(x.speed.flops / x.speed.seconds for x in points)
+    across = floor(log10(min(intensities)) - 0.15), ceil(log10(max(intensities)) + 0.3)
+    plane = Plane(across, (floor(log10(slowest) - 0.3), ceil(log10(roof.peak) + 0.2)))
+    title = f"{model.name} on {report.gpu.title}: the roofline of one GPU"
     detail = "; ".join(f"{x.name}: {x.detail}" for x in points)
-    return document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, found, plane, points))
+    return svg_document((WIDTH, HEIGHT), title, f"{detail}. Ceilings, not predictions.", _shapes(model, report, plane, points))
 
 
-def _points(sizes: MemoryCalculator, found: FitReport) -> Iterator[Point]:
-    """Decode with one sequence, with as many as are asked for and as many as fit; prefill."""
-    assert found.ceilings is not None
-    shards = ShardedModel(sizes, found.layout)
-    for batch in sorted({1, found.batch, *([found.max_batch] if found.max_batch else [])}):
-        speed = decode_limit(shards, found.ceilings.roof, found.context, batch)
+def _points(sizes: MemoryCalculator, report: FitReport) -> Iterator[Point]:
+    """Yield decode at batch 1, at the requested batch and at the largest batch that fits, then prefill."""
+    assert report.ceilings is not None
+    shards = ShardedModel(sizes, report.layout)
+    for batch in sorted({1, report.batch, *([report.max_batch] if report.max_batch else [])}):
+        speed = decode_limit(shards, report.ceilings.roof, report.context, batch)
         yield Point(
             speed, "up", f"decode, {batch:,} sequence{'s' if batch > 1 else ''}", f"≤ {format_rate(speed.tokens_per_second)} tokens/s"
         )
-    if (reading := found.ceilings.prefill) is not None:
+    if (reading := report.ceilings.prefill) is not None:
         yield Point(
             reading,
             "down",
-            f"prefill, {format_sequences(found.batch, found.context)}",
+            f"prefill, {format_sequences(report.batch, report.context)}",
             f"≤ {format_rate(reading.tokens_per_second)} tokens/s",
         )
 
 
-def _shapes(model: Model, found: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
-    many = f"{found.count:,} × " if found.count > 1 else ""
-    yield text((24, 38), cut(f"{model.name} on {many}{found.gpu.title}", 900, 20), size=20, bold=True)
-    asked = f"{found.dtype}, cache in {found.kv_dtype}, {split_text(found.layout)}; decode at {found.context:,} tokens of context"
-    yield text((24, 62), cut(asked, 910), "faint")
+def _shapes(model: Model, report: FitReport, plane: Plane, points: list[Point]) -> Iterator[str]:
+    count = f"{report.count:,} × " if report.count > 1 else ""
+    yield text((24, 38), truncate_text(f"{model.name} on {count}{report.gpu.title}", 900, 20), size=20, bold=True)
+    settings = f"{report.dtype}, cache in {report.kv_dtype}, {split_text(report.layout)}; decode at {report.context:,} tokens of context"
+    yield text((24, 62), truncate_text(settings, 910), "faint")
     yield from _grid(plane)
-    yield from _roof(found, plane)
-    yield from _marks(plane, points)
+    yield from _roof(report, plane)
+    yield from _labeled_points(plane, points)
     yield text(
-        (24, HEIGHT - 20), "bounds by bytes at full bandwidth and FLOPs at the dense peak; nothing else costs time here", "faint", size=11
+        (24, HEIGHT - 20),
+        "upper bounds: bytes at full bandwidth and FLOPs at the dense peak; other costs are ignored",
+        "faint",
+        size=11,
     )
 
 
@@ -100,40 +103,40 @@ def _grid(plane: Plane) -> Iterator[str]:
     for power in range(plane.y[0], plane.y[1] + 1):
         _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
         yield line((LEFT, y), (RIGHT, y))
-        yield text((LEFT - 8, y + 4), flops(10**power), "faint", "end", 11)
-    yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOP for each byte read", "ink", "middle", 12)
-    yield text((24, TOP - 18), "FLOP/s of each GPU", "ink", size=12)
+        yield text((LEFT - 8, y + 4), _format_flops_rate(10**power), "faint", "end", 11)
+    yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOPs per byte read", "ink", "middle", 12)
+    yield text((24, TOP - 18), "FLOP/s per GPU", "ink", size=12)
 
 
-def flops(value: int) -> str:
-    """A rate of arithmetic with its prefix."""
+def _format_flops_rate(value: int) -> str:
+    """Format a FLOP/s rate with its SI prefix."""
     unit, letter = next(((n, x) for n, x in _PREFIXES if value >= n), (1, ""))
     return f"{value / unit:.4g} {letter}FLOP/s"
 
 
-def _roof(found: FitReport, plane: Plane) -> Iterator[str]:
-    assert found.ceilings is not None
-    over, peak = found.ceilings.roof, found.ceilings.roof.peak or 0
-    ridge, first, last = peak / over.bandwidth, 10.0 ** plane.x[0], 10.0 ** plane.x[1]
-    start = max(first, 10.0 ** plane.y[0] / over.bandwidth)
-    corners = [plane.at(start, start * over.bandwidth), plane.at(ridge, peak), plane.at(last, peak)]
+def _roof(report: FitReport, plane: Plane) -> Iterator[str]:
+    assert report.ceilings is not None
+    roof, peak = report.ceilings.roof, report.ceilings.roof.peak or 0
+    ridge, first, last = peak / roof.bandwidth, 10.0 ** plane.x[0], 10.0 ** plane.x[1]
+    start = max(first, 10.0 ** plane.y[0] / roof.bandwidth)
+    corners = [plane.at(start, start * roof.bandwidth), plane.at(ridge, peak), plane.at(last, peak)]
     for a, b in pairwise(corners):
         yield path([(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)], "total")
     x, y = corners[1]
-    yield text((RIGHT, y - 12), f"{flops(peak)} dense in {over.dtype}", "total", "end", 12, bold=True)
-    yield text((x - 14, y + 4), f"{over.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
+    yield text((RIGHT, y - 12), f"{_format_flops_rate(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
+    yield text((x - 14, y + 4), f"{roof.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
     yield line((x, y), (x, BOTTOM))
     yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)
 
 
-def _marks(plane: Plane, points: list[Point]) -> Iterator[str]:
-    """Diamonds, each with two lines of text; text that would cover other text is moved down, with a thin line to it."""
+def _labeled_points(plane: Plane, points: list[Point]) -> Iterator[str]:
+    """Yield a diamond with a two-line label for each point; overlapping labels are moved down and connected by a line."""
     placed = [(*plane.at(x.speed.intensity, x.speed.flops / x.speed.seconds), x) for x in points]
     taken: list[tuple[float, float, float]] = []
     for x, y, point in sorted(placed, key=lambda one: one[:2]):
         yield path([(x, y - 7), (x + 7, y), (x, y + 7), (x - 7, y)], point.style, f"{point.name}: {point.detail}")
     for x, y, point in sorted(placed, key=lambda one: (one[1], -one[0])):
-        wide = max(len(point.name), len(point.detail)) * 12 * WIDE
+        wide = max(len(point.name), len(point.detail)) * 12 * CHAR_WIDTH
         left = min(x + 14, RIGHT - wide)
         top = first = y + (14 if left >= x + 14 else 26)
         while any(abs(top - other) < 36 and left < end and start < left + wide for other, start, end in taken):

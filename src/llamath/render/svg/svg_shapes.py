@@ -1,4 +1,4 @@
-"""SVG by hand: shapes and text as strings, every text escaped, colors for a light and a dark page, no font but the reader's own."""
+"""SVG shapes and text as strings, with every text escaped, colors for light and dark mode, and only system fonts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ...core.errors import safe
 
-WIDE = 0.62
-"""The width of a character of a common sans-serif over its size, on the safe side."""
+CHAR_WIDTH = 0.62
+"""A conservative ratio of character width to font size for common sans-serif fonts."""
 
 LIGHT = {
     "page": "#ffffff", "ink": "#1c2128", "faint": "#57606a", "line": "#afb8c1",
@@ -23,23 +23,23 @@ DARK = {
 }  # fmt: skip
 
 
-def escaped(text: str) -> str:
-    """Any text as XML has it."""
+def escape_xml(text: str) -> str:
+    """Escape a text for XML."""
     text = safe(text, 20_000)
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("'", "&#39;")):
         text = text.replace(character, entity)
     return text
 
 
-def document(size: tuple[int, int], title: str, description: str, shapes: Iterable[str]) -> str:
-    """A whole picture, with what a screen reader says of it."""
+def svg_document(size: tuple[int, int], title: str, description: str, shapes: Iterable[str]) -> str:
+    """Return a whole SVG document, with a title and a description for screen readers."""
     width, height = size
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
             'aria-labelledby="title desc">',
-            f'<title id="title">{escaped(title)}</title>',
-            f'<desc id="desc">{escaped(description)}</desc>',
+            f'<title id="title">{escape_xml(title)}</title>',
+            f'<desc id="desc">{escape_xml(description)}</desc>',
             "<style>",
             "text { font-family: system-ui, 'DejaVu Sans', sans-serif; font-size: 13px }",
             *_colors(LIGHT, ""),
@@ -60,45 +60,45 @@ def _colors(theme: dict[str, str], indent: str) -> list[str]:
 
 
 def text(at: tuple[float, float], content: str, style: str = "ink", anchor: str = "start", size: int = 13, bold: bool = False) -> str:
-    """A line of text; `at` is where its baseline starts, ends or has its middle."""
+    """Return a line of text; `at` is the start, middle or end of its baseline, as `anchor` says."""
     weight = ' font-weight="600"' if bold else ""
     return (
         f'<text x="{at[0]:.1f}" y="{at[1]:.1f}" class="{style}" text-anchor="{anchor}" style="font-size: {size}px"{weight}>'
-        f"{escaped(content)}</text>"
+        f"{escape_xml(content)}</text>"
     )
 
 
 def rect(box: tuple[float, float, float, float], style: str, note: str = "") -> str:
-    """A filled box (x, y, width, height); the note shows under a pointer."""
+    """Return a filled rectangle (x, y, width, height); the note is its tooltip."""
     x, y, width, height = box
     shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class="{style}"'
-    return f"{shape}><title>{escaped(note)}</title></rect>" if note else f"{shape}/>"
+    return f"{shape}><title>{escape_xml(note)}</title></rect>" if note else f"{shape}/>"
 
 
 def path(points: Iterable[tuple[float, float]], style: str, note: str = "") -> str:
-    """A filled polygon."""
+    """Return a filled polygon; the note is its tooltip."""
     where = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    title = f"<title>{escaped(note)}</title>" if note else ""
+    title = f"<title>{escape_xml(note)}</title>" if note else ""
     return f'<polygon points="{where}" class="{style}">{title}</polygon>'
 
 
 def circle(at: tuple[float, float], radius: float, style: str, note: str = "") -> str:
-    """A filled disc; the note shows under a pointer."""
+    """Return a filled circle; the note is its tooltip."""
     shape = f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius:g}" class="{style}"'
-    return f"{shape}><title>{escaped(note)}</title></circle>" if note else f"{shape}/>"
+    return f"{shape}><title>{escape_xml(note)}</title></circle>" if note else f"{shape}/>"
 
 
 def line(a: tuple[float, float], b: tuple[float, float]) -> str:
-    """A thin dashed line."""
+    """Return a thin dashed line."""
     return f'<line x1="{a[0]:.1f}" y1="{a[1]:.1f}" x2="{b[0]:.1f}" y2="{b[1]:.1f}" class="stroke" stroke-dasharray="2 3"/>'
 
 
-def fits(content: str, room: float, size: int = 13) -> bool:
-    """Whether a text is no wider than this."""
-    return len(content) * size * WIDE <= room
+def text_fits(content: str, room: float, size: int = 13) -> bool:
+    """Return whether a text fits a width."""
+    return len(content) * size * CHAR_WIDTH <= room
 
 
-def cut(content: str, room: float, size: int = 13) -> str:
-    """A text made to fit, with an ellipsis."""
-    most = int(room / (size * WIDE))
+def truncate_text(content: str, room: float, size: int = 13) -> str:
+    """Truncate a text to a width, with an ellipsis."""
+    most = int(room / (size * CHAR_WIDTH))
     return content if len(content) <= most else f"{content[: max(most - 1, 0)]}…"

@@ -17,7 +17,7 @@ _PRESET_HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "co
 def models_text(presets: PresetList) -> str:
     """Return one line for each preset."""
     if not presets.models:
-        return "no preset has all these words"
+        return "no preset matches all these words"
     lines = fit_table([_PRESET_HEADER, *map(_preset_row, presets)], right=range(1, 8), drop=(6, 5, 4, 7))
     return "\n".join([bold(lines[0]), *lines[1:], format_count(len(presets), "preset")])
 
@@ -37,14 +37,14 @@ _GPU_LEGEND = (
 
 
 def gpus_text(devices: DeviceList) -> str:
-    """Return one line for each device, or all that is known of a single one."""
-    found = devices.gpus
-    if not found:
-        return "no GPU has all these words"
-    if len(found) == 1:
-        return "\n".join(_gpu_details(found[0]))
-    lines = fit_table([_GPU_HEADER, *map(_gpu_row, found)], right=range(2, 9), drop=(1, 8, (6, 7)))
-    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(found), "device"), *map(dim, wrap(_GPU_LEGEND, ""))])
+    """Return one line for each device, or all details of a single one."""
+    gpus = devices.gpus
+    if not gpus:
+        return "no GPU matches all these words"
+    if len(gpus) == 1:
+        return "\n".join(_gpu_details(gpus[0]))
+    lines = fit_table([_GPU_HEADER, *map(_gpu_row, gpus)], right=range(2, 9), drop=(1, 8, (6, 7)))
+    return "\n".join([bold(lines[0]), *lines[1:], format_count(len(gpus), "device"), *map(dim, wrap(_GPU_LEGEND, ""))])
 
 
 def _gpu_row(x: Device) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def params_json_text(model: Model) -> str:
 
 
 def config_text(report: ConfigReport) -> str:
-    """Return the keys by what they change, each with its meaning, next to Meta's arguments."""
+    """Return the keys grouped by effect, each with its meaning, next to Meta's arguments."""
     model = report.model
     lines = [
         *(bold(line) for line in wrap(f"{model.name}: the config, key by key", indent="")),
@@ -58,22 +58,22 @@ def config_text(report: ConfigReport) -> str:
 
 
 def _grouped(keys: tuple[ConfigKey, ...]) -> Iterator[tuple[str, list[ConfigKey]]]:
-    """Return the keys by what they change; those inside an object stay with it."""
+    """Return the keys grouped by effect; keys inside an object stay with it."""
     group = {x.key: x.group for x in keys}
-    return ((str(name), list(found)) for name, found in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
+    return ((str(name), list(group_keys)) for name, group_keys in groupby(keys, lambda x: group.get(x.key.partition(".")[0], x.group)))
 
 
 def _entry(x: ConfigKey, width: int, meta: ModelArgs | None) -> Iterator[str]:
     depth = 2 * (1 + x.key.count("."))
     name = safe(x.key.rpartition(".")[2], 60)
     mark = " (default)" if x.absent else ""
-    left = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
+    start = f"{'':{depth}}{name:{max(width + 2 - depth, 0)}} = "
     empty = x.absent and (x.value is None or x.value in ("", {}, []))
-    value = "none" if empty else format_value(x.value, max(terminal_width() - len(left) - len(mark), 20))
-    if len(left) + len(value) + len(mark) > terminal_width():
-        yield left.rstrip()
-        left = " " * (depth + 4)
-    yield _with_meta(f"{left}{value}{mark}", _meta_field(x, meta))
+    value = "none" if empty else format_value(x.value, max(terminal_width() - len(start) - len(mark), 20))
+    if len(start) + len(value) + len(mark) > terminal_width():
+        yield start.rstrip()
+        start = " " * (depth + 4)
+    yield _with_meta(f"{start}{value}{mark}", _meta_field(x, meta))
     yield from _explained(x.says, x.moves, depth + 4)
 
 
@@ -103,10 +103,10 @@ def _with_meta(left: str, right: str) -> str:
 
 def _without_effect(keys: list[ConfigKey]) -> Iterator[str]:
     """Yield keys without effect, those with one meaning together."""
-    found: dict[str, list[str]] = {}
+    by_meaning: dict[str, list[str]] = {}
     for x in keys:
-        found.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
-    for why, group in found.items():
+        by_meaning.setdefault(x.says, []).append(f"{safe(x.key, 60)} = {format_value(x.value, 40)}{' (default)' if x.absent else ''}")
+    for why, group in by_meaning.items():
         first, *rest = wrap(f"{', '.join(group)}: {why}", indent="    ")
         yield from (first[2:], *rest)
 
@@ -117,7 +117,7 @@ def _derived(report: ConfigReport) -> list[str]:
 
 
 def _meta(report: ConfigReport) -> Iterator[str]:
-    """Yield the arguments that no key expresses alone, the MLP width that they give, and what they cannot express."""
+    """Yield the arguments that no key expresses alone, the MLP width that they give, and the properties that they cannot express."""
     if (args := report.meta) is None:
         yield from wrap(f"no params.json: {report.why}", indent="")
         return
@@ -152,9 +152,9 @@ def format_value(value: object, limit: int) -> str:
         return _cut(json.dumps(value, ensure_ascii=False, default=str), limit)
     runs = ((x if isinstance(x, str) else json.dumps(x, ensure_ascii=False, default=str), len(list(same))) for x, same in groupby(value))
     parts = [_cut(f"{n} × {x}" if n > 1 else x, limit - 2) for x, n in runs]
-    whole = f"[{', '.join(parts)}]"
-    if len(whole) <= limit or len(parts) == 1:
-        return whole
+    full = f"[{', '.join(parts)}]"
+    if len(full) <= limit or len(parts) == 1:
+        return full
     count = f", …] ({len(value)})"
     while len(parts) > 1 and len(f"[{', '.join(parts)}{count}") > limit:
         parts.pop()

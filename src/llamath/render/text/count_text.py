@@ -19,7 +19,7 @@ _HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 
 
 def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = None) -> str:
-    """Return one screen; of one layer only its rows."""
+    """Return the folded table with totals and formula; with `layer`, only the rows of that layer."""
     report = model.count
     total = report.parameters.total
     head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)})", indent="")]
@@ -32,7 +32,7 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
 
 
 def header_count_text(report: HeaderCount, unfold: bool = False) -> Iterator[str]:
-    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint that no family fits."""
+    """Yield the total, the folded tensors, dtypes and codecs of a checkpoint of an unsupported family."""
     listing = report.listing
     tensors = format_count(listing.total.tensors, "tensor")
     yield from map(bold, wrap(report.summary, ""))
@@ -54,9 +54,18 @@ def _rows(report: Count, layer: int | None, scheme: Scheme | None) -> Iterator[t
         times = 1 if layer is not None else int(section.times)
         if many:
             where = str(layer) if layer is not None else format_ranges(section.indices) or f"{times:,} of them"
-            whole = section.each * times
+            parameters = section.each * times
             label = "layer" if section.name == "layers" and where.isdigit() else section.name
-            yield ("", f"{label} {where}", "", "", f"{section.each:,}", f"{times}", f"{whole:,}", format_percent(report.share(whole)))
+            yield (
+                "",
+                f"{label} {where}",
+                "",
+                "",
+                f"{section.each:,}",
+                f"{times}",
+                f"{parameters:,}",
+                format_percent(report.share(parameters)),
+            )
         for row in section.rows:
             yield _row(report, section, row, times, scheme)
 
@@ -68,8 +77,8 @@ def _row(report: Count, section: Section, row: WeightRow, times: int, scheme: Sc
         name = scheme.stored_name(f"layers.{{l}}.{name}" if section.indices else name).removeprefix(scheme.prefix + scheme.layer)
     name = name.removesuffix(".weight")
     symbols, numbers = "×".join(x.symbol for x in weight.shape), "×".join(str(int(x)) for x in weight.shape)
-    whole = int(weight.parameters) * copies
-    share = "tied" if weight.tied else format_percent(report.share(whole))
+    parameters = int(weight.parameters) * copies
+    share = "tied" if weight.tied else format_percent(report.share(parameters))
     return (
         row.group,
         ("  " if section.indices else "") + name,
@@ -77,7 +86,7 @@ def _row(report: Count, section: Section, row: WeightRow, times: int, scheme: Sc
         numbers,
         f"{int(weight.size):,}",
         f"{copies}",
-        f"{whole:,}",
+        f"{parameters:,}",
         share,
     )
 

@@ -19,38 +19,38 @@ RIGHT = range(len(HEADER))
 _SEARCHED = "every point of the grid of admissible dimensions is decided, most of them by intervals computed from the formula of the total"
 
 
-def design_text(found: DesignReport) -> str:
+def design_text(report: DesignReport) -> str:
     """Return the report as text."""
-    lines = [bold(x) for x in wrap(_head(found), "")]
-    lines += [dim(x) for x in wrap(_grid(found), "")]
-    lines += ["", *(_table(found.candidates, found) if found.candidates else _misses(found)), ""]
-    notes = (_SEARCHED, _order(found), *found.notes) if found.candidates else (_SEARCHED, *found.notes)
+    lines = [bold(x) for x in wrap(_head(report), "")]
+    lines += [dim(x) for x in wrap(_grid(report), "")]
+    lines += ["", *(_table(report.candidates, report) if report.candidates else _misses(report)), ""]
+    notes = (_SEARCHED, _ordering_note(report), *report.notes) if report.candidates else (_SEARCHED, *report.notes)
     lines += [dim(x) for note in notes for x in wrap(f"note: {note}", "")]
     return "\n".join(lines)
 
 
-def _head(found: DesignReport) -> str:
-    request = found.request
-    what = "candidate" if found.searched == 1 else "candidates"
-    searched = f"{found.searched:,} {what} searched, {found.within:,} within {float(100 * request.tolerance):g} %"
-    return f"{request.target:,} parameters like {safe(found.series.name)}: {searched}"
+def _head(report: DesignReport) -> str:
+    request = report.request
+    what = "candidate" if report.searched == 1 else "candidates"
+    searched = f"{report.searched:,} {what} searched, {report.within:,} within {float(100 * request.tolerance):g} %"
+    return f"{request.target:,} parameters like {safe(report.series.name)}: {searched}"
 
 
-def _grid(found: DesignReport) -> str:
-    grid = found.grid
+def _grid(report: DesignReport) -> str:
+    grid = report.grid
     aspect = f"{grid.aspect[0]:.0f} to {grid.aspect[1]:.0f}" if grid.aspect else "free"
     ratio = f"{grid.ratio[0]:.2f}" + (f" to {grid.ratio[1]:.2f}" if grid.ratio[0] != grid.ratio[1] else "")
-    return f"{found.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of {grid.step}, width of {grid.width_step}"
+    return f"{report.family} family; width/layers {aspect}, ffn/width {ratio}, ffn a multiple of {grid.step}, width of {grid.width_step}"
 
 
-def _order(found: DesignReport) -> str:
-    if found.request.by_error:
+def _ordering_note(report: DesignReport) -> str:
+    if report.request.by_error:
         return "ordered by error; of designs that differ only in the FFN width, only the best is listed"
-    names = ", ".join(x.model.name for x in found.series.members)
+    names = ", ".join(x.model.name for x in report.series.members)
     return f"ordered by distance from the habits of {names}; of designs that differ only in the FFN width, only the best is listed"
 
 
-def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str]:
+def _table(candidates: Sequence[Candidate], report: DesignReport) -> Iterator[str]:
     """One row per candidate, followed by the reasons that not all candidates share."""
     rows = [HEADER, *(_row(i, x) for i, x in enumerate(candidates, 1))]
     lines = fit_table(rows, right=RIGHT, drop=(9, 8))
@@ -58,7 +58,7 @@ def _table(candidates: Sequence[Candidate], found: DesignReport) -> Iterator[str
     yield bold(lines[0])
     for line, x in zip(lines[1:], candidates, strict=True):
         yield line
-        remarks = (*(y for y in x.reasons if y not in shared), *_constrained(x, found))
+        remarks = (*(y for y in x.reasons if y not in shared), *_constrained(x, report))
         yield from (dim(y) for y in (wrap("; ".join(remarks), "    ") if remarks else ()))
     if shared:
         yield from (dim(y) for y in wrap(f"all: {'; '.join(shared)}", "    "))
@@ -69,9 +69,9 @@ def _row(i: int, x: Candidate) -> tuple[str, ...]:
     return (str(i), *map(str, sizes), f"{x.total:,}", format_signed(round(x.ppm)), f"{x.aspect:.1f}")
 
 
-def _constrained(x: Candidate, found: DesignReport) -> Iterator[str]:
-    """The values that the request constrains besides the total."""
-    bounds = found.request.bounds
+def _constrained(x: Candidate, report: DesignReport) -> Iterator[str]:
+    """Yield the values that the request constrains besides the total."""
+    bounds = report.request.bounds
     if x.active != x.total:
         yield f"{x.active:,} active"
     if bounds.max_kv_per_token is not None:
@@ -80,57 +80,57 @@ def _constrained(x: Candidate, found: DesignReport) -> Iterator[str]:
         yield f"{x.weight_bytes:,} bytes of weights in bfloat16"
 
 
-def _misses(found: DesignReport) -> Iterator[str]:
-    missed = found.misses
-    if missed is None or not missed.nearest:
+def _misses(report: DesignReport) -> Iterator[str]:
+    misses = report.misses
+    if misses is None or not misses.nearest:
         yield "no candidate: the grid is empty under these constraints"
     else:
         yield bold("no candidate; nearest")
-        rows = [_near(x, found.request.target) for x in missed.nearest]
+        rows = [_near_miss_row(x, report.request.target) for x in misses.nearest]
         for line, (*_, dimensions) in zip(align([row[:2] for row in rows], right=(0, 1)), rows, strict=True):
-            whole = f"  {line}  {dimensions}"
-            yield from [whole] if len(whole) <= terminal_width() else [f"  {line}", *wrap(dimensions, "    ")]
-    for x in missed.binding if missed else ():
+            row_text = f"  {line}  {dimensions}"
+            yield from [row_text] if len(row_text) <= terminal_width() else [f"  {line}", *wrap(dimensions, "    ")]
+    for x in misses.binding if misses else ():
         yield from wrap(f"{x.option} rules out every design: without it, {x.within:,} remain", "")
-    if missed and not missed.binding:
+    if misses and not misses.binding:
         yield from wrap("no single constraint rules out every design: relax several, or raise the tolerance", "")
 
 
-def _near(one: RankedDesign, target: int) -> tuple[str, ...]:
-    x = one.outer
+def _near_miss_row(design: RankedDesign, target: int) -> tuple[str, ...]:
+    x = design.outer
     return (
-        f"{one.total:,}",
-        f"{100 * (one.total - target) / target:+.2f} %".replace("-", "−"),
-        f"{one.layers} layers, width {x.d}, ffn {one.ffn}, {x.H} heads of {x.h}, {x.K} KV",
+        f"{design.total:,}",
+        f"{100 * (design.total - target) / target:+.2f} %".replace("-", "−"),
+        f"{design.layers} layers, width {x.d}, ffn {design.ffn}, {x.H} heads of {x.h}, {x.K} KV",
     )
 
 
-def contrast_text(best: Model, other: Model, like: str, found: DiffReport) -> str:
+def contrast_text(best: Model, other: Model, like: str, report: DiffReport) -> str:
     """Compare with a design of the same size in another series."""
     v = other.count.formula.letters
     sizes = f"{v['L']} layers, width {v['d']:,}, {v['H']} heads, {v.get('K', v['H'])} KV heads"
     lines = [bold(x) for x in wrap(f"the same size like {safe(like)}: {sizes}; {other.parameters.total:,} parameters", "")]
-    rows = [(x.label, format_signed(x.delta), format_short_signed(x.delta)) for x in found.causes]
+    rows = [(x.label, format_signed(x.delta), format_short_signed(x.delta)) for x in report.causes]
     lines += [f"  {x}" for x in fit_table(rows, right=(1, 2), width=terminal_width() - 2)]
     lines += [dim(x) for x in wrap(f"from {best.parameters.total:,} to {other.parameters.total:,}, by the method of llamath diff")]
     return "\n".join(["", *lines])
 
 
-def budget_text(found: TrainingBudget) -> str:
+def budget_text(report: TrainingBudget) -> str:
     """Return the training compute and the optima of the scaling laws as text."""
-    law = found.law
+    law = report.law
     lines = [bold(f"compute, by {law.name}")]
-    lines += wrap(f"{found.tokens:,} tokens, {found.per_parameter:.1f} per active parameter ({found.parameters:,})")
-    lines += wrap(f"C = 6·N·D = {found.flops:.3g} floating-point operations")
+    lines += wrap(f"{report.tokens:,} tokens, {report.per_parameter:.1f} per active parameter ({report.parameters:,})")
+    lines += wrap(f"C = 6·N·D = {report.flops:.3g} floating-point operations")
     lines += wrap(
-        f"{law.name}: {short_count(round(found.optimal_tokens))} tokens are optimal for this size, "
-        f"{short_count(round(found.optimal_parameters))} parameters for this compute"
+        f"{law.name}: {short_count(round(report.optimal_tokens))} tokens are optimal for this size, "
+        f"{short_count(round(report.optimal_parameters))} parameters for this compute"
     )
-    rows = [("law", "optimal tokens", "per parameter", "compute"), *(_law(x, found.parameters) for x in LAWS)]
+    rows = [("law", "optimal tokens", "per parameter", "compute"), *(_law(x, report.parameters) for x in LAWS)]
     first, *rest = align(rows, right=(1, 2, 3))
     lines += ["", dim(f"  {first}"), *(f"  {x}" for x in rest)]
     basis = f"{law.name}: {law.says}; {law.source}; {law.trained}"
-    beyond = "; this size is an extrapolation" if law.extrapolates(found.parameters) else ""
+    beyond = "; this size is an extrapolation" if law.extrapolates(report.parameters) else ""
     return "\n".join(["", *lines, *(dim(x) for x in wrap(f"note: {basis}{beyond}", ""))])
 
 

@@ -24,7 +24,7 @@ _WEIGHT_HEADER = ("group", "weight", "a shape", "b shape", "a copies", "b copies
 
 
 def diff_text(report: DiffReport) -> str:
-    """Return the whole report: causes, weights, config keys, and what is equal."""
+    """Return the whole report: causes, weights, config keys, and the equal parts."""
     lines = list(_head(report))
     if report.causes:
         lines += ["", bold("causes"), *_causes(report)]
@@ -55,7 +55,7 @@ def _format_share(report: DiffReport) -> str:
 
 
 def _causes(report: DiffReport) -> Iterator[str]:
-    """The waterfall, with the weights of each cause below it."""
+    """Yield the waterfall chart, with the changed weights below each cause."""
     deltas = [x.delta for x in report.causes]
     numbers = [f"{report.total.a:,}", *map(format_signed, deltas), f"{report.total.b:,}"]
     names = [safe(report.a.name, _MAX_NAME), *(x.label for x in report.causes), safe(report.b.name, _MAX_NAME)]
@@ -134,7 +134,7 @@ def _format_copies(pair: WeightPair) -> str:
 
 
 def _config(report: DiffReport) -> Iterator[str]:
-    """The config keys that differ, each with what it changes."""
+    """Yield the config keys that differ, each with its effect."""
     keys = [safe(x.key if len(x.key) <= _MAX_KEY else x.key.rpartition(".")[2], 60) for x in report.config]
     room = max((terminal_width() - max(map(len, keys)) - 14) // 2, 12)
     rows = [("configuration", _cut(report.a.name, room), _cut(report.b.name, room), "changes")]
@@ -171,10 +171,10 @@ def _equal_parts(report: DiffReport) -> Iterator[str]:
     if not names:
         yield f"equal: no weight, {keys}"
         return
-    tail, kept = f" ({short_count(same.parameters)}), {keys}", list(names)
-    while kept and len(f"equal: {_first_names(kept, len(names))}{tail}") > terminal_width():
-        kept.pop()
-    yield f"equal: {_first_names(kept, len(names))}{tail}"
+    tail, shown = f" ({short_count(same.parameters)}), {keys}", list(names)
+    while shown and len(f"equal: {_first_names(shown, len(names))}{tail}") > terminal_width():
+        shown.pop()
+    yield f"equal: {_first_names(shown, len(names))}{tail}"
 
 
 def _first_names(names: list[str], total: int) -> str:
@@ -194,7 +194,7 @@ def multi_diff_text(report: MultiDiffReport) -> str:
 
 
 def multi_diff_rows(report: MultiDiffReport, form: str) -> Iterator[str]:
-    """Return one row for each model: its parameters, the difference, and what each cause adds to it."""
+    """Return one row for each model: its parameters, the difference, and the contribution of each cause."""
     kinds = _kinds(report)
     header = ("model", "parameters", "difference", *(CAUSE_TITLES.get(x, x) for x in kinds))
     rows = [(safe(report.against), str(report.differences[0].total.a), "0", *("0" for _ in kinds))]
@@ -212,28 +212,28 @@ def _total_rows(report: MultiDiffReport) -> Iterator[tuple[str, ...]]:
 
 
 def _cause_tables(report: MultiDiffReport) -> Iterator[str]:
-    """The causes in full if all columns fit, else to three digits, in tables that fit."""
-    found, kinds = report.differences, _kinds(report)
+    """Yield the causes in full if all columns fit, else to three digits, in several tables that fit."""
+    differences, kinds = report.differences, _kinds(report)
     titles = [CAUSE_TITLES.get(x, x) for x in kinds]
     room = terminal_width() - max(map(len, (*titles, "difference")))
-    write = _full_or_short(found, kinds, room)
-    step = len(found) if write is format_signed else max(room // (_SHORT_NAME + 2), 1)
-    for start in range(0, len(found), step):
-        some = found[start : start + step]
-        names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in some)
+    write = _choose_number_format(differences, kinds, room)
+    step = len(differences) if write is format_signed else max(room // (_SHORT_NAME + 2), 1)
+    for start in range(0, len(differences), step):
+        shown = differences[start : start + step]
+        names = (safe(x.b.name, 40) if write is format_signed else _cut(x.b.name) for x in shown)
         rows: list[tuple[str, ...]] = [("cause", *names)]
         for kind, title in zip(kinds, titles, strict=True):
-            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in some)))
-        rows.append(("difference", *(write(x.delta) for x in some)))
-        header, *rest = fit_table(rows, right=range(1, len(some) + 1))
+            rows.append((title, *(write(_sum_of_kind(x, kind)) if _sum_of_kind(x, kind) else "" for x in shown)))
+        rows.append(("difference", *(write(x.delta) for x in shown)))
+        header, *rest = fit_table(rows, right=range(1, len(shown) + 1))
         yield from (bold(header), *rest)
-        if start + step < len(found):
+        if start + step < len(differences):
             yield ""
 
 
-def _full_or_short(found: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
-    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in found for kind in kinds)
-    return format_signed if width * len(found) <= room else format_short_signed
+def _choose_number_format(differences: Sequence[DiffReport], kinds: Sequence[str], room: int) -> Callable[[int], str]:
+    width = 2 + max(len(format_signed(_sum_of_kind(x, kind))) for x in differences for kind in kinds)
+    return format_signed if width * len(differences) <= room else format_short_signed
 
 
 def _cut(name: str, room: int = _SHORT_NAME) -> str:
@@ -242,7 +242,7 @@ def _cut(name: str, room: int = _SHORT_NAME) -> str:
 
 
 def _kinds(report: MultiDiffReport) -> list[str]:
-    """Every kind of cause that occurs, in the order of the method."""
+    """Return the kinds of causes that occur, in the order of the method."""
     kinds = {x.kind for y in report.differences for x in y.causes}
     return [x for x in CAUSE_TITLES if x in kinds] + sorted(kinds - CAUSE_TITLES.keys())
 

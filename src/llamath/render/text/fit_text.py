@@ -1,4 +1,4 @@
-"""`fit` on a terminal: a bar for each GPU, its parts, what is left or would fit instead, the speed limits; or the GPUs that fit, ranked."""
+"""`fit` on a terminal: a bar for each GPU, its parts, free memory or alternatives, and speed limits; or the ranked GPUs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _label(stage: StageMemory, report: FitReport) -> str:
 
 
 def _bars(report: FitReport) -> Iterator[str]:
-    """One bar for each stage; the GPUs of a stage hold the same."""
+    """Yield one bar for each stage; its GPUs have the same memory."""
     labels, memory = [_label(x, report) for x in report.stages], report.gpu.memory
     capacity = format_giga(memory, 2**30)
     verdicts = [f"{format_giga(x.total, 2**30)} of {capacity} GiB{'' if x.total <= memory else ' ✗'}" for x in report.stages]
@@ -89,7 +89,7 @@ def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
 
 
 def _parts(report: FitReport) -> Iterator[str]:
-    """The parts of each stage in GiB; of many stages, those of the most and the least loaded GPU."""
+    """Yield the parts of each stage in GiB; of many stages, those of the most and the least loaded GPU."""
     stages = list(report.stages)
     few = len(stages) <= _MAX_SHARES
     if not few:
@@ -125,7 +125,7 @@ def _alternatives(report: FitReport) -> list[str]:
 
 
 def _speed(report: FitReport) -> Iterator[str]:
-    """Both bounds, and what they assume."""
+    """Yield the bounds of decode and prefill, and their assumptions."""
     if report.ceilings is None:
         yield "speed: unknown without the memory bandwidth, such as bw=1TB/s"
         return

@@ -16,7 +16,7 @@ HEADER = ("product", "formula", "forward", "decode", "training", "share")
 
 
 def flops_text(model: Model, report: FlopsReport) -> str:
-    """One screen and a half."""
+    """Return the report as text."""
     request, total = report.request, report.forward.total
     T, B = request.context or 0, request.batch
     tokens = f"{'' if B == 1 else f'{B:,} sequences of '}{format_count(T, 'token')}"
@@ -28,12 +28,12 @@ def flops_text(model: Model, report: FlopsReport) -> str:
     lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
     if report.mfu is not None:
-        lines += ["", *_used(report.mfu)]
+        lines += ["", *_mfu_lines(report.mfu)]
     return "\n".join([*lines, *(x for note in report.notes for x in wrap(f"note: {note}", indent=""))])
 
 
 def conventions_text(report: FlopsReport) -> str:
-    """Each convention with its formula, what it says and where it is from."""
+    """Return each convention with its formula, description and source."""
     lines: list[str] = []
     for x in report.conventions:
         lines += [bold(f"{x.name}: {x.title}"), *wrap(f"{x.train.symbol} = {int(x.train):,} per token"), *wrap(x.says)]
@@ -95,8 +95,8 @@ def _passes(report: FlopsReport) -> list[str]:
         rows.append(_pass("  with full attention", report.full.total, report.tokens))
     rows.append(_pass(f"decode, token {report.request.context:,}", report.decode.total, B))
     if report.decode_otherwise.total != report.decode.total:
-        way = "absorbed latent attention" if report.request.unpacked else "decompressed keys and values"
-        rows.append(_pass(f"  with {way}", report.decode_otherwise.total, B))
+        decode_form = "absorbed latent attention" if report.request.unpacked else "decompressed keys and values"
+        rows.append(_pass(f"  with {decode_form}", report.decode_otherwise.total, B))
     rows.append(_pass("training: forward + 2·forward backward", t.model, report.tokens))
     if t.recomputed:
         rows.append(_pass(f"  recomputed ({report.request.recompute})", t.recomputed, report.tokens))
@@ -116,8 +116,8 @@ def _conventions(report: FlopsReport) -> list[str]:
     rows = [("convention", "FLOPs per training token", "FLOPs", "÷ exact")]
     formulas = {"exact": "3 · forward", "full": "attention over all pairs", "hardware": "with recomputation"}
     formulas |= {x.name: x.train.symbol if len(x.train.symbol) < 39 else x.title for x in report.conventions}
-    for name, (_, worth) in flops_by_convention(report).items():
-        rows.append((f"  {name}", formulas[name], format_si(worth), f"{float(worth / report.exact_per_token):.4f}"))
+    for name, (_, per_token) in flops_by_convention(report).items():
+        rows.append((f"  {name}", formulas[name], format_si(per_token), f"{float(per_token / report.exact_per_token):.4f}"))
     lines = fit_table(rows, right=(2, 3), drop=(1,))
     return [bold(lines[0]), *lines[1:], dim("formulas and sources: --format conventions")]
 
@@ -127,12 +127,12 @@ def _intensity(report: FlopsReport) -> list[str]:
     rows += [
         (x.group, f"{x.ratio:,.1f}", f"{y.ratio:,.2f}") for x, y in zip(report.prefill_intensity, report.decode_intensity, strict=True)
     ]
-    weights, kept = report.dtypes
+    weight_dtype, cache_dtype = report.dtypes
     lines = fit_table(rows, right=(1, 2))
-    return [bold(lines[0]), *lines[1:], *map(dim, wrap(f"weights {weights}, KV cache {kept}; activations are not counted", ""))]
+    return [bold(lines[0]), *lines[1:], *map(dim, wrap(f"weights {weight_dtype}, KV cache {cache_dtype}; activations are not counted", ""))]
 
 
-def _used(mfu: MFU) -> list[str]:
+def _mfu_lines(mfu: MFU) -> list[str]:
     peak = format_flops(mfu.peak)[:-1]
     head = f"{float(mfu.tokens_per_second):,.0f} tokens per second on {mfu.gpus:,} × {mfu.gpu}, {peak}/s each in {mfu.precision}"
     rows = [("convention", "FLOP/s per GPU", "MFU")]

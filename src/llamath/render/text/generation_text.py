@@ -19,7 +19,7 @@ _FINISH_REASONS = {
     "string": "stop string",
     "interrupted": "interrupted",
 }
-"""Why a sequence ended."""
+"""The reasons why a sequence ended, as text."""
 
 
 def printable(text: str) -> str:
@@ -54,11 +54,11 @@ Top = Sequence[tuple[int, float]]
 
 def completion_json(completion: Completion, token_text: _TokenText | None = None) -> dict[str, Any]:
     """Return the JSON of a completion; with `token_text`, each token with its log-probability."""
-    found = completion.to_json()
+    document = completion.to_json()
     if token_text is not None:
         tops = completion.top or [()] * len(completion.ids)
-        found["logprobs"] = [_logprob_json(*x, token_text) for x in zip(completion.ids, completion.logprobs, tops, strict=True)]
-    return found
+        document["logprobs"] = [_logprob_json(*x, token_text) for x in zip(completion.ids, completion.logprobs, tops, strict=True)]
+    return document
 
 
 def _logprob_json(token: int, logprob: float, top: Top, token_text: _TokenText) -> dict[str, Any]:

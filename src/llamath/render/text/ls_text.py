@@ -57,23 +57,23 @@ def _format_shape(shape: Sequence[int]) -> str:
 
 def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     """Yield names, dtypes, shapes and copies, and parameters and bytes if there is room; long names take a line of their own."""
-    coded = any(x.kind for x in rows)
-    cells = [("tensor", "dtype", *(["codec"] * coded), "shape", "parameters", "bytes")]
+    has_codecs = any(x.kind for x in rows)
+    cells = [("tensor", "dtype", *(["codec"] * has_codecs), "shape", "parameters", "bytes")]
     for x in rows:
-        code = (x.kind if x.role == "values" else x.role,) if coded else ()
+        codec = (x.kind if x.role == "values" else x.role,) if has_codecs else ()
         shape = _format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
-        cells.append((safe(x.pattern), x.dtype, *code, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
+        cells.append((safe(x.pattern), x.dtype, *codec, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
     last = len(cells[0]) - 1
     header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
     yield dim(header)
     yield from lines
 
 
-class _Branch:
-    """The tensors whose names have the same beginning."""
+class _NameTree:
+    """A node of the tree of names: the tensors whose names have the same prefix."""
 
     def __init__(self) -> None:
-        self.children: dict[str, _Branch] = {}
+        self.children: dict[str, _NameTree] = {}
         self.rows: list[TensorRow] = []
 
     def lines(self, indent: str) -> tuple[list[tuple[str, int, int]], int, int]:
@@ -97,11 +97,11 @@ class _Branch:
 
 def _tree_lines(rows: Sequence[TensorRow]) -> list[str]:
     """Return the names as a tree with subtotals."""
-    root = _Branch()
+    root = _NameTree()
     for x in rows:
         at = root
         for part in x.parts if len(x.parts) <= _MAX_DEPTH else (*x.parts[: _MAX_DEPTH - 1], ".".join(x.parts[_MAX_DEPTH - 1 :])):
-            at = at.children.setdefault(part, _Branch())
+            at = at.children.setdefault(part, _NameTree())
         at.rows.append(x)
     lines, _, _ = root.lines("")
     cells = [("", "parameters", "bytes"), *((label, f"{a:,}", f"{b:,}") for label, a, b in lines)]
@@ -151,8 +151,8 @@ def _files(listing: Listing, all_files: bool) -> list[str]:
     lines = fit_table([("", "tensors", "bytes", "header"), *rows], right=(1, 2, 3), drop=(3, 1), width=terminal_width() - 2)
     if all_files or len(rows) <= _MAX_FILES:
         return lines
-    left = len(rows) - 2 * _END_FILES
-    return [*lines[: _END_FILES + 1], f"… {left:,} more (--unfold shows all)", *lines[-_END_FILES:]]
+    omitted = len(rows) - 2 * _END_FILES
+    return [*lines[: _END_FILES + 1], f"… {omitted:,} more (--unfold shows all)", *lines[-_END_FILES:]]
 
 
 def _shared(listing: Listing) -> Iterator[str]:

@@ -24,9 +24,15 @@ def training_text(report: TrainReport) -> str:
     lines = [bold(line) for line in wrap(head, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_setting(report), "")
-    lines += ["", *memory_lines(_short(full)), "", *_kept(full), *map(dim, wrap(f"with {_training_legend(model, full)}", ""))]
+    lines += [
+        "",
+        *_memory_lines(_merge_activation_lines(full)),
+        "",
+        *_saved_activations(full),
+        *map(dim, wrap(f"with {_training_legend(model, full)}", "")),
+    ]
     if report.adapter_totals:
-        lines += ["", *wrap(_adapted(report.adapter_totals), "")]
+        lines += ["", *wrap(_adapter_summary(report.adapter_totals), "")]
     if len(report.stages) > 1:
         lines += ["", *_stages(report)]
     if report.limit is not None:
@@ -56,23 +62,23 @@ def _layout_text(layout: Layout) -> str:
     return text + (f", ZeRO-{layout.zero}" if layout.zero else "")
 
 
-def _short(stage: StageReport) -> list[MemoryLine]:
+def _merge_activation_lines(stage: StageReport) -> list[MemoryLine]:
     """Return the lines with all activations as one."""
     note = "saved for the backward pass, see below"
-    one = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
+    activations = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
     first = stage.lines.index(stage.activation_lines[0])
     rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
-    return [*stage.lines[:first], one, *rest]
+    return [*stage.lines[:first], activations, *rest]
 
 
-def _kept(stage: StageReport) -> Iterator[str]:
+def _saved_activations(stage: StageReport) -> Iterator[str]:
     rows = [("saved activations", "GB", "copies·tokens·elements·bytes")]
     rows += [(f"  {x.what}", format_giga(x.bytes, 10**9), x.formula) for x in sorted(stage.activation_lines, key=lambda x: -x.bytes)]
     table = align([row[:2] for row in rows], right=(1,))
     for i, (line, row) in enumerate(zip(table, rows, strict=True)):
-        whole = f"{line}  {row[2]}"
-        if len(whole) <= terminal_width():
-            yield bold(whole) if i == 0 else whole
+        text = f"{line}  {row[2]}"
+        if len(text) <= terminal_width():
+            yield bold(text) if i == 0 else text
         else:
             yield line
             yield from map(dim, wrap(row[2], "    "))
@@ -83,11 +89,11 @@ def _training_legend(model: Model, stage: StageReport) -> str:
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
 
 
-def _adapted(x: AdapterTotals) -> str:
+def _adapter_summary(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
     share = float(Fraction(100 * x.trainable, x.all_parameters))
-    whole = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
-    fully_trained = f"; fully trained: {whole}" if whole else ""
+    full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
+    fully_trained = f"; fully trained: {full_names}" if full_names else ""
     return (
         f"trainable: {x.trainable:,} of {x.all_parameters:,} parameters ({share:.4f}%), {x.bytes:,} bytes: "
         f"r·(in + out) with r = {x.lora.rank} for each {names}{fully_trained}"
@@ -95,11 +101,11 @@ def _adapted(x: AdapterTotals) -> str:
 
 
 def _stages(report: TrainReport) -> Iterator[str]:
-    """The first, the last and the largest stage."""
+    """Yield the first, the last and the largest stage."""
     first, last, full = report.stages[0], report.stages[-1], report.largest_stage
-    chosen = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
+    stages = sorted({x.stage.index: x for x in (first, full, last)}.values(), key=lambda x: x.stage.index)
     rows: list[tuple[str, ...]] = [("stage", "layers", "weights", "gradients", "optimizer", "activations", "logits", "total GB")]
-    for x in chosen:
+    for x in stages:
         parts = (x.weights, x.gradients, x.master + x.optimizer, x.activations, x.logits, x.total)
         rows.append((f"{x.stage.index + 1} of {len(report.stages)}", f"{x.stage.layers}", *(format_giga(n, 10**9) for n in parts)))
     table = fit_table(rows, right=range(1, 8), drop=((2, 3, 4, 6), 5))
@@ -109,8 +115,8 @@ def _stages(report: TrainReport) -> Iterator[str]:
 
 def _fits(within: int, most: int | None, report: TrainReport) -> str:
     verdict = "fits" if report.largest_stage.total <= within else "does not fit"
-    many = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
-    more = f"at most {many} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
+    sequences = "any number of sequences" if most is None else f"{most:,} sequence{'s' if most != 1 else ''}"
+    more = f"at most {sequences} of {report.context:,} tokens at a time" if most != 0 else "not even one sequence does"
     return f"this {verdict} in {format_bytes(within)}; {more}"
 
 
@@ -119,11 +125,11 @@ _ESTIMATE = "≈"
 
 
 def memory_text(report: MemoryReport) -> str:
-    """Return the lines at the longest context, a table of all contexts, and what fits."""
+    """Return the lines at the longest context, a table of all contexts, and the limits."""
     model = report.model
     lines = [bold(line) for line in wrap(report.replace(limit=None).summary, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
-    lines += ["", *memory_lines(report.lines), *map(dim, wrap(f"with {_legend(report)}", "")), "", *_passes(report)]
+    lines += ["", *_memory_lines(report.lines), *map(dim, wrap(f"with {_legend(report)}", "")), "", *_passes(report)]
     if len(report.contexts) > 1:
         lines += ["", *_contexts(report)]
     if report.limit is not None:
@@ -132,13 +138,13 @@ def memory_text(report: MemoryReport) -> str:
 
 
 def weights_only_text(report: WeightsReport) -> str:
-    """Return the lines of the weights of a checkpoint that no family fits."""
+    """Return the lines of the weights of a checkpoint of an unsupported family."""
     note = "the memory of cache and activations is unknown"
-    lines = [*(bold(x) for x in wrap(report.summary, "")), "", *memory_lines(report.lines)]
+    lines = [*(bold(x) for x in wrap(report.summary, "")), "", *_memory_lines(report.lines)]
     return "\n".join([*lines, *note_lines([f"{report.reason}; {note}" if report.reason else note])])
 
 
-def memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
+def _memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
     """Return lines and their sum, each with its formula below it; estimates are marked."""
     total = MemoryLine(what="total", bytes=sum(x.bytes for x in lines), formula="", exact=all(x.exact for x in lines))
     rows = [
@@ -166,7 +172,7 @@ def _legend(report: MemoryReport) -> str:
 
 
 def _passes(report: MemoryReport) -> list[str]:
-    """The cache of one more token, and the activations of both kinds of passes."""
+    """Return the cache per token, and the activations of prefill and decode."""
     cache = report.cache
     later = f"{cache.kv_per_later_token:,} once windows are full" if cache.kv_per_later_token != cache.kv_per_token else ""
     rows = [("cache per token", f"{cache.kv_per_token:,} bytes", later)]

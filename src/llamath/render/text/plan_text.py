@@ -24,7 +24,7 @@ def serving_text(model: Model, report: ServeReport, top: int) -> str:
     lines += wrap(f"weights {report.dtype}, KV cache {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
     nothing = "no split fits one sequence per pipeline stage" + (" within the latency" if within else "")
     lines += ["", *(_serving_table(report, top) if report.plans else wrap(nothing, ""))]
-    lines += ["", *rejected_text([*report.rejected, *report.too_large])]
+    lines += ["", *_rejected_text([*report.rejected, *report.too_large])]
     lines += map(dim, wrap(_serving_assumptions(), ""))
     return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrap(f"note: {note}", ""))])
 
@@ -70,11 +70,11 @@ def plan_text(model: Model, report: PlanReport) -> str:
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     lines += wrap(_step(report), "")
     if report.plans:
-        lines += ["", *_table(report), "", *_first(report)]
-        lines += ["", *wrap(_training(report, seen), "")] if (seen := report.request.tokens) is not None else []
+        lines += ["", *_table(report), "", *_best_plan(report)]
+        lines += ["", *wrap(_training(report, tokens), "")] if (tokens := report.request.tokens) is not None else []
     else:
-        lines += ["", *wrap(_nothing(report), "")]
-    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumed(), ""))]
+        lines += ["", *wrap(_no_plan(report), "")]
+    lines += ["", *_rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
     return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
@@ -86,13 +86,13 @@ def _step(report: PlanReport) -> str:
     request, n = report.request, report.sequences
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
     attention = "FlashAttention" if request.flash else "materialized attention scores"
-    sequences = f"{_many(n, 'sequence')} of {report.context:,} tokens"
-    way = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
-    tried = f"{_many(report.layouts, 'layout')} in {_many(report.variants, 'variant')}"
-    return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {way}; {tried}"
+    sequences = f"{_count(n, 'sequence')} of {report.context:,} tokens"
+    settings = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
+    tried = f"{_count(report.layouts, 'layout')} in {_count(report.variants, 'variant')}"
+    return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {settings}; {tried}"
 
 
-def _many(n: int, what: str) -> str:
+def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'s' if n > 1 else ''}"
 
 
@@ -103,15 +103,15 @@ def _table(report: PlanReport) -> Iterator[str]:
     header = ["", *axes_header, "ZeRO", "VPP", "batch", "recompute", "GiB", "bubble", "MFU", "tokens/s"]
     rows = [header]
     for i, x in enumerate(report.plans, 1):
-        at = x.layout
-        axes = [f"{n:,}" for n in (at.tp, at.pp, at.cp, *([at.ep] if experts else []), at.dp)]
-        batch = f"{at.microbatch}×{at.count:,}"
+        layout = x.layout
+        axes = [f"{n:,}" for n in (layout.tp, layout.pp, layout.cp, *([layout.ep] if experts else []), layout.dp)]
+        batch = f"{layout.microbatch}×{layout.count:,}"
         share = x.timing.bubble / x.timing.step
         figures = [format_giga(x.memory, 2**30), f"{share:.1%}", f"{x.mfu:.1%}", format_si(round(x.tokens))]
-        rows.append([str(i), *axes, str(at.zero), str(at.interleave), batch, _RECOMPUTED[at.recompute], *figures])
+        rows.append([str(i), *axes, str(layout.zero), str(layout.interleave), batch, _RECOMPUTED[layout.recompute], *figures])
     if all(x.layout.recompute == "none" for x in report.plans):
-        gone = header.index("recompute")
-        rows = [row[:gone] + row[gone + 1 :] for row in rows]
+        column = header.index("recompute")
+        rows = [row[:column] + row[column + 1 :] for row in rows]
     columns = {name: i for i, name in enumerate(rows[0])}
     table = fit_table(rows, right=range(len(columns)), drop=[columns[x] for x in ("tokens/s", "bubble", "VPP", "ZeRO")])
     yield bold(table[0])
@@ -121,8 +121,8 @@ def _table(report: PlanReport) -> Iterator[str]:
     yield from map(dim, wrap(f"{legend} {format_giga(report.device.memory, 2**30)}", ""))
 
 
-def _first(report: PlanReport) -> Iterator[str]:
-    """The step time of the best plan by part, and the bytes each GPU communicates."""
+def _best_plan(report: PlanReport) -> Iterator[str]:
+    """Yield the step time of the best plan by part, with the bytes that each GPU sends."""
     best, timing = report.plans[0], report.plans[0].timing
     rows = [(f"plan 1, {_seconds(timing.step)} per step", "time", "sent per GPU")]
     for name, what, sent in PARTS:
@@ -141,31 +141,31 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
 
 
-def _training(report: PlanReport, seen: int) -> str:
+def _training(report: PlanReport, tokens: int) -> str:
     best = report.plans[0]
-    seconds = seen / best.tokens
+    seconds = tokens / best.tokens
     hours, days = seconds / 3600, seconds / 86400
     time = f"{hours:,.1f} hours" if hours < 100 else f"{hours:,.0f} hours ({days:,.1f} days)"
-    steps = -(-seen // report.batch_tokens)
-    return f"{seen:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
+    steps = -(-tokens // report.batch_tokens)
+    return f"{tokens:,} tokens with plan 1: {steps:,} steps, {time}, {hours * report.gpus:,.0f} GPU-hours without failures"
 
 
-def _nothing(report: PlanReport) -> str:
+def _no_plan(report: PlanReport) -> str:
     assert report.least is not None and report.smallest is not None
-    at = report.smallest
-    axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(at, name)) > 1)
-    zero = f", ZeRO-{at.zero}" if at.zero else ""
+    layout = report.smallest
+    axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
+    zero = f", ZeRO-{layout.zero}" if layout.zero else ""
     need = f"{format_giga(report.least, 2**30)} GiB of {format_giga(report.device.memory, 2**30)}"
     return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs {need} per GPU"
 
 
-def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
+def _rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
     """List the rejected degrees, grouped by reason."""
-    if not found:
+    if not rejected:
         return
     yield bold("not possible")
     groups: dict[tuple[str, str], list[str]] = {}
-    for x in found:
+    for x in rejected:
         name, _, n = x.what.partition(" ") if "×" not in x.what else ("", "", x.what)
         groups.setdefault((name, x.why), []).append(n)
     for (name, why), numbers in groups.items():
@@ -173,7 +173,7 @@ def rejected_text(found: Sequence[Rejected]) -> Iterator[str]:
         yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
-def _assumed() -> str:
+def _assumptions() -> str:
     c = prediction_constants()
     products = f"matrix products at {c['matmul']:.0%} of the peak plus their memory traffic, attention at {c['attention']:.0%}"
     links = f"links at {c['wires']:.0%} of their published bandwidth"

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
 _WIDER = (*HEADER, "operation")
-_MEETS = frozenset(("scores", "softmax", "mix", "state", "conv"))
+_MIXING_KINDS = frozenset(("scores", "softmax", "mix", "state", "conv"))
 MIXING, PER_TOKEN = "── tokens are mixed", "── per token"
 Row = tuple[str, ...]
 
 
-class Words:
+class TokenTexts:
     """The text of tokens; without a tokenizer, their ids."""
 
     def __init__(self, texts: dict[int, str] | None = None) -> None:
@@ -34,57 +34,57 @@ class Words:
         return f"'{safe(self.texts[token], 40)}'" if token in self.texts else f"token {token:,}"
 
 
-class Shown(NamedTuple):
+class TraceView(NamedTuple):
     """The part of a trace to show."""
 
-    then: bool = False  # the decode pass after the prompt instead of the prefill
+    decode: bool = False  # the decode pass after the prompt instead of the prefill
     layer: int | None = None  # only this layer
 
 
-WHOLE = Shown()
+_WHOLE_TRACE = TraceView()
 
 
-def trace_summary(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
+def trace_summary(model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE) -> str:
     """Return the pass in one line: its tokens and FLOPs, and the most likely next token if there is a prompt."""
-    walk = found.following.walk if shown.then and found.following is not None else found.first.walk
-    likely = f", next token {words(found.top_tokens[0][0])} {found.top_tokens[0][1]:.1%}" if found.top_tokens else ""
-    return f"{safe(model.name)}: {_heading(found, shown.then)}, {format_flops(walk.flops)}{likely}"
+    walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
+    prediction = f", next token {words(trace.top_tokens[0][0])} {trace.top_tokens[0][1]:.1%}" if trace.top_tokens else ""
+    return f"{safe(model.name)}: {_heading(trace, shown.decode)}, {format_flops(walk.flops)}{prediction}"
 
 
-def trace_text(model: Model, found: Trace, words: Words, shown: Shown = WHOLE) -> str:
+def trace_text(model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE) -> str:
     """Return one pass as text, with a summary of the next one."""
-    walk = found.following.walk if shown.then and found.following is not None else found.first.walk
-    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(found, shown.then)}", indent="")]
+    walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
+    lines = [bold(x) for x in wrap(f"{model.name}: {_heading(trace, shown.decode)}", indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
-    lines += [dim(x) for x in wrap(_checked_against(found), indent="")]
+    lines += [dim(x) for x in wrap(_checked_against(trace), indent="")]
     if words.texts:
-        lines += wrap("tokens: " + " ".join(map(words, found.ids[:40])) + (" …" if len(found.ids) > 40 else ""), indent="")
-    lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(letters(model, walk))}", indent=""), ""]
-    if not shown.then:
-        lines += _next_token(found)
-    lines += _top_tokens(found, words)
-    return "\n".join([*lines, *(x for note in found.notes for x in wrap(f"note: {note}", indent=""))])
+        lines += wrap("tokens: " + " ".join(map(words, trace.ids[:40])) + (" …" if len(trace.ids) > 40 else ""), indent="")
+    lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(list_letters(model, walk))}", indent=""), ""]
+    if not shown.decode:
+        lines += _next_token(trace)
+    lines += _top_tokens(trace, words)
+    return "\n".join([*lines, *(x for note in trace.notes for x in wrap(f"note: {note}", indent=""))])
 
 
-def _heading(found: Trace, then: bool) -> str:
-    many = f"a prompt of {len(found.ids):,} token{'s' * (len(found.ids) != 1)}"
+def _heading(trace: Trace, then: bool) -> str:
+    many = f"a prompt of {len(trace.ids):,} token{'s' * (len(trace.ids) != 1)}"
     return f"decode after {many}" if then else many
 
 
-def _checked_against(found: Trace) -> str:
-    what = f"{found.dtype} tensors on {found.device}" if found.has_values else "tensors on the meta device (no values)"
+def _checked_against(trace: Trace) -> str:
+    what = f"{trace.dtype} tensors on {trace.device}" if trace.has_values else "tensors on the meta device (no values)"
     return f"shapes checked against {what}"
 
 
 def _table(walk: Walkthrough, layer: int | None) -> list[str]:
     rows = [HEADER, *(row for stage in walk.stages for row in _stage(stage, layer))]
     rows.append(("total", "", "", short_count(walk.parameters), format_si(walk.flops), ""))
-    lines = _fitted(rows)
+    lines = _fit_steps(rows)
     captions = {row[0] for row in rows if len(row) == 1}
     return [bold(lines[0]), *(dim(x) if x in captions else x for x in lines[1:])]
 
 
-def _fitted(rows: Sequence[Row]) -> list[str]:
+def _fit_steps(rows: Sequence[Row]) -> list[str]:
     """Return the table in the first of these forms that fits the terminal.
 
     With descriptions; without them; with weights as letters; with the values of a shape on a line of their own; with narrow gaps; without
@@ -92,24 +92,24 @@ def _fitted(rows: Sequence[Row]) -> list[str]:
     """
     cut = [row[: len(HEADER)] for row in rows]
     short = [cut[0], *((*row[:2], _short(row[2]), *row[3:]) if len(row) == len(HEADER) else row for row in cut[1:])]
-    lines = _lined(short)
-    over = max(map(len, lines)) - terminal_width()
-    room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - over
-    broken = [part for row in short for part in _broken(row, room)]
+    lines = _align_steps(short)
+    excess = max(map(len, lines)) - terminal_width()
+    room = max(len(row[1]) for row in short if len(row) == len(HEADER)) - excess
+    broken = [part for row in short for part in _break_shape(row, room)]
     unweighted = [(*row[:2], "", *row[3:]) if len(row) == len(HEADER) else row for row in broken]
     numbers = [(row[0], row[1].rpartition(" = ")[2], "", *row[3:]) if len(row) == len(HEADER) else row for row in short]
     for form, gap in (([_WIDER, *rows[1:]], 2), (cut, 2), (short, 2), (broken, 2), (broken, 1), (unweighted, 1), (numbers, 1)):
-        lines = _lined(form, gap)
+        lines = _align_steps(form, gap)
         if max(map(len, lines)) <= terminal_width():
             break
     return lines
 
 
-def _lined(rows: Sequence[Row], gap: int = 2) -> list[str]:
+def _align_steps(rows: Sequence[Row], gap: int = 2) -> list[str]:
     """Align rows; a caption of three cells spans the first columns, one of a single cell the whole line."""
-    whole = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
-    found = iter(align(whole, right=(3, 4), gap=gap))
-    lines = [row[0] if len(row) == 1 else next(found) for row in rows]
+    cells = [row if len(row) >= len(HEADER) else ("", "", "", *row[1:]) for row in rows if len(row) > 1]
+    trace = iter(align(cells, right=(3, 4), gap=gap))
+    lines = [row[0] if len(row) == 1 else next(trace) for row in rows]
     return [row[0] + line[len(row[0]) :] if len(row) == 3 else line for row, line in zip(rows, lines, strict=True)]
 
 
@@ -117,7 +117,7 @@ def _short(uses: str) -> str:
     return ("W, tied" if uses.endswith("tied") else "W, b" if ", b" in uses else "W") if "[" in uses else uses
 
 
-def _broken(row: Row, room: int) -> Iterator[Row]:
+def _break_shape(row: Row, room: int) -> Iterator[Row]:
     letters, equals, numbers = row[1].partition(" = ") if len(row) == len(HEADER) else ("", "", "")
     if not equals or len(row[1]) <= room:
         yield row
@@ -139,14 +139,21 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
             return
         yield from ((line,) for x in _layer_caption(stage) for line in wrap(x))
         indent = "  "
-    meeting = [i for i, x in enumerate(stage.steps) if x.kind in _MEETS]
+    mixing = [i for i, x in enumerate(stage.steps) if x.kind in _MIXING_KINDS]
     for i, x in enumerate(stage.steps):
-        if meeting and i == meeting[0]:
-            yield (indent + (MIXING if any(y.weights for y in stage.steps[i : meeting[-1] + 1]) else f"{MIXING}, without weights"),)
-        if meeting and i == meeting[-1] + 1:
+        if mixing and i == mixing[0]:
+            yield (indent + (MIXING if any(y.weights for y in stage.steps[i : mixing[-1] + 1]) else f"{MIXING}, without weights"),)
+        if mixing and i == mixing[-1] + 1:
             yield (indent + PER_TOKEN,)
         params = short_count(x.parameters) if x.weights else ""
-        yield indent + x.name, shape(x), used(x.weights), params, format_si(int(x.flops)) if int(x.flops) else "", x.description
+        yield (
+            indent + x.name,
+            format_shape(x),
+            format_weights(x.weights),
+            params,
+            format_si(int(x.flops)) if int(x.flops) else "",
+            x.description,
+        )
 
 
 def _layer_caption(stage: WalkthroughStage) -> list[str]:
@@ -156,23 +163,23 @@ def _layer_caption(stage: WalkthroughStage) -> list[str]:
     return ["; ".join(facts)] if facts else []
 
 
-def shape(x: Operation) -> str:
+def format_shape(x: Operation) -> str:
     """`[B, T, H, h] = [1, 7, 32, 128]`."""
     letters, numbers = ", ".join(d.symbol for d in x.shape), ", ".join(map(str, x.shape))
     return f"[{letters}] = [{numbers}]"
 
 
-def used(found: Sequence[UsedWeight]) -> str:
+def format_weights(trace: Sequence[UsedWeight]) -> str:
     """Return the weights of a step by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
-    for x in found:
+    for x in trace:
         letters = ", ".join(d.symbol for d in x.weight.shape)
         many = f"{Expr.const(x.copies).symbol} × " if int(x.copies) > 1 else ""
         parts.append("b" if x.weight.role == "bias" and parts else f"{many}[{letters}]")
-    return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in found) else [])]) or "none"
+    return ", ".join([*parts, *(["tied"] if any(x.weight.tied for x in trace) else [])]) or "none"
 
 
-def letters(model: Model, walk: Walkthrough) -> list[str]:
+def list_letters(model: Model, walk: Walkthrough) -> list[str]:
     """Return the letters of a walkthrough with their names and values."""
     atoms: dict[str, int] = {}
     for stage in walk.stages:
@@ -183,26 +190,26 @@ def letters(model: Model, walk: Walkthrough) -> list[str]:
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 
-def _next_token(found: Trace) -> list[str]:
+def _next_token(trace: Trace) -> list[str]:
     """Summarize the next decode step where it differs, and the cache."""
-    lines, kept = [], found.cache
-    if found.following is not None:
-        walk = found.following.walk
+    lines, cache = [], trace.cache
+    if trace.following is not None:
+        walk = trace.following.walk
         steps = walk.layers[0].steps if walk.layers else ()
         lines.append(bold(f"next token: {format_flops(walk.flops)} (--next shows all steps)"))
-        lines += align([(f"  {x.name}", shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
-    if kept.tokens:
-        states = any(x.kind == "state" for stage in found.first.walk.layers for x in stage.steps)
-        wide = f"{found.dtype}, states in float32" if states else found.dtype
-        lines += wrap(f"cached after {kept.tokens:,} tokens: {kept.elements:,} elements, {kept.nbytes:,} bytes ({wide})", indent="")
+        lines += align([(f"  {x.name}", format_shape(x)) for x in steps if x.kind in ("cache", "scores", "state")])
+    if cache.tokens:
+        states = any(x.kind == "state" for stage in trace.first.walk.layers for x in stage.steps)
+        wide = f"{trace.dtype}, states in float32" if states else trace.dtype
+        lines += wrap(f"cached after {cache.tokens:,} tokens: {cache.elements:,} elements, {cache.nbytes:,} bytes ({wide})", indent="")
     return [*lines, ""] if lines else []
 
 
-def _top_tokens(found: Trace, words: Words) -> list[str]:
-    if not found.top_tokens:
+def _top_tokens(trace: Trace, words: TokenTexts) -> list[str]:
+    if not trace.top_tokens:
         return []
     from fractions import Fraction
 
-    rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in found.top_tokens)]
+    rows = [("next token", "probability"), *((words(token), format_percent(Fraction(share))) for token, share in trace.top_tokens)]
     lines = align(rows, right=(1,))
     return [bold(lines[0]), *lines[1:], ""]

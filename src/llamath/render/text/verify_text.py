@@ -15,59 +15,59 @@ if TYPE_CHECKING:
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
 
 MAX_ROWS, BAR_WIDTH = 12, 24
-"""Rows shown of a list; length of the longest bar."""
+"""The most rows of a list; the length of the longest bar."""
 
 
-def logits_text(found: LogitsComparison) -> str:
-    """Format the verdict, the differences, where they begin, and possible causes."""
-    lines = [bold(x) for x in wrap(_verdict(found), indent="")]
-    lines += [dim(x) for side, letter in ((found.a, "A"), (found.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
-    lines += [dim(x) for x in wrap(_describe_input(found), indent="")]
-    lines += ["", *align(list(_rows(found)), right=(1, 2))]
-    if found.same:
+def logits_text(report: LogitsComparison) -> str:
+    """Format the verdict, the differences, the first differing module, and possible causes."""
+    lines = [bold(x) for x in wrap(_verdict(report), indent="")]
+    lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
+    lines += [dim(x) for x in wrap(_describe_input(report), indent="")]
+    lines += ["", *align(list(_rows(report)), right=(1, 2))]
+    if report.same:
         return "\n".join(lines)
-    if found.first:
-        lines += ["", *wrap(_first(found.first), indent="")]
-    lines += ["", *_layers(found)] if found.layers else []
-    if found.facts:
-        lines += ["", "config differences:", *align([_config_difference(x) for x in found.facts[:MAX_ROWS]], gap=3)]
-        lines += [f"and {len(found.facts) - MAX_ROWS:,} more"] if len(found.facts) > MAX_ROWS else []
-    for x in found.hints:
+    if report.first:
+        lines += ["", *wrap(_first(report.first), indent="")]
+    lines += ["", *_layers(report)] if report.layers else []
+    if report.facts:
+        lines += ["", "config differences:", *align([_config_difference(x) for x in report.facts[:MAX_ROWS]], gap=3)]
+        lines += [f"and {len(report.facts) - MAX_ROWS:,} more"] if len(report.facts) > MAX_ROWS else []
+    for x in report.hints:
         lines += ["", *wrap(f"hint: {safe(x, 500)}", indent="")]
     return "\n".join(lines)
 
 
-def _verdict(found: LogitsComparison) -> str:
-    if found.identical:
+def _verdict(report: LogitsComparison) -> str:
+    if report.identical:
         return "identical, bit by bit"
-    if found.same:
-        return f"the same within {found.tolerance:g} of the largest logit"
-    return f"different: logits differ by {found.relative:.2g} of the largest logit (tolerance {found.tolerance:g})"
+    if report.same:
+        return f"the same within {report.tolerance:g} of the largest logit"
+    return f"different: logits differ by {report.relative:.2g} of the largest logit (tolerance {report.tolerance:g})"
 
 
 def _side(x: ComparedCheckpoint) -> str:
     return f"{safe(x.name)}: {x.family}, {short_count(x.parameters)}, {x.format}, {x.names} names, {x.dtype}"
 
 
-def _describe_input(found: LogitsComparison) -> str:
-    text = found.text.replace("\n", " ")
+def _describe_input(report: LogitsComparison) -> str:
+    text = report.text.replace("\n", " ")
     text = text if len(text) < 50 else f"{text[:46].rstrip()} …"
-    what = f"tokens of “{safe(text)}”" if found.text else "token ids"
-    return f"{len(found.tokens):,} {what}, in {found.dtype}"
+    what = f"tokens of “{safe(text)}”" if report.text else "token ids"
+    return f"{len(report.tokens):,} {what}, in {report.dtype}"
 
 
-def _rows(found: LogitsComparison) -> Iterator[tuple[str, ...]]:
+def _rows(report: LogitsComparison) -> Iterator[tuple[str, ...]]:
     yield "", "mean", "largest"
     yield (
         "logit difference",
-        f"{found.mean_difference:.3g}",
-        f"{found.max_difference:.3g}",
-        f"largest logit {found.largest_logit:.3g}",
+        f"{report.mean_difference:.3g}",
+        f"{report.max_difference:.3g}",
+        f"largest logit {report.largest_logit:.3g}",
     )
-    yield "KL(A‖B), nats", f"{found.kl_mean:.3g}", f"{found.kl_max:.3g}"
-    yield "same top-1 token", f"{found.same_top1:,}", f"of {len(found.tokens):,}"
-    if found.losses:
-        yield "loss of A and B, nats/token", f"{found.losses[0]:.3f}", f"{found.losses[1]:.3f}"
+    yield "KL(A‖B), nats", f"{report.kl_mean:.3g}", f"{report.kl_max:.3g}"
+    yield "same top-1 token", f"{report.same_top1:,}", f"of {len(report.tokens):,}"
+    if report.losses:
+        yield "loss of A and B, nats/token", f"{report.losses[0]:.3f}", f"{report.losses[1]:.3f}"
 
 
 def _first(gap: FirstDifference) -> str:
@@ -76,12 +76,12 @@ def _first(gap: FirstDifference) -> str:
     return f"first difference: {gap.module}{where}, by {gap.difference:.2g} of its largest value"
 
 
-def _layers(found: LogitsComparison) -> list[str]:
-    """A bar per layer; of many layers, evenly spaced ones."""
-    n = len(found.layers)
+def _layers(report: LogitsComparison) -> list[str]:
+    """Return a bar for each layer, or for evenly spaced layers of a deep model."""
+    n = len(report.layers)
     shown = range(n) if n <= MAX_ROWS else sorted({round(i * (n - 1) / (MAX_ROWS - 1)) for i in range(MAX_ROWS)})
     rows = [("after layer", "difference", "")]
-    rows += [(str(i), f"{found.layers[i]:.2g}", "█" * min(BAR_WIDTH, round(BAR_WIDTH * found.layers[i]))) for i in shown]
+    rows += [(str(i), f"{report.layers[i]:.2g}", "█" * min(BAR_WIDTH, round(BAR_WIDTH * report.layers[i]))) for i in shown]
     return align(rows, right=(0, 1))
 
 
@@ -108,7 +108,7 @@ def names_text(report: NamesReport) -> str:
 
 
 def _hanging(text: str, indent: int) -> list[str]:
-    """Return a text indented by two, and further lines by more."""
+    """Wrap a text indented by two, with a hanging indent of `indent` more."""
     first, *rest = wrap(text)
     return [first, *(" " * indent + x.lstrip() for x in rest)]
 

@@ -247,7 +247,7 @@ def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Ca
     if _can_optimize(module, kind):
         install(module, default_format(dtype, LONG_GENERATION, 1) if kind is None else _FORMATS[kind], release_pages)
     elif kind is not None:
-        raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="--dtype bfloat16")
+        raise LlamathError(f"{kind} weights need a single process and a CPU with VNNI", hint="use the dtype bfloat16")
     return sum(layer.fused is not None for layer in module.layers)
 
 

@@ -109,7 +109,7 @@ def explain_nonfinite(module: Decoder, ids: Sequence[int]) -> LlamathError:
         return LlamathError(f"{problem}: the weight {weight}", hint=HINT)
     first = next(module.parameters())
     source = module.first_from_any_rank(_first_nonfinite_module(module, torch.tensor([list(ids)], device=first.device)))
-    hint = "float16 ends at 65,504: --dtype bfloat16 or float32" if first.dtype == torch.float16 else "--dtype float32 may help"
+    hint = "float16 ends at 65,504: compute in bfloat16 or float32" if first.dtype == torch.float16 else "the dtype float32 may help"
     return LlamathError(f"{problem}, though every weight is finite: the first output that is not is that of {source}", hint=hint)
 
 

@@ -35,9 +35,9 @@ def process_group(device: str = "cpu", timeout_s: float = _TIMEOUT_S) -> Iterato
     kind, _, number = device.partition(":")
     if number:
         n = safe(os.environ["WORLD_SIZE"])
-        raise LlamathError(f"expected a device type for {n} ranks, found {safe(device)}", hint=f"--device {safe(kind)}")
+        raise LlamathError(f"expected a device type for {n} ranks, found {safe(device)}", hint=f"use the device {safe(kind)}")
     if kind not in dist.Backend.default_device_backend_map:
-        raise LlamathError(f"device {safe(device)} does not support several ranks", hint="--device cpu or cuda")
+        raise LlamathError(f"device {safe(device)} does not support several ranks", hint="use the device cpu or cuda")
     if kind == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if os.environ["RANK"] != "0":

@@ -101,6 +101,6 @@ def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) ->
     if fatal:
         first, more = fatal[0], f"; and {len(fatal) - 1} more" if len(fatal) > 1 else ""
         raise LlamathError(
-            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath verify lists all findings"
+            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or "llamath.verify(path) lists all findings"
         )
     notes += [x.message for x in findings if x.code in _NON_FATAL]

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from support.oracle import shake
+from support.transformers_pair import perturb_weights
 
 SMALL: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 97, "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2, "num_attention_heads": 6,
@@ -22,18 +22,20 @@ IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(4))
 Q = "model.layers.1.self_attn.q_proj.weight"
 
 
-def saved(path: Path, dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
+def save_llama(path: Path, dtype: str = "BF16", shard: str = "5GB", **changes: Any) -> Path:
     """Save a small Llama in this dtype with changed config keys."""
     import transformers
 
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**SMALL | changes))
-    shake(model)
+    perturb_weights(model)
     model.to(TYPES[dtype]).save_pretrained(path, max_shard_size=shard)
     return path
 
 
-def copied(source: Path, target: Path, change: Callable[[dict[str, Tensor]], object], config: Mapping[str, Any] | None = None) -> Path:
+def copy_checkpoint(
+    source: Path, target: Path, change: Callable[[dict[str, Tensor]], object], config: Mapping[str, Any] | None = None
+) -> Path:
     """Copy a checkpoint with changed tensors or config keys."""
     numbers = load_file(source / "model.safetensors")
     change(numbers)

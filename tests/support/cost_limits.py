@@ -15,7 +15,7 @@ HANG_S = 120
 """CPU seconds that only a hang takes, on any machine."""
 
 
-def within_calls(most: int, work: Callable[[], T]) -> T:
+def within_calls(max_calls: int, work: Callable[[], T]) -> T:
     """Return the result of work that makes at most this many calls of Python and C functions, and does not hang."""
     count = 0
 
@@ -23,18 +23,18 @@ def within_calls(most: int, work: Callable[[], T]) -> T:
         nonlocal count
         count += event in ("call", "c_call")
 
-    with ends():
+    with hang_guard():
         sys.setprofile(profile)
         try:
             result = work()
         finally:
             sys.setprofile(None)
-    assert count <= most, f"{count:,} calls, expected at most {most:,}"
+    assert count <= max_calls, f"{count:,} calls, expected at most {max_calls:,}"
     return result
 
 
 @contextmanager
-def ends(seconds: float = HANG_S) -> Iterator[None]:
+def hang_guard(seconds: float = HANG_S) -> Iterator[None]:
     """Fail if the body hangs."""
 
     def fail(_signal: int, _frame: FrameType | None) -> None:
@@ -49,7 +49,7 @@ def ends(seconds: float = HANG_S) -> Iterator[None]:
         signal.signal(signal.SIGALRM, previous)
 
 
-def peak(work: Callable[[], object]) -> int:
+def peak_bytes(work: Callable[[], object]) -> int:
     """Return the peak number of bytes that work allocates."""
     tracemalloc.start()
     try:

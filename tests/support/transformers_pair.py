@@ -54,8 +54,8 @@ def _pair(text: str, dtype: str) -> Pair:
     hf_config = transformers.AutoConfig.for_model(**config)
     attention = "sdpa" if config.get("alibi") else "eager"  # eager adds Falcon's ALiBi twice
     torch.manual_seed(0)
-    theirs = kind(config).from_config(hf_config, attn_implementation=attention, experts_implementation="eager").eval()
-    shake(theirs)
+    theirs = transformers_class(config).from_config(hf_config, attn_implementation=attention, experts_implementation="eager").eval()
+    perturb_weights(theirs)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         tensors = load_file(f"{folder}/model.safetensors")
@@ -65,7 +65,7 @@ def _pair(text: str, dtype: str) -> Pair:
     return Pair(config, theirs, ours)
 
 
-def kind(config: dict[str, Any]) -> Any:
+def transformers_class(config: dict[str, Any]) -> Any:
     """The transformers class for this config."""
     import transformers
 
@@ -86,7 +86,7 @@ def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
 
 
 @torch.no_grad()
-def shake(model: Any) -> None:
+def perturb_weights(model: Any) -> None:
     """Perturb every saved tensor."""
     saved = model.state_dict()
     for name, x in (*model.named_parameters(), *model.named_buffers()):
@@ -100,27 +100,27 @@ def logits(theirs: Any, ids: Tensor, **how: Any) -> Tensor:
     return theirs(ids, use_cache=False, **how).logits
 
 
-def off(found: Tensor, wanted: Tensor) -> float:
+def relative_difference(found: Tensor, wanted: Tensor) -> float:
     """The largest difference, relative to the largest value."""
     return float((found - wanted).abs().max() / wanted.abs().max())
 
 
 def logits_match(found: Tensor, wanted: Tensor, both: Pair, ids: Tensor) -> bool:
     """Whether logits agree within 1e-5, or within what rounding alone causes in a model that amplifies it (one of Gemma 4's)."""
-    return off(found, wanted) < 1e-5 or off(found, wanted) < wobble(both, ids)
+    return relative_difference(found, wanted) < 1e-5 or relative_difference(found, wanted) < rounding_effect(both, ids)
 
 
 @torch.no_grad()
-def wobble(both: Pair, ids: Tensor) -> float:
+def rounding_effect(both: Pair, ids: Tensor) -> float:
     """The change of transformers' logits when each embedding value changes by about its last bit."""
     weight, before = both.theirs.get_input_embeddings().weight, logits(both.theirs, ids)
     kept = weight.clone()
     weight.mul_(1 + torch.randn(weight.shape, generator=torch.Generator().manual_seed(3)) * 2**-23)
     moved = logits(both.theirs, ids)
     weight.copy_(kept)
-    return off(moved, before)
+    return relative_difference(moved, before)
 
 
-def blind(config: dict[str, Any]) -> bool:
+def is_bidirectional(config: dict[str, Any]) -> bool:
     """Whether attention is bidirectional, so that generation is impossible."""
     return bool(config.get("use_bidirectional_attention"))
