@@ -121,7 +121,7 @@ class Expr(int):
         return tuple(Expr.of({(atom,): 1}) for atom in monomial)
 
     def at(self, **values: int) -> Expr:
-        """Return the same expression with other values of its variables: `x.at(B=4, T=512)`."""
+        """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or with expressions in their place."""
         if not self.variables & values.keys():
             return self
         return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
@@ -136,7 +136,14 @@ class Expr(int):
             quotients = [(_without(own, monomial), n) for own, n in self.terms.items()]
             if all(rest is not None and n % k == 0 for rest, n in quotients):
                 return Expr.of({rest: n // k for rest, n in quotients if rest is not None})
+        elif divisor.terms and self.terms:  # (H·n + H·p) / (n + p)
+            quotient = self._first_term().exact_div(divisor._first_term())
+            if not (quotient * divisor - self).terms:
+                return quotient
         return Expr.const(int(self) // int(divisor))
+
+    def _first_term(self) -> Expr:
+        return Expr.of(dict([next(iter(self.terms.items()))]))
 
     def to_expression_json(self) -> Json:
         """Return the expression for a program: a number, a variable's name, `["let", letter, value]` or `[function, …]`."""
@@ -243,7 +250,8 @@ def _call(function: str, a: Expr, b: Expr) -> Expr:
 
 def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
     if isinstance(atom, Variable):
-        return Expr.variable(atom.symbol, values.get(atom.symbol, atom.value))
+        value = values.get(atom.symbol, atom.value)
+        return value if isinstance(value, Expr) else Expr.variable(atom.symbol, value)
     if isinstance(atom, Call):
         return _call(atom.function, *(x.at(**values) for x in atom.arguments))
     return Expr.of({(atom,): 1})
