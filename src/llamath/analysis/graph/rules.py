@@ -53,26 +53,23 @@ class Rule(Record):
 def attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
-    return pairs_in_window(window, new, past) if masked else product((new, node.inputs[1].shape[1]))
+    if not masked:
+        return product((new, node.inputs[1].shape[1]))
+    return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
 
 
 def pairs_in_window(window: AttentionWindow, new: Expr, past: Expr) -> Expr:
     """Return the number of query-key pairs that the mask admits, for `new` queries after `past` tokens."""
-    if new.terms == {(): 1}:  # the query of one token attends to itself and earlier ones
-        return _last_keys(window, past)
-    back = (
-        total((_pairs_of_first(window, past + new), -1 * _pairs_of_first(window, past)))
-        if window.max_lookback
-        else _causal(new) + past * new
-    )
-    if window.causal:
-        return back
-    ahead = window.replace(causal=True)
-    return back + _pairs_of_first(ahead, new) - new
+    if new.terms == {(): 1}:  # one query attends to itself and earlier positions
+        return _num_keys(window, past)
+    if window.max_lookback is None:
+        return new * new + past * new if not window.causal else _pairs_of_first(window, new) + past * new
+    back = _pairs_of_first(window, past + new) - _pairs_of_first(window, past)
+    return back if window.causal else back + _pairs_of_first(window, new) - new
 
 
-def _last_keys(window: AttentionWindow, past: Expr) -> Expr:
-    """Return the number of keys of the query at position `past`."""
+def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
+    """Return the number of keys of one query after `past` tokens."""
     if window.chunk is not None:
         return past + 1 - window.chunk * floor_div(past, window.chunk)
     return past + 1 if window.size is None else minimum(past + 1, window.size)
@@ -82,16 +79,10 @@ def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
     """Return the pairs of the first n positions with themselves and the earlier ones in their window or chunk."""
     if window.chunk is not None:
         chunks = floor_div(n, window.chunk)
-        return chunks * int(_causal(Expr.const(window.chunk))) + _causal(n - window.chunk * chunks)
-    if window.size is None:
-        return _causal(n)
-    near = minimum(n, window.size)
-    return _causal(near) + (n - near) * near
-
-
-def _causal(n: Expr) -> Expr:
-    """Return n·(n + 1) / 2."""
-    return floor_div(n * n + n, 2)
+        rest = n - window.chunk * chunks
+        return chunks * (window.chunk * (window.chunk + 1) // 2) + floor_div(rest * rest + rest, 2)
+    near = n if window.size is None else minimum(n, window.size)
+    return floor_div(2 * n * near - near * near + near, 2)
 
 
 def score_flops(node: Node, masked: bool) -> Expr:
