@@ -1,7 +1,7 @@
 """`Operation` and `list_operations`: the steps of a recorded graph as the trace and the block diagrams show them.
 
-A step is an operation of the graph, with a name from the path of its block. Views and casts have no step: their readers are shown with their
-inputs. Attention is shown as scores, softmax and mix, a recurrence as its states and what is read from them.
+A step is an operation of the graph, with a name from the path of its block. Views and casts have no step: the steps that read them are
+shown with their inputs. Attention is shown as scores, softmax and mix, a recurrence as its states and the output read from them.
 """
 
 from __future__ import annotations
@@ -75,12 +75,7 @@ class Operation(Record):
     @property
     def dims(self) -> tuple[str, ...]:
         """The shape in letters; M is the number of keys that queries attend to."""
-        return tuple(x.symbol for x in self.symbols)
-
-    @property
-    def symbols(self) -> tuple[Expr, ...]:
-        """The shape with the letter M for the number of keys."""
-        return tuple(x.with_symbol("M") if "P" in x.variables else x for x in self.shape)
+        return tuple(x.symbol for x in self.shape)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -142,7 +137,7 @@ class _Operations:
             kind=part.kind,
             description=part.description,
             inputs=inputs,
-            shape=part.shape,
+            shape=tuple((x.alias("M") if "P" in x.variables else x).at(P=self._past) for x in part.shape),
             weights=tuple(map(self._use, part.weights)),
             flops=part.flops.at(P=self._past),
             cached=self._cached(part.cached),
@@ -160,7 +155,7 @@ class _Operations:
     def _use(self, x: UsedWeight) -> WeightUse:
         path = inside_layer(x.path)
         leaf = self._leaves[path]
-        return WeightUse(path=path, weight=x.weight, group=leaf.group, copies=leaf.copies, live=leaf.active)
+        return WeightUse(path=path, weight=x.weight, group=x.group, copies=leaf.copies, live=leaf.active)
 
     def _cached(self, x: CachedTensor | None) -> Expr:
         """Return the elements that all sequences have in the cache after the pass."""
