@@ -345,7 +345,8 @@ class GraphRecorder:
         keys = self.visible_keys(window)
         shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
         return [
-            self.add_node("update_cache", (x,), shape, window=window, slot=i) for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+            self.add_node("update_cache", (x,), shape, window=window, slot=i, rows=len(rows))
+            for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
         ]
 
     def read_cache(self, mixer: _Bound) -> list[Node]:
