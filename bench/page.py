@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 import llamath
 from harness import keep
-from llamath.web.server.page_html import FOLDER, model_page
+from llamath.web.server.page_html import STATIC_FOLDER, model_page
 
 ROUNDS = 7
 SUBJECTS = {"Llama 3 8B": ["llama-3-8b"], "Llama 3.1 405B": ["llama-3.1-405b"], "DeepSeek-V3": ["deepseek-v3"]} | {
@@ -95,7 +95,7 @@ def main() -> None:
             print(f"  {name:16} {rows[name]}", flush=True)
         version = browser.version
         browser.close()
-    assets = sum(x.stat().st_size for x in Path(FOLDER).iterdir())
+    assets = sum(x.stat().st_size for x in Path(STATIC_FOLDER).iterdir())
     print(f"  assets: {assets:,} bytes; Chromium {version}")
     keep("page", [{"title": "the page in Chromium", "rounds": ROUNDS, "chromium": version, "assets_bytes": assets, "rows": rows}])
 

@@ -1,4 +1,4 @@
-"""The README's pictures of the page, taken in Chromium: `pictures.py`."""
+"""Regenerate the pictures of the page in docs/images with Chromium: `pictures.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import llamath
 from llamath.web.server.page_html import model_page
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-TAKEN: dict[str, tuple[list[str], str, str, str]] = {
+PICTURES: dict[str, tuple[list[str], str, str, str]] = {
     "difference": (
         ["llama-2-7b", "llama-3-8b"],
         "light",
@@ -23,9 +23,9 @@ TAKEN: dict[str, tuple[list[str], str, str, str]] = {
     "block": (["deepseek-v3"], "light", "", "section[aria-labelledby=block]"),
     "memory": (["llama-3-8b"], "dark", "#context=32768&batch=4", "section[aria-labelledby=memory]"),
 }
-"""Name: the models, the theme, the state, and what is on the picture."""
-AROUND = """parts => {
-  const boxes = [...document.querySelectorAll(parts)].map(x => x.getBoundingClientRect());
+"""Each picture's models, theme, URL fragment, and the elements that it shows."""
+BOUNDING_BOX = """elements => {
+  const boxes = [...document.querySelectorAll(elements)].map(x => x.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map(x => x.left)), Math.min(...boxes.map(x => x.top))];
   return { x: left - 16, y: top - 12,
     width: Math.max(...boxes.map(x => x.right)) - left + 32, height: Math.max(...boxes.map(x => x.bottom)) - top + 24 };
@@ -36,13 +36,13 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, (slugs, theme, state, parts) in TAKEN.items():
+        for name, (slugs, theme, fragment, elements) in PICTURES.items():
             path = Path(folder) / f"{name}.html"
             path.write_text(model_page([llamath.load(x) for x in slugs]))
-            how: Any = {"color_scheme": theme, "viewport": {"width": 1080, "height": 1000}}
-            tab = browser.new_page(**how)
-            tab.goto(path.as_uri() + state)
-            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(AROUND, parts))
+            options: Any = {"color_scheme": theme, "viewport": {"width": 1080, "height": 1000}}
+            tab = browser.new_page(**options)
+            tab.goto(path.as_uri() + fragment)
+            tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(BOUNDING_BOX, elements))
             print(f"{name}: {(IMAGES / f'{name}.png').stat().st_size:,} bytes")
         browser.close()
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import llamath
-from llamath.web.server.page_html import FOLDER
+from llamath.web.server.page_html import STATIC_FOLDER
 
 ROOT = Path(__file__).parents[1]
-SCHEMA = Path(FOLDER).parent / "openapi.json"
+SCHEMA = Path(STATIC_FOLDER).parent / "openapi.json"
 SETTINGS = """
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", "403", "404", "421", "422", "424", "429"]

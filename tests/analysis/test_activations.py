@@ -60,7 +60,7 @@ EAGER: dict[str, tuple[dict[str, Any], float]] = {
         0.02,
     ),
 }  # fmt: skip
-"""Without flash attention only: with it torch on a CPU takes another way, through a mask or through tensors that share a storage."""
+"""Tested without flash attention only: with it, torch on a CPU uses a mask, or tensors that share storage."""
 
 
 OTHERWISE = {
@@ -68,10 +68,10 @@ OTHERWISE = {
     ("GPT-2", "eager", "bfloat16"): "GPT-2's softmax is not in float32: 10 % less",
 }
 COPIED = {"joined matrices", "two matrices, parallel"}
-"""Here the flash kernel for CPUs has its result in another order than what follows, so it is copied; the one for GPUs has not."""
+"""The flash kernel for CPUs returns another memory layout than the next operation needs, so its result is copied; that for GPUs does not."""
 
 
-def predicted(config: dict[str, Any], kernels: Kernels, recompute: str = "none") -> int:
+def predict_bytes(config: dict[str, Any], kernels: Kernels, recompute: str = "none") -> int:
     model = llamath.load(config)
     tree, layout = model.tree, Layout(microbatch=BATCH, recompute=recompute)
     flow = stage_activations(
@@ -80,13 +80,13 @@ def predicted(config: dict[str, Any], kernels: Kernels, recompute: str = "none")
     return total_bytes((*flow.kept, *flow.loss), layout, kernels.context)
 
 
-def cases() -> list[Any]:
+def tiny_config_params() -> list[Any]:
     both = [(name, attention, dtype) for name in CASES for attention in ("sdpa", "eager") for dtype in ("float32", "bfloat16")]
     return both + [(name, "eager", dtype) for name in EAGER for dtype in ("float32", "bfloat16")]
 
 
 @pytest.mark.transformers
-@pytest.mark.parametrize("name, attention, dtype", cases())
+@pytest.mark.parametrize("name, attention, dtype", tiny_config_params())
 def test_saved_activations_match_transformers(name: str, attention: str, dtype: str) -> None:
     import torch
 
@@ -96,10 +96,10 @@ def test_saved_activations_match_transformers(name: str, attention: str, dtype: 
     if reason := OTHERWISE.get((name, attention, dtype)) or OTHERWISE.get((name, "", dtype)):
         pytest.skip(reason)
     kernels = Kernels(flash=attention == "sdpa", fused=False, width=4 if dtype == "float32" else 2, context=TOKENS)
-    found = count_step_bytes(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
+    measured = count_step_bytes(causal_lm(config, attention, getattr(torch, dtype)), BATCH, TOKENS, 97)
     scalar = 4  # the number of tokens, which the mean of the losses keeps
     copied = 2 * BATCH * TOKENS * 64 * kernels.width if name in COPIED and kernels.flash else 0
-    assert abs(predicted(config, kernels) + copied + scalar - found) <= tolerance * found
+    assert abs(predict_bytes(config, kernels) + copied + scalar - measured) <= tolerance * measured
 
 
 @pytest.mark.transformers
@@ -113,13 +113,13 @@ def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> 
     model.activation_checkpointing_enable({"use_reentrant": True})
     model.enable_input_require_grads()
     width = 4 if dtype == "float32" else 2
-    found = count_step_bytes(model, BATCH, TOKENS, 97)
-    expected = predicted(LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full")
+    measured = count_step_bytes(model, BATCH, TOKENS, 97)
+    expected = predict_bytes(LLAMA, Kernels(fused=False, width=width, context=TOKENS), recompute="full")
     tables = 2 * 24 * TOKENS * width  # alive, but as an argument of every layer, which no hook sees
-    assert expected - tables + 4 == found
+    assert expected - tables + 4 == measured
 
 
-def classic(heads: int, d: int, layers: int, vocab: int = 51200) -> Any:
+def classic_model(heads: int, d: int, layers: int, vocab: int = 51200) -> Any:
     keys = {"hidden_size": d, "num_attention_heads": heads, "num_hidden_layers": layers, "vocab_size": vocab}
     return llamath.load({"model_type": "classic", "max_position_embeddings": 2048, **keys}).tree
 
@@ -166,12 +166,12 @@ def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str)
     d, heads, width = 64, 4, 4 if dtype == "float32" else 2
     plain = Plain(d, heads, flash, getattr(torch, dtype))
     x = torch.randn(BATCH, TOKENS, d, dtype=getattr(torch, dtype), requires_grad=True)
-    found = count_saved_bytes(plain.module, lambda: plain(x))
-    tree = classic(heads, d, 1)
+    measured = count_saved_bytes(plain.module, lambda: plain(x))
+    tree = classic_model(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
     parts = SavedActivations(tree, kernels).layer(tree.layers[0])
     expected = sum(saved_bytes(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
-    assert abs(expected - found) <= (0 if dtype == "float32" else 0.02 * found)
+    assert abs(expected - measured) <= (0 if dtype == "float32" else 0.02 * measured)
 
 
 @pytest.mark.slow
@@ -207,14 +207,14 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
         return x + f.linear(Gated.apply(f.linear(y, w["gate"]), f.linear(y, w["up"])), w["down"])
 
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
-    found = count_saved_bytes(torch.nn.ParameterList(w.values()), lambda: forward(x))
+    measured = count_saved_bytes(torch.nn.ParameterList(w.values()), lambda: forward(x))
     tree = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree
     parts = SavedActivations(tree, Kernels(width=4, context=TOKENS)).layer(tree.layers[0])
-    assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == found
+    assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == measured
 
 
-def in_layer(tree: Any, layout: Layout, s: int) -> int:
-    """A layer's activations without the statistics of norms, which the paper leaves out."""
+def layer_bytes(tree: Any, layout: Layout, s: int) -> int:
+    """A layer's activations without the statistics of norms, which the paper omits."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
     flow = stage_activations(SavedActivations(tree, kernels), pipeline_stages(tree, layout)[0], layout)
     ends = {"token ids"}
@@ -244,7 +244,7 @@ def test_korthikanti_formulas(formula: str, layout: Layout) -> None:
         one = layout.replace(microbatch=b, flash=False)
         letters = {"s": table["configs"]["s"], "b": b, "h": h, "a": a, "t": layout.tp}
         expected = round(eval(python, {}, letters), 3)
-        assert in_layer(classic(a, h, 1), one, table["configs"]["s"]) == expected
+        assert layer_bytes(classic_model(a, h, 1), one, table["configs"]["s"]) == expected
 
 
 def test_selective_recomputation_savings() -> None:
@@ -252,8 +252,8 @@ def test_selective_recomputation_savings() -> None:
     rows = {row[0]: row for row in table["configs"]["rows"]}
     for model, name in (("175B", "GPT-3"), ("530B", "MT-NLG")):
         _, a, h, _, tp, _, _, _, b = rows[model]
-        tree, layout = classic(a, h, 1), Layout(tp=tp, microbatch=b, flash=False)
-        full, less = in_layer(tree, layout, 2048), in_layer(tree, layout.replace(recompute="selective"), 2048)
+        tree, layout = classic_model(a, h, 1), Layout(tp=tp, microbatch=b, flash=False)
+        full, less = layer_bytes(tree, layout, 2048), layer_bytes(tree, layout.replace(recompute="selective"), 2048)
         share = table["facts"][f"5as/h {name}"]
         assert full - less == share * 2048 * b * h // tp
         assert f"{1 - less / full:.0%}" == table["facts"][f"saving {name}"]
@@ -264,7 +264,7 @@ def test_first_stage_keeps_activations_of_all_layers() -> None:
     for _, a, h, layers, tp, pp, _, _, b in table["configs"]["rows"]:
         if layers % pp or pp == 1:
             continue
-        tree, layout = classic(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
+        tree, layout = classic_model(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
         first = pipeline_stages(tree, layout)[0]
         flow = stage_activations(SavedActivations(tree, Kernels(flash=False, dropout=True, context=2048)), first, layout)
         inside = [x for x in flow.kept if x.saved.what not in ("token ids", "statistics of norms")]
@@ -274,7 +274,7 @@ def test_first_stage_keeps_activations_of_all_layers() -> None:
 
 @pytest.mark.parametrize("p, v", [(4, 2), (8, 3), (16, 7)])
 def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None:
-    tree = classic(4, 64, p * v * 2)
+    tree = classic_model(4, 64, p * v * 2)
     layout = Layout(pp=p, interleave=v, microbatches=4 * p)
     first, last = pipeline_stages(tree, layout)[0], pipeline_stages(tree, layout)[-1]
     layers = sum(n * (b - a) for n, (a, b) in zip(in_flight_microbatches(first, layout), first.runs, strict=True))
@@ -283,6 +283,6 @@ def test_interleaving_keeps_more_by_the_published_factor(p: int, v: int) -> None
 
 
 def test_few_microbatches_limit_activations() -> None:
-    tree = classic(4, 64, 8)
+    tree = classic_model(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
     assert [in_flight_microbatches(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]

@@ -20,11 +20,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2"]
 
 
-def plain() -> list[Any]:
+def tiny_config_params() -> list[Any]:
     return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
 
 
-@pytest.mark.parametrize("config", plain())
+@pytest.mark.parametrize("config", tiny_config_params())
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     for at in (prompt_pass(5), *([following(5)] if reads_on(tree) else [])):
@@ -45,8 +45,8 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
     model = llamath.load(slug)
     walk = walkthrough(model.tree, prompt_pass(7))
     for stage in walk.layers:
-        drawn = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
-        root = ElementTree.fromstring(drawn)
+        svg = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
+        root = ElementTree.fromstring(svg)
         labels = [x.text or "" for x in root.iter(f"{SVG}text")]
         for x in stage.steps:
             assert format_shape(x) in labels
@@ -55,18 +55,18 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
         for x in root.iter(f"{SVG}rect"):
             assert float(x.get("x", "")) >= 0 and float(x.get("x", "")) + float(x.get("width", "")) <= width
             assert float(x.get("y", "")) >= 0 and float(x.get("y", "")) + float(x.get("height", "")) <= height
-        assert "http" not in drawn.replace("http://www.w3.org/2000/svg", "") and "prefers-color-scheme: dark" in drawn
+        assert "http" not in svg.replace("http://www.w3.org/2000/svg", "") and "prefers-color-scheme: dark" in svg
 
 
 def test_grouped_heads_are_drawn() -> None:
     model = llamath.load("llama-3-8b")
-    drawn = block_svg(model, walkthrough(model.tree, prompt_pass(7)))
-    assert drawn.count("<title>query head</title>") == 32 and drawn.count("<title>key and value head</title>") == 8
+    svg = block_svg(model, walkthrough(model.tree, prompt_pass(7)))
+    assert svg.count("<title>query head</title>") == 32 and svg.count("<title>key and value head</title>") == 8
 
 
 def test_model_name_is_escaped(tmp_path: Any) -> None:
     config = next(iter(json.loads((TINY / "llama.json").read_text()).values()))
     model = llamath.load(config).replace(name="<script>&\u202e")
-    drawn = block_svg(model, walkthrough(model.tree, prompt_pass(3)))
-    assert "<script>" not in drawn and "\u202e" not in drawn
-    ElementTree.fromstring(drawn)
+    svg = block_svg(model, walkthrough(model.tree, prompt_pass(3)))
+    assert "<script>" not in svg and "\u202e" not in svg
+    ElementTree.fromstring(svg)

@@ -19,8 +19,8 @@ UNFOLDED = "falcon"
 """transformers repeats grouped keys and values for all heads of the newer Falcon before it caches them."""
 
 
-def told_apart() -> list[Any]:
-    """The tiny configs whose layers cache in different ways, and one of each other family."""
+def distinct_tiny_configs() -> list[Any]:
+    """Return the tiny configs with different kinds of caches, and one of each other family."""
     found = {}
     for x in tiny_configs():
         family, _, label = x.id.partition("-")
@@ -34,11 +34,11 @@ def cache_nbytes(cache: Any) -> int:
     """Return the bytes of every floating-point tensor in a cache of transformers."""
     import torch
 
-    found: dict[int, int] = {}
+    storages: dict[int, int] = {}
 
     def look(x: Any) -> None:
         if isinstance(x, torch.Tensor):
-            found[id(x)] = x.numel() * x.element_size() if x.is_floating_point() else 0
+            storages[id(x)] = x.numel() * x.element_size() if x.is_floating_point() else 0
         elif isinstance(x, dict):
             list(map(look, x.values()))
         elif isinstance(x, (list, tuple)):
@@ -47,18 +47,18 @@ def cache_nbytes(cache: Any) -> int:
             look(vars(x))
 
     look(cache.layers)
-    return sum(found.values())
+    return sum(storages.values())
 
 
-def allocated(config: dict[str, Any]) -> tuple[int, int]:
+def allocated_bytes(config: dict[str, Any]) -> tuple[int, int]:
     """Return the bytes of the static and the dynamic cache after a prompt, in fp32."""
     import torch
     import transformers
 
-    made = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").float().eval()
-    ids = torch.arange(TOKENS)[None] % made.vocab_size
-    fixed = transformers.StaticCache(config=made, max_cache_len=TOKENS)
+    hf_config = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="eager").float().eval()
+    ids = torch.arange(TOKENS)[None] % hf_config.vocab_size
+    fixed = transformers.StaticCache(config=hf_config, max_cache_len=TOKENS)
     with torch.no_grad():
         model(ids, past_key_values=fixed, use_cache=True)
         return cache_nbytes(fixed), cache_nbytes(model(ids, use_cache=True).past_key_values)
@@ -66,22 +66,22 @@ def allocated(config: dict[str, Any]) -> tuple[int, int]:
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("config", told_apart())
+@pytest.mark.parametrize("config", distinct_tiny_configs())
 def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
-    found, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated(config)
-    if model.family.name == UNFOLDED and fixed != found.bytes:
-        assert fixed == grown == found.bytes * config["num_attention_heads"] // config["num_kv_heads"]
+    measured, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated_bytes(config)
+    if model.family.name == UNFOLDED and fixed != measured.bytes:
+        assert fixed == grown == measured.bytes * config["num_attention_heads"] // config["num_kv_heads"]
         return
     if config.get("use_bidirectional_attention") == "all":
         return  # a window to both sides, as encoders have: nothing is generated with it
-    assert fixed == found.bytes == 4 * found.elements
-    short = [x for x in found.parts if x.spec.window is not None and x.spec.window < TOKENS]
+    assert fixed == measured.bytes == 4 * measured.elements
+    short = [x for x in measured.parts if x.spec.window is not None and x.spec.window < TOKENS]
     if not config.get("use_bidirectional_attention"):
-        assert grown == found.bytes - sum(x.per_token for x in short)  # the last but one token of a window and fewer
+        assert grown == measured.bytes - sum(x.per_token for x in short)  # the last but one token of a window and fewer
 
 
-def of(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> KVCacheSize:
+def cache_size(slug: str, context: int, batch: int = 1, dtype: str = "bf16", **changes: Any) -> KVCacheSize:
     return kv_cache_size(llamath.load(slug, changes=changes).tree, context, batch, dtype)
 
 
@@ -97,39 +97,39 @@ PUBLISHED = {
 
 def test_published_bytes_per_token() -> None:
     entries = {x["model"]: x for x in published("kv_cache")["entries"]}
-    assert {name: of(slug, 1).kv_per_token for name, slug in PUBLISHED.items()} == {
+    assert {name: cache_size(slug, 1).kv_per_token for name, slug in PUBLISHED.items()} == {
         name: entries[name]["bytes_per_token"] for name in PUBLISHED
     }
     ((name, whole),) = ((name, x["kv_bytes"]) for name, x in entries.items() if "kv_bytes" in x)
-    assert name.startswith("MiniMax-M2") and of("minimax-m2", 196_608, dtype="fp8").bytes == whole
+    assert name.startswith("MiniMax-M2") and cache_size("minimax-m2", 196_608, dtype="fp8").bytes == whole
 
 
 def test_llama_70b_cache_has_its_published_sizes() -> None:
-    assert of("llama-3.1-70b", 131_072).kv_per_token == 327_680
-    assert of("llama-3.1-70b", 131_072).bytes == 42_949_672_960 == 40 * 2**30
-    assert round(of("llama-3.1-70b", 128_000).bytes / 2**30, 2) == 39.06
-    assert of("llama-3.1-70b", 131_072, num_key_value_heads=64).bytes == 320 * 2**30
+    assert cache_size("llama-3.1-70b", 131_072).kv_per_token == 327_680
+    assert cache_size("llama-3.1-70b", 131_072).bytes == 42_949_672_960 == 40 * 2**30
+    assert round(cache_size("llama-3.1-70b", 128_000).bytes / 2**30, 2) == 39.06
+    assert cache_size("llama-3.1-70b", 131_072, num_key_value_heads=64).bytes == 320 * 2**30
 
 
 def test_windows_fill_up_and_states_do_not_grow() -> None:
-    near = of("gemma-3-27b", 8192)
+    near = cache_size("gemma-3-27b", 8192)
     assert [(x.spec.window, int(x.spec.layers)) for x in near.parts] == [(1024, 52), (None, 10)]
     assert near.bytes == 2 * 2 * 16 * 128 * (52 * 1024 + 10 * 8192)
     assert (near.kv_per_token, near.kv_per_later_token) == (2 * 2 * 16 * 128 * 62, 2 * 2 * 16 * 128 * 10)
-    assert of("gemma-3-27b", 512).kv_per_later_token == near.kv_per_token
-    hybrid = of("qwen3-next-80b-a3b", 8192, batch=3)
-    assert hybrid.state == of("qwen3-next-80b-a3b", 262_144, batch=3).state == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
-    assert [x.spec.window for x in of("llama-4-scout", 1).parts] == [8192, None]
+    assert cache_size("gemma-3-27b", 512).kv_per_later_token == near.kv_per_token
+    hybrid = cache_size("qwen3-next-80b-a3b", 8192, batch=3)
+    assert hybrid.state == cache_size("qwen3-next-80b-a3b", 262_144, batch=3).state == 3 * 36 * (32 * 128 * 128 * 4 + 8192 * 4 * 2)
+    assert [x.spec.window for x in cache_size("llama-4-scout", 1).parts] == [8192, None]
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("q8_0", 34 / 32), ("q4_0", 18 / 32), ("q5_1", 24 / 32), ("fp8", 1), ("int8", 1), ("fp32", 4)])
 def test_quantized_caches_count_their_blocks(dtype: str, size: float) -> None:
-    assert of("llama-3.1-8b", 1000, 2, dtype).bytes == 2 * 1000 * 2 * 32 * 1024 * size
+    assert cache_size("llama-3.1-8b", 1000, 2, dtype).bytes == 2 * 1000 * 2 * 32 * 1024 * size
 
 
 def test_a_cached_row_takes_whole_blocks() -> None:
-    """A latent row of 576 numbers is 18 blocks of 32; in blocks of llama.cpp, 18 bytes each."""
-    assert of("deepseek-v3", 10, dtype="q4_0").bytes == 61 * 10 * 18 * 18
+    """A latent row of 576 elements is 18 blocks of 32; a q4_0 block of llama.cpp has 18 bytes."""
+    assert cache_size("deepseek-v3", 10, dtype="q4_0").bytes == 61 * 10 * 18 * 18
 
 
 @given(
@@ -141,16 +141,16 @@ def test_a_cached_row_takes_whole_blocks() -> None:
 @settings(deadline=None)
 def test_cache_grows_with_tokens_and_sequences(config: dict[str, Any], context: int, batch: int, dtype: str) -> None:
     tree = llamath.load(config).tree
-    found, one = kv_cache_size(tree, context, batch, dtype), kv_cache_size(tree, context, 1, dtype)
-    assert found.bytes == batch * one.bytes and found.elements == batch * one.elements
+    sizes, one = kv_cache_size(tree, context, batch, dtype), kv_cache_size(tree, context, 1, dtype)
+    assert sizes.bytes == batch * one.bytes and sizes.elements == batch * one.elements
     assert one.bytes - one.state <= context * one.kv_per_token
     assert kv_cache_size(tree, context + 1, 1, dtype).bytes - one.bytes == one.kv_per_later_token
     if DTYPES[dtype].block == 1:
-        assert found.bytes >= found.elements
+        assert sizes.bytes >= sizes.elements
 
 
 @pytest.mark.parametrize("name", ["q6_k", "int4", "", "bf15"])
 def test_unknown_cache_dtype_is_rejected_with_a_hint(name: str) -> None:
     with pytest.raises(LlamathError) as problem:
-        of("llama-3-8b", 1, dtype=name)
+        cache_size("llama-3-8b", 1, dtype=name)
     assert problem.value.hint

@@ -105,24 +105,24 @@ def test_json_has_the_documented_keys(source: Any) -> None:
     model = llamath.load(source)
     if sum(int(x.copies) for x in fold(model.tree)) > 5000:
         pytest.skip("the large ones are tested by name below")
-    made = json.loads(json.dumps(CountReport(model=model).to_json()))
-    assert made.keys() >= {"model", "family", "source", "parameters", "groups", "formula", "weights", "notes"}
-    assert made["parameters"].keys() >= {"total", "active", "tied_counted_twice", "without_embeddings", "without_head"}
-    assert made["groups"].keys() >= {"embedding", "attention", "mlp", "norm", "head"}
-    assert sum(x["parameters"] for x in made["weights"]) == made["parameters"]["total"] == sum(made["groups"].values())
+    output = json.loads(json.dumps(CountReport(model=model).to_json()))
+    assert output.keys() >= {"model", "family", "source", "parameters", "groups", "formula", "weights", "notes"}
+    assert output["parameters"].keys() >= {"total", "active", "tied_counted_twice", "without_embeddings", "without_head"}
+    assert output["groups"].keys() >= {"embedding", "attention", "mlp", "norm", "head"}
+    assert sum(x["parameters"] for x in output["weights"]) == output["parameters"]["total"] == sum(output["groups"].values())
     fields = {"path", "shape", "dims", "parameters", "role", "group", "tied", "names"}
-    assert all(x.keys() >= fields and x["names"].keys() == {"hf", "meta", "gguf"} for x in made["weights"])
-    assert all("{" not in name for x in made["weights"] for name in (x["path"], *x["names"].values()) if name)
-    assert [x["path"] for x in made["weights"]] == [x.path for x in model.weights]
+    assert all(x.keys() >= fields and x["names"].keys() == {"hf", "meta", "gguf"} for x in output["weights"])
+    assert all("{" not in name for x in output["weights"] for name in (x["path"], *x["names"].values()) if name)
+    assert [x["path"] for x in output["weights"]] == [x.path for x in model.weights]
 
 
 @pytest.mark.slow
 def test_json_lists_every_expert() -> None:
     model = llamath.load("deepseek-v3")
-    made = CountReport(model=model).to_json()
-    assert len([x for x in made["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
+    output = CountReport(model=model).to_json()
+    assert len([x for x in output["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
     assert len(stored_names(model, "hf").to_json()["tensors"]) == 45_395
-    assert made["parameters"]["total"] == 671_026_419_200
+    assert output["parameters"]["total"] == 671_026_419_200
 
 
 @pytest.mark.parametrize("slug", SHOWN)

@@ -50,8 +50,8 @@ def sizes(x: Candidate) -> tuple[int, ...]:
     return x.layers, x.width, x.ffn, x.heads, x.kv_heads
 
 
-def ranks(found: DesignReport, wanted: tuple[int, ...]) -> int:
-    return [sizes(x) for x in found.candidates].index(wanted) + 1
+def rank_of(report: DesignReport, wanted: tuple[int, ...]) -> int:
+    return [sizes(x) for x in report.candidates].index(wanted) + 1
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def ranks(found: DesignReport, wanted: tuple[int, ...]) -> int:
     ],
 )
 def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, tolerance: Fraction) -> None:
-    assert ranks(design(DesignRequest(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
+    assert rank_of(design(DesignRequest(target=target, tolerance=tolerance)), PUBLISHED[slug]) <= 10
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,25 @@ def test_published_dimensions_are_among_the_first_ten(target: int, slug: str, to
     [(405 * B, Fraction(1, 200), ["llama-3.1-405b"]), (70 * B, Fraction(1, 100), ["llama-3-70b", "llama-3.1-70b", "llama-3.3-70b"])],
 )
 def test_published_dimensions_rank_high_when_left_out(target: int, tolerance: Fraction, left_out: list[str]) -> None:
-    found = design(DesignRequest(target=target, tolerance=tolerance, exclude=frozenset(left_out)))
-    assert not {x.slug for x in found.series.members} & set(left_out)
-    assert ranks(found, PUBLISHED[left_out[0]]) <= 10
+    report = design(DesignRequest(target=target, tolerance=tolerance, exclude=frozenset(left_out)))
+    assert not {x.slug for x in report.series.members} & set(left_out)
+    assert rank_of(report, PUBLISHED[left_out[0]]) <= 10
 
 
 @pytest.mark.parametrize("slug", PUBLISHED)
 def test_an_exact_total_finds_its_model(slug: str) -> None:
     total = llamath.load(slug).parameters.total
-    found = design(DesignRequest(target=total, by_error=True))
-    assert sizes(found.candidates[0]) == PUBLISHED[slug] and found.candidates[0].error == 0
-    assert found.candidates[0].reasons[0].startswith("same dimensions as Llama 3")
+    report = design(DesignRequest(target=total, by_error=True))
+    assert sizes(report.candidates[0]) == PUBLISHED[slug] and report.candidates[0].error == 0
+    assert report.candidates[0].reasons[0].startswith("same dimensions as Llama 3")
 
 
 def test_hypothetical_405b_meets_its_constraints() -> None:
     fixed = FixedDims(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
-    found = design(DesignRequest(target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))))
-    (one,) = found.candidates
+    report = design(DesignRequest(target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))))
+    (one,) = report.candidates
     assert one.total == 403_350_487_040 and sizes(one) == (80, 20480, 81920, 128, 128) and one.head_dim == 160
-    assert found.series.borrowed and "gpt2-xl" in {x.slug for x in found.series.members}
+    assert report.series.borrowed and "gpt2-xl" in {x.slug for x in report.series.members}
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_modern_design_of_the_same_size() -> None:
     args = "405B --like classic --set layers=80,heads=128,ffn_ratio=4".split()
     text = run(*args).stdout
     assert "403,350,487,040" in text and "a gate in the MLP" in text and "no learned positions" in text
-    made = json.loads(run(*args, "--json").stdout)
-    other = made["contrast"]
+    output = json.loads(run(*args, "--json").stdout)
+    other = output["contrast"]
     assert sum(x["delta"] for x in other["causes"]) == other["delta"] == other["parameters"] - 403_350_487_040
     assert llamath.load(other["config"]).parameters.total == other["parameters"]
 
@@ -108,7 +108,7 @@ def test_modern_design_of_the_same_size() -> None:
 # ---- the search itself
 
 
-def small(**more: Any) -> DesignRequest:
+def small_request(**more: Any) -> DesignRequest:
     kept: dict[str, Any] = {
         "fixed": FixedDims(layers=(1, 5), width=(128, 256), head_dim=(32, 32), vocab=300),
         "bounds": DesignBounds(multiple_of=32, aspect=(1, 999)),
@@ -116,13 +116,13 @@ def small(**more: Any) -> DesignRequest:
     return DesignRequest(**{"target": 1_500_000, "like": "llama-3", "tolerance": Fraction(1, 20), **kept, **more})
 
 
-def every(request: DesignRequest) -> dict[tuple[int, ...], int]:
-    """All totals of the grid that a small request means, counted one by one by their trees."""
+def count_whole_grid(request: DesignRequest) -> dict[tuple[int, ...], int]:
+    """Return the totals of the whole grid of a small request, counted one by one on their trees."""
     like, _ = prepare(request)
     base = {**like.template.config.data, "vocab_size": 300, "head_dim": 32}
     ratios = [x.letters["F"] / x.letters["d"] for x in like.members]
     low, high = min(ratios) / 1.5, max(ratios) * 1.5
-    found = {}
+    totals = {}
     for d, L, K in product(range(128, 257, 32), range(1, 6), (1, 2, 4, 8)):
         if (d // 32) % K:
             continue
@@ -134,54 +134,54 @@ def every(request: DesignRequest) -> dict[tuple[int, ...], int]:
                 "num_key_value_heads": K,
                 "intermediate_size": F,
             }
-            found[L, d, F, d // 32, K] = llamath.load({**base, **keys}).parameters.total
-    return found
+            totals[L, d, F, d // 32, K] = llamath.load({**base, **keys}).parameters.total
+    return totals
 
 
-def searched(request: DesignRequest) -> tuple[dict[tuple[int, ...], int], SearchStats]:
-    like, made = prepare(request)
-    known = learn_habits(like.members, request.target, made.ffn)
-    where, tally = search_space(request, made, build_grid(request, made, known)), SearchStats()
-    found = {}
-    for row in find_ranges(where, tally):
-        for F in range(row.ffn[0], row.ffn[1] + 1, where.grid.step):
+def search_small_grid(request: DesignRequest) -> tuple[dict[tuple[int, ...], int], SearchStats]:
+    series, shape = prepare(request)
+    habits = learn_habits(series.members, request.target, shape.ffn)
+    space, stats = search_space(request, shape, build_grid(request, shape, habits)), SearchStats()
+    totals = {}
+    for row in find_ranges(space, stats):
+        for F in range(row.ffn[0], row.ffn[1] + 1, space.grid.step):
             if row.outer.d % 32 == 0:
-                found[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = row.start + row.slope * F
-    return found, tally
+                totals[row.layers, row.outer.d, F, row.outer.H, row.outer.K] = row.start + row.slope * F
+    return totals, stats
 
 
 @pytest.mark.slow
 def test_search_agrees_with_brute_force() -> None:
-    request = small()
-    all_ = every(request)
+    request = small_request()
+    all_ = count_whole_grid(request)
     within = {x: n for x, n in all_.items() if abs(n - request.target) * 20 <= request.target}
-    found, tally = searched(request)
-    assert found == within and len(within) > 50
+    totals, tally = search_small_grid(request)
+    assert totals == within and len(within) > 50
     assert tally.points == len(all_) and tally.within == len(within)
 
 
 def test_ranking_agrees_with_brute_force() -> None:
-    request = small()
-    like, made = prepare(request)
-    costs = HabitCosts(learn_habits(like.members, request.target, made.ffn))
-    found = design(request)
-    assert [x.cost for x in found.candidates] == sorted(x.cost for x in found.candidates)
+    request = small_request()
+    like, shape = prepare(request)
+    costs = HabitCosts(learn_habits(like.members, request.target, shape.ffn))
+    report = design(request)
+    assert [x.cost for x in report.candidates] == sorted(x.cost for x in report.candidates)
     best: dict[tuple[int, ...], float] = {}
-    for L, d, F, H, K in searched(request)[0]:
-        outer = type(found.ranked[0].outer)(d, 32, H, K)
+    for L, d, F, H, K in search_small_grid(request)[0]:
+        outer = type(report.ranked[0].outer)(d, 32, H, K)
         cost = costs.outer(outer) + costs.depth(d, L) + costs.ffn(d, F)
         best[L, d, H, K] = min(cost, best.get((L, d, H, K), cost))
-    assert [x.cost for x in found.candidates] == pytest.approx(sorted(best.values())[:10])
+    assert [x.cost for x in report.candidates] == pytest.approx(sorted(best.values())[:10])
 
 
 @pytest.mark.slow
 def test_nearest_total_agrees_with_brute_force() -> None:
-    request = small(by_error=True, limit=3)
-    errors = sorted(abs(n - request.target) for n in every(request).values())
+    request = small_request(by_error=True, limit=3)
+    errors = sorted(abs(n - request.target) for n in count_whole_grid(request).values())
     assert abs(design(request).candidates[0].total - request.target) == errors[0]
 
 
-def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def none_or(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
@@ -192,21 +192,21 @@ requests = st.builds(
     like=st.sampled_from(["llama-3", "qwen3", "gpt2", "mixtral", "gemma-2", "smollm2", "llama-3-8b"]),
     fixed=st.builds(
         FixedDims,
-        layers=maybe(spans),
-        heads=maybe(spans),
-        kv_heads=maybe(st.sampled_from([(1, 1), (4, 8)])),
-        head_dim=maybe(st.sampled_from([(64, 64), (128, 128)])),
-        vocab=maybe(st.sampled_from([1024, 32_000])),
-        tied=maybe(st.booleans()),
+        layers=none_or(spans),
+        heads=none_or(spans),
+        kv_heads=none_or(st.sampled_from([(1, 1), (4, 8)])),
+        head_dim=none_or(st.sampled_from([(64, 64), (128, 128)])),
+        vocab=none_or(st.sampled_from([1024, 32_000])),
+        tied=none_or(st.booleans()),
     ),
     bounds=st.builds(
         DesignBounds,
-        aspect=maybe(st.sampled_from([(20, 60), (60, 200)])),
-        ffn_ratio=maybe(st.sampled_from([(2, 3), (3.5, 3.5)])),
-        multiple_of=maybe(st.sampled_from([32, 96, 1024])),
+        aspect=none_or(st.sampled_from([(20, 60), (60, 200)])),
+        ffn_ratio=none_or(st.sampled_from([(2, 3), (3.5, 3.5)])),
+        multiple_of=none_or(st.sampled_from([32, 96, 1024])),
         tensor_parallel=st.sampled_from([1, 1, 2, 4]),
-        max_kv_per_token=maybe(st.integers(10_000, 200_000)),
-        max_memory=maybe(st.just(10**10)),
+        max_kv_per_token=none_or(st.integers(10_000, 200_000)),
+        max_memory=none_or(st.just(10**10)),
     ),
     by_error=st.booleans(),
     limit=st.just(4),
@@ -218,16 +218,16 @@ requests = st.builds(
 @pytest.mark.slow
 def test_every_candidate_meets_every_constraint(request: DesignRequest) -> None:
     try:
-        found = design(request)
+        report = design(request)
     except LlamathError as error:
         assume("does not divide" in str(error))
         return
-    assert found.within <= found.searched and bool(found.candidates) == bool(found.within)
-    for x in found.candidates:
-        holds(x, request)
+    assert report.within <= report.searched and bool(report.candidates) == bool(report.within)
+    for x in report.candidates:
+        check_bounds(x, request)
 
 
-def holds(x: Candidate, request: DesignRequest) -> None:
+def check_bounds(x: Candidate, request: DesignRequest) -> None:
     model = llamath.load(dict(x.config))
     assert model.parameters.total == x.total and model.parameters.active == x.active
     assert abs(x.total - request.target) <= request.tolerance * request.target and x.error == Fraction(
@@ -269,14 +269,14 @@ def holds(x: Candidate, request: DesignRequest) -> None:
 )
 def test_moe_design_with_active_parameters(like: str, total: int, active: int, experts: tuple[int, int]) -> None:
     fixed = FixedDims(experts=experts[0], top_k=experts[1])
-    found = design(
+    report = design(
         DesignRequest(target=total, like=like, fixed=fixed, bounds=DesignBounds(active=active), tolerance=Fraction(1, 50), limit=3)
     )
-    assert found.candidates
-    for x in found.candidates:
+    assert report.candidates
+    for x in report.candidates:
         p = llamath.load(dict(x.config)).parameters
         assert abs(p.total - total) * 50 <= total and abs(p.active - active) * 50 <= active
-        assert found.family in ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
+        assert report.family in ("mixtral", "qwen3_moe", "deepseek_v3", "gpt_oss")
 
 
 @pytest.mark.parametrize("like", ["llama-4", "qwen3-next", "nemotron-3", "lfm2", "opt", "gemma-4"])
@@ -288,16 +288,16 @@ def test_non_affine_family_is_refused(like: str) -> None:
 def test_ffn_width_reports_meta_rounding_arguments() -> None:
     from llamath.checkpoint.meta_args import ffn_width
 
-    found = design(DesignRequest(target=8_030_261_248, by_error=True, limit=5))
-    assert found.candidates[0].rounding == (1024, 1.3)
-    assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in found.candidates if x.rounding)
+    report = design(DesignRequest(target=8_030_261_248, by_error=True, limit=5))
+    assert report.candidates[0].rounding == (1024, 1.3)
+    assert all(ffn_width(x.width, *x.rounding) == x.ffn for x in report.candidates if x.rounding)
 
 
 def test_binding_constraints_are_named() -> None:
-    found = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
-    assert not found.candidates and found.misses is not None
-    assert [x.option for x in found.misses.binding] == ["max_memory"]
-    assert all(x.total <= 40 * B for x in found.misses.nearest) and found.misses.nearest[0].total > 39 * B
+    report = design(DesignRequest(target=70 * B, bounds=DesignBounds(max_memory=80 * B)))
+    assert not report.candidates and report.misses is not None
+    assert [x.option for x in report.misses.binding] == ["max_memory"]
+    assert all(x.total <= 40 * B for x in report.misses.nearest) and report.misses.nearest[0].total > 39 * B
     both = design(DesignRequest(target=70 * B, fixed=FixedDims(layers=(20, 20), width=(4096, 4096))))
     assert both.misses is not None and {x.option for x in both.misses.binding} == {"layers", "width"}
 
@@ -305,8 +305,8 @@ def test_binding_constraints_are_named() -> None:
 def test_habits_from_a_config_file(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**llamath.load("llama-3.2-1b").config.data, "vocab_size": 50_000}))
-    made = json.loads(run("1e9", "--like", str(path), "--json", "--top", "1").stdout)
-    assert made["candidates"][0]["config"]["vocab_size"] == 50_000 and made["candidates"][0]["config"]["rope_theta"] == 500_000
+    output = json.loads(run("1e9", "--like", str(path), "--json", "--top", "1").stdout)
+    assert output["candidates"][0]["config"]["vocab_size"] == 50_000 and output["candidates"][0]["config"]["rope_theta"] == 500_000
 
 
 def test_series_is_found_by_name() -> None:
@@ -337,9 +337,9 @@ def test_habits_interpolate_published_sizes() -> None:
 
 
 def test_the_json_contract() -> None:
-    made = json.loads(run("405B", "--json").stdout)
-    assert made["target"] == 405 * B and made["searched"] > 10**7 and len(made["candidates"]) == 10
-    for x in made["candidates"]:
+    output = json.loads(run("405B", "--json").stdout)
+    assert output["target"] == 405 * B and output["searched"] > 10**7 and len(output["candidates"]) == 10
+    for x in output["candidates"]:
         assert x.keys() >= {"config", "parameters", "error_ppm", "reasons"}
         assert llamath.load(x["config"]).parameters.total == x["parameters"]
         assert x["error_ppm"] == pytest.approx((x["parameters"] / (405 * B) - 1) * 1e6, abs=0.06)
@@ -366,8 +366,8 @@ def test_design_plot(tmp_path: Path) -> None:
     run("405B", "--svg", str(path))
     root = ElementTree.fromstring(path.read_text())
     circles = root.findall(".//{http://www.w3.org/2000/svg}circle")
-    found = design(DesignRequest(target=405 * B))
-    assert len(circles) == len(found.ranked)
+    report = design(DesignRequest(target=405 * B))
+    assert len(circles) == len(report.ranked)
     assert any("126 layers, width 16384, ffn 53248" in (x[0].text or "") for x in circles if len(x))
     text = " ".join(x.text or "" for x in root.iter("{http://www.w3.org/2000/svg}text"))
     assert "405,853,388,800" in text and "error of the total" in text
@@ -377,8 +377,8 @@ def test_design_plot(tmp_path: Path) -> None:
 def test_no_candidate_exits_with_1(tmp_path: Path) -> None:
     text = run("70B", "--set", "max_memory=80GB", ok=1).stdout
     assert "no candidate; nearest" in text and "max_memory rules out every design" in text
-    made = json.loads(run("70B", "--set", "max_memory=80GB", "--json", ok=1).stdout)
-    assert made["candidates"] == [] and made["binding"][0]["option"] == "max_memory" and made["nearest"]
+    output = json.loads(run("70B", "--set", "max_memory=80GB", "--json", ok=1).stdout)
+    assert output["candidates"] == [] and output["binding"][0]["option"] == "max_memory" and output["nearest"]
     run("70B", "--set", "max_memory=80GB", "--svg", str(tmp_path / "x.svg"), ok=1)
     done = run("70B", "--set", "max_memory=80GB", "--format", "params", ok=1)
     assert done.stdout == "" and "max_memory rules out every design" in done.stderr

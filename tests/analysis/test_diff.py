@@ -39,30 +39,30 @@ def run(*args: str, width: int = 80) -> str:
     return done.stdout
 
 
-def between(a: str, b: str) -> DiffReport:
+def diff_presets(a: str, b: str) -> DiffReport:
     return diff(llamath.load(a), llamath.load(b))
 
 
 def checked_diff(a: llamath.Model, b: llamath.Model) -> DiffReport:
-    found = diff(a, b)
+    report = diff(a, b)
     delta = b.parameters.total - a.parameters.total
-    assert found.delta == delta == sum(x.delta for x in found.causes) == sum(x.delta for x in found.weights)
-    assert all(x.parts and all(part.delta for part in x.parts) for x in found.causes)
-    assert found.same.parameters + sum(x.a.parameters for x in found.weights if x.a) == a.parameters.total
-    return found
+    assert report.delta == delta == sum(x.delta for x in report.causes) == sum(x.delta for x in report.weights)
+    assert all(x.parts and all(part.delta for part in x.parts) for x in report.causes)
+    assert report.same.parameters + sum(x.a.parameters for x in report.weights if x.a) == a.parameters.total
+    return report
 
 
-def reversed_causes(found: DiffReport) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
-    return [(x.kind, -x.delta, tuple((part.path, -part.delta) for part in x.parts)) for x in reversed(found.causes)]
+def reversed_causes(report: DiffReport) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+    return [(x.kind, -x.delta, tuple((part.path, -part.delta) for part in x.parts)) for x in reversed(report.causes)]
 
 
-def causes_of(found: DiffReport) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
-    return [(x.kind, x.delta, tuple((part.path, part.delta) for part in x.parts)) for x in found.causes]
+def causes_of(report: DiffReport) -> list[tuple[str, int, tuple[tuple[str, int], ...]]]:
+    return [(x.kind, x.delta, tuple((part.path, part.delta) for part in x.parts)) for x in report.causes]
 
 
 def test_llama_2_7b_to_llama_3_8b_has_three_causes() -> None:
-    found = between("llama-2-7b", "llama-3-8b")
-    causes = {x.cause: x for x in found.causes}
+    report = diff_presets("llama-2-7b", "llama-3-8b")
+    causes = {x.cause: x for x in report.causes}
     assert {name: x.delta for name, x in causes.items()} == {
         "vocabulary": 788_529_152,
         "wider MLP": 1_308_622_848,
@@ -70,26 +70,26 @@ def test_llama_2_7b_to_llama_3_8b_has_three_causes() -> None:
     }
     assert [(x.path, x.delta) for x in causes["vocabulary"].parts] == [("embed.weight", 394_264_576), ("head.weight", 394_264_576)]
     assert {(x.path, x.layers) for x in causes["fewer KV heads"].parts} == {(f"layers.{{l}}.attn.{x}.weight", 32) for x in "kv"}
-    assert found.delta == 1_291_845_632
-    assert {x.key for x in found.config} >= {"rope_theta", "max_position_embeddings"}
-    assert set(found.same.weights) == {
+    assert report.delta == 1_291_845_632
+    assert {x.key for x in report.config} >= {"rope_theta", "max_position_embeddings"}
+    assert set(report.same.weights) == {
         *(f"layers.{{l}}.{x}.weight" for x in ("attn_norm", "attn.q", "attn.o", "mlp_norm")),
         "norm.weight",
     }
 
 
 def test_added_layers_cost_their_parameters_each() -> None:
-    found = between("llama-3.1-8b", "llama-3.1-70b")
-    deeper, wider, *_ = found.causes
+    report = diff_presets("llama-3.1-8b", "llama-3.1-70b")
+    deeper, wider, *_ = report.causes
     assert (deeper.kind, deeper.a, deeper.b) == ("L", 32, 80) and deeper.delta == 48 * 218_112_000
-    assert wider.kind == "d" and [x.kind for x in found.causes] == ["L", "d", "H", "F"]
+    assert wider.kind == "d" and [x.kind for x in report.causes] == ["L", "d", "H", "F"]
     assert next(x.delta for x in wider.parts if x.path == "embed.weight") == 128_256 * 4096
 
 
 def test_a_change_of_layers_is_one_cause() -> None:
     model = llamath.load("llama-3-8b")
-    found = checked_diff(model, llamath.load("llama-3-8b", changes={"num_hidden_layers": 40}))
-    assert [(x.cause, x.delta) for x in found.causes] == [("more layers", 8 * 218_112_000)]
+    report = checked_diff(model, llamath.load("llama-3-8b", changes={"num_hidden_layers": 40}))
+    assert [(x.cause, x.delta) for x in report.causes] == [("more layers", 8 * 218_112_000)]
 
 
 @pytest.mark.parametrize(
@@ -107,18 +107,18 @@ def test_a_change_of_layers_is_one_cause() -> None:
     ],
 )
 def test_structural_differences_are_named(a: str, b: str, cause: str, delta: int | None) -> None:
-    found = {x.cause: x.delta for x in between(a, b).causes}
-    assert cause in found
-    assert delta is None or found[cause] == delta
+    deltas = {x.cause: x.delta for x in diff_presets(a, b).causes}
+    assert cause in deltas
+    assert delta is None or deltas[cause] == delta
 
 
 @pytest.mark.parametrize("a", SAMPLE)
 @pytest.mark.slow
 def test_causes_of_all_pairs_sum_and_reverse(a: str) -> None:
     for b in SAMPLE:
-        found = checked_diff(MODELS[a], MODELS[b])
-        assert reversed_causes(checked_diff(MODELS[b], MODELS[a])) == causes_of(found)
-        assert (a == b) == (not found.causes and not found.config)
+        report = checked_diff(MODELS[a], MODELS[b])
+        assert reversed_causes(checked_diff(MODELS[b], MODELS[a])) == causes_of(report)
+        assert (a == b) == (not report.causes and not report.config)
 
 
 @pytest.mark.parametrize("source", tiny_configs())
@@ -131,8 +131,8 @@ def test_causes_of_every_family_against_llama_sum(source: Any) -> None:
 
 @pytest.mark.slow
 def test_causes_between_neighboring_families_reverse() -> None:
-    made = [llamath.load(x.values[0]) for x in tiny_configs()]
-    for a, b in pairwise(made):
+    models = [llamath.load(x.values[0]) for x in tiny_configs()]
+    for a, b in pairwise(models):
         assert reversed_causes(checked_diff(b, a)) == causes_of(checked_diff(a, b))
 
 
@@ -146,17 +146,17 @@ shapes = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-def config(shape: dict[str, Any]) -> dict[str, Any]:
-    made = {**shape, "num_attention_heads": shape["num_key_value_heads"] * shape["group"], "num_experts_per_tok": 1}
+def config_of_shape(shape: dict[str, Any]) -> dict[str, Any]:
+    keys = {**shape, "num_attention_heads": shape["num_key_value_heads"] * shape["group"], "num_experts_per_tok": 1}
     unknown = ("group",) if shape["model_type"] == "mixtral" else ("group", "num_local_experts", "num_experts_per_tok")
-    return {key: x for key, x in made.items() if key not in unknown}
+    return {key: x for key, x in keys.items() if key not in unknown}
 
 
 @settings(max_examples=300, deadline=None)
 @given(shapes, shapes)
 @pytest.mark.slow
 def test_causes_of_random_models_sum_and_reverse(a: dict[str, Any], b: dict[str, Any]) -> None:
-    one, two = llamath.load(config(a)), llamath.load(config(b))
+    one, two = llamath.load(config_of_shape(a)), llamath.load(config_of_shape(b))
     assert reversed_causes(checked_diff(two, one)) == causes_of(checked_diff(one, two))
 
 
@@ -172,7 +172,7 @@ def test_models_of_equal_size_reverse() -> None:
 @given(shapes, st.sampled_from(["vocab_size", "num_hidden_layers", "hidden_size", "intermediate_size", "head_dim"]), sizes)
 @pytest.mark.slow
 def test_one_changed_key_is_one_cause(shape: dict[str, Any], key: str, n: int) -> None:
-    one, two = llamath.load(config(shape)), llamath.load(config({**shape, key: n}))
+    one, two = llamath.load(config_of_shape(shape)), llamath.load(config_of_shape({**shape, key: n}))
     letter = {"vocab_size": "V", "num_hidden_layers": "L", "hidden_size": "d", "head_dim": "h"}.get(key)
     letter = letter or ("Fe" if shape["model_type"] == "mixtral" else "F")
     kinds = [x.kind for x in checked_diff(one, two).causes]
@@ -181,39 +181,39 @@ def test_one_changed_key_is_one_cause(shape: dict[str, Any], key: str, n: int) -
 
 def test_absent_keys_are_compared_by_their_defaults() -> None:
     a = {"model_type": "llama", "hidden_size": 8, "vocab_size": 9, "intermediate_size": 7, "num_hidden_layers": 2, "num_attention_heads": 2}
-    found = diff(llamath.load(a), llamath.load({**a, "rms_norm_eps": 1e-5, "rope_theta": 10000}))
-    assert [(x.key, x.a, x.b, x.default) for x in found.config] == [("rms_norm_eps", 1e-6, 1e-5, (True, False))]
+    report = diff(llamath.load(a), llamath.load({**a, "rms_norm_eps": 1e-5, "rope_theta": 10000}))
+    assert [(x.key, x.a, x.b, x.default) for x in report.config] == [("rms_norm_eps", 1e-6, 1e-5, (True, False))]
 
 
 def test_synonymous_keys_are_compared_under_one_name() -> None:
-    keys = [x.key for x in between("gpt2", "llama-3.2-1b").config]
+    keys = [x.key for x in diff_presets("gpt2", "llama-3.2-1b").config]
     assert {"hidden_size", "num_hidden_layers", "num_attention_heads", "hidden_act"} <= set(keys) and not {"n_embd", "n_layer"} & set(keys)
     assert len(keys) == len(set(keys))
 
 
 def test_json_has_the_documented_keys_and_sums() -> None:
-    made = json.loads(run("diff", "mixtral-8x7b", "deepseek-v3", "--json"))
-    assert (made["a"], made["b"]) == ("Mixtral 8x7B", "DeepSeek V3")
-    assert made["total"] == {"a": 46_702_792_704, "b": 671_026_419_200, "delta": 624_323_626_496}
-    assert sum(x["delta"] for x in made["causes"]) == sum(x["delta"] for x in made["weights"]) == made["total"]["delta"]
-    assert all(x.keys() >= {"cause", "delta", "where"} and x["cause"] and x["where"] for x in made["causes"])
-    assert all(x["delta"] == sum(part["delta"] for part in x["parts"]) for x in made["causes"])
-    assert all(x.keys() >= {"path", "a", "b", "delta"} for x in made["weights"])
-    assert all(x.keys() >= {"key", "a", "b"} for x in made["config"])
-    assert all(x["delta"] == x["parameters"]["b"] - x["parameters"]["a"] for x in made["weights"])
-    row = next(x for x in made["weights"] if x["path"] == "layers.{l}.mlp.experts.{e}.down.weight")
+    output = json.loads(run("diff", "mixtral-8x7b", "deepseek-v3", "--json"))
+    assert (output["a"], output["b"]) == ("Mixtral 8x7B", "DeepSeek V3")
+    assert output["total"] == {"a": 46_702_792_704, "b": 671_026_419_200, "delta": 624_323_626_496}
+    assert sum(x["delta"] for x in output["causes"]) == sum(x["delta"] for x in output["weights"]) == output["total"]["delta"]
+    assert all(x.keys() >= {"cause", "delta", "where"} and x["cause"] and x["where"] for x in output["causes"])
+    assert all(x["delta"] == sum(part["delta"] for part in x["parts"]) for x in output["causes"])
+    assert all(x.keys() >= {"path", "a", "b", "delta"} for x in output["weights"])
+    assert all(x.keys() >= {"key", "a", "b"} for x in output["config"])
+    assert all(x["delta"] == x["parameters"]["b"] - x["parameters"]["a"] for x in output["weights"])
+    row = next(x for x in output["weights"] if x["path"] == "layers.{l}.mlp.experts.{e}.down.weight")
     assert (row["a"], row["b"], row["copies"]) == ([4096, 14336], [7168, 2048], {"a": 256, "b": 58 * 256})
 
 
 def test_a_model_does_not_differ_from_itself() -> None:
-    made = json.loads(run("diff", "llama-3-8b", "llama-3-8b", "--json"))
-    assert made["total"]["delta"] == 0 and not made["causes"] and not made["weights"] and not made["config"]
+    output = json.loads(run("diff", "llama-3-8b", "llama-3-8b", "--json"))
+    assert output["total"]["delta"] == 0 and not output["causes"] and not output["weights"] and not output["config"]
     assert "nothing differs" in run("diff", "llama-3-8b", "llama-3-8b")
 
 
 def test_set_compares_a_model_with_its_change() -> None:
-    made = json.loads(run("diff", "llama-3-8b", "--set", "num_key_value_heads=32", "--json"))
-    assert [(x["cause"], x["delta"]) for x in made["causes"]] == [("more KV heads", 805_306_368)]
+    output = json.loads(run("diff", "llama-3-8b", "--set", "num_key_value_heads=32", "--json"))
+    assert [(x["cause"], x["delta"]) for x in output["causes"]] == [("more KV heads", 805_306_368)]
 
 
 def test_csv_and_markdown_sum_to_the_difference() -> None:
@@ -238,7 +238,7 @@ def test_printed_difference_is_golden_and_sums(a: str, b: str) -> None:
     chart = lines[lines.index("causes") + 1 : lines.index("", lines.index("causes"))]
     numbers = [int(x[1].replace(",", "").replace("−", "-")) for y in chart if (x := re.search(r"\S  +([+−]?[\d,]+)  ", y)) and y[0] != " "]
     start, *deltas, end = numbers
-    assert start + sum(deltas) == end and len(deltas) == len(between(a, b).causes)
+    assert start + sum(deltas) == end and len(deltas) == len(diff_presets(a, b).causes)
     bars = [y for y in chart if y[0] not in " ≈" and ("<" in y or ">" in y)]
     assert all((">" in y) == (" +" in y) and ("<" in y) == (" −" in y) for y in bars) and len(bars) == len(deltas)
 
@@ -253,8 +253,8 @@ def test_several_models_are_compared_with_the_first() -> None:
     names = ["llama-3-8b", "llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "gpt2", "mixtral-8x7b", "gemma-2-2b"]
     text = run("diff", *names)
     assert max(map(len, text.splitlines())) <= 80 and "+397,823,127,552" in text and "−98.45%" in text
-    made = json.loads(run("diff", *names, "--json"))
-    assert [x["delta"] for x in made["models"][:3]] == [0, 0, 62_523_445_248] and len(made["differences"]) == 6
+    output = json.loads(run("diff", *names, "--json"))
+    assert [x["delta"] for x in output["models"][:3]] == [0, 0, 62_523_445_248] and len(output["differences"]) == 6
     rows = list(csv.DictReader(io.StringIO(run("diff", *names, "--format", "csv"))))
     for x in rows:
         own = sum(int(n) for key, n in x.items() if key not in ("model", "parameters", "difference"))
@@ -264,20 +264,20 @@ def test_several_models_are_compared_with_the_first() -> None:
 @pytest.mark.parametrize(("a", "b"), [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "mixtral-8x7b"), ("gpt2", "gpt2")])
 def test_waterfall_picture_has_a_bar_for_each_cause(a: str, b: str) -> None:
     one, two = llamath.load(a), llamath.load(b)
-    found = diff(one, two)
-    made = parsed(waterfall_svg(found.replace(a=one.replace(name="<b>&\x1b[0m"))))
-    assert len(made.findall(".//{*}polygon[@class='up']")) == sum(x.delta > 0 for x in found.causes)
-    assert len(made.findall(".//{*}polygon[@class='down']")) == sum(x.delta < 0 for x in found.causes)
-    labels = {x.text for x in made.findall(".//{*}text")}
-    assert {f"{x.delta:+,}".replace("-", "−") for x in found.causes} <= labels
-    inside(made)
+    report = diff(one, two)
+    svg = parse_svg(waterfall_svg(report.replace(a=one.replace(name="<b>&\x1b[0m"))))
+    assert len(svg.findall(".//{*}polygon[@class='up']")) == sum(x.delta > 0 for x in report.causes)
+    assert len(svg.findall(".//{*}polygon[@class='down']")) == sum(x.delta < 0 for x in report.causes)
+    labels = {x.text for x in svg.findall(".//{*}text")}
+    assert {f"{x.delta:+,}".replace("-", "−") for x in report.causes} <= labels
+    check_inside_picture(svg)
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gpt2", "stories15m", "nemotron-3-nano-30b"])
 def test_treemap_is_to_scale(slug: str) -> None:
     model = llamath.load(slug)
-    made = parsed(treemap_svg(model))
-    tiles = [x for x in made.findall(".//{*}rect") if x.find("{*}title") is not None]
+    svg = parse_svg(treemap_svg(model))
+    tiles = [x for x in svg.findall(".//{*}rect") if x.find("{*}title") is not None]
     total = model.parameters.total
     numbers = [int(re.search(r"= ([\d,]+) \(", x.findtext("{*}title", ""))[1].replace(",", "")) for x in tiles]  # type: ignore[index]
     assert sum(numbers) == total
@@ -285,23 +285,23 @@ def test_treemap_is_to_scale(slug: str) -> None:
         wide, high = (float(tile.get(x, "0")) + 2 for x in ("width", "height"))
         if n > total // 100:
             assert wide * high == pytest.approx(n / total * 912 * 564, rel=0.01)
-    inside(made)
+    check_inside_picture(svg)
 
 
-def parsed(svg: str) -> ElementTree.Element:
-    made = ElementTree.fromstring(svg)
-    assert made.findtext("{*}title") and made.findtext("{*}desc") and made.get("role") == "img"
+def parse_svg(svg: str) -> ElementTree.Element:
+    root = ElementTree.fromstring(svg)
+    assert root.findtext("{*}title") and root.findtext("{*}desc") and root.get("role") == "img"
     assert "prefers-color-scheme: dark" in svg and "url(" not in svg and "@import" not in svg and "http" not in svg.split("\n", 1)[1]
-    return made
+    return root
 
 
-def inside(made: ElementTree.Element) -> None:
-    """Check that nothing is drawn outside of the picture."""
-    _, _, wide, high = map(float, made.get("viewBox", "").split())
-    for x in made.findall(".//{*}rect"):
+def check_inside_picture(svg: ElementTree.Element) -> None:
+    """Check that every shape is inside the picture."""
+    _, _, wide, high = map(float, svg.get("viewBox", "").split())
+    for x in svg.findall(".//{*}rect"):
         left, top, width, height = (float(x.get(key, "0")) for key in ("x", "y", "width", "height"))
         assert left >= 0 and top >= 0 and left + width <= wide + 0.5 and top + height <= high + 0.5
-    for x in made.findall(".//{*}polygon"):
+    for x in svg.findall(".//{*}polygon"):
         for point in x.get("points", "").split():
             left, top = map(float, point.split(","))
             assert 0 <= left <= wide and 0 <= top <= high
@@ -348,8 +348,8 @@ def test_diff_rejects_bad_arguments() -> None:
 
 def test_a_checkpoint_folder_can_be_compared() -> None:
     folder = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
-    found = diff(llamath.load(folder), llamath.load("llama-3-8b"))
-    assert found.delta == 8_030_261_248 - llamath.load(folder).parameters.total == sum(x.delta for x in found.causes)
+    report = diff(llamath.load(folder), llamath.load("llama-3-8b"))
+    assert report.delta == 8_030_261_248 - llamath.load(folder).parameters.total == sum(x.delta for x in report.causes)
 
 
 def test_each_kind_of_cause_occurs_once() -> None:
@@ -359,8 +359,8 @@ def test_each_kind_of_cause_occurs_once() -> None:
 
 
 def test_a_billion_layers_are_compared() -> None:
-    found = checked_diff(MODELS["llama-3-8b"], llamath.load("llama-3-8b", changes={"num_hidden_layers": 10**9}))
-    assert [x.delta for x in found.causes] == [(10**9 - 32) * 218_112_000]
+    report = checked_diff(MODELS["llama-3-8b"], llamath.load("llama-3-8b", changes={"num_hidden_layers": 10**9}))
+    assert [x.delta for x in report.causes] == [(10**9 - 32) * 218_112_000]
 
 
 def test_hostile_text_is_escaped_in_svg() -> None:

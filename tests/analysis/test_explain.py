@@ -27,17 +27,17 @@ from llamath.cli import cli
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def base(source: Any, like: bool = True) -> BaseModel:
+def base_model(source: Any, like: bool = True) -> BaseModel:
     model = llamath.load(source)
     return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=like)
 
 
-def within(source: Any, number: int, most: int = 0) -> tuple[Candidate, ...]:
-    return explain_number(number, [base(source)], 220, {}, most).candidates
+def explain_within(source: Any, number: int, most: int = 0) -> tuple[Candidate, ...]:
+    return explain_number(number, [base_model(source)], 220, {}, most).candidates
 
 
-def says(found: Candidate, *words: str) -> bool:
-    return found.exact and all(word in found.summary for word in words)
+def mentions(candidate: Candidate, *words: str) -> bool:
+    return candidate.exact and all(word in candidate.summary for word in words)
 
 
 PACKED, ALL, CHINESE = "the linear layers packed (4-bit, two", "LoRA of rank 16 on all linear layers", "vocabulary 32,000 → 49,954"
@@ -77,7 +77,7 @@ ASKED = [
 
 @pytest.mark.parametrize(("number", "like", "words"), ASKED)
 def test_known_questions_rank_the_right_answer_first(number: int, like: str, words: tuple[str, ...]) -> None:
-    assert says(explain_quantity(str(number), like).candidates[0], *words)
+    assert mentions(explain_quantity(str(number), like).candidates[0], *words)
 
 
 @pytest.fixture(scope="module")
@@ -89,35 +89,37 @@ def catalog() -> tuple[list[BaseModel], dict[int, str]]:
 Catalog = tuple[list[BaseModel], dict[int, str]]
 
 
-def anywhere(number: int, catalog: Catalog) -> tuple[Candidate, ...]:
+def explain_in_catalog(number: int, catalog: Catalog) -> tuple[Candidate, ...]:
     return explain_number(number, [x for x in catalog[0] if number < 4 * x.total], 220, catalog[1]).candidates
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
 @pytest.mark.slow
 def test_known_questions_without_naming_the_model(number: int, words: tuple[str, ...], catalog: Catalog) -> None:
-    assert says(anywhere(number, catalog)[0], *words)
+    assert mentions(explain_in_catalog(number, catalog)[0], *words)
 
 
 @pytest.mark.slow
 def test_whole_catalog_is_searched(catalog: Catalog) -> None:
     number = 65_023_516_672
-    assert explain_quantity(str(number)).candidates == anywhere(number, catalog)
+    assert explain_quantity(str(number)).candidates == explain_in_catalog(number, catalog)
 
 
 def test_fully_trained_tables_with_adapters() -> None:
-    """Chinese Alpaca's log: 429,211,648 trainable: rank 8 everywhere, and both tables of 49,954 rows whole."""
-    found = explain_quantity("429211648", "llama-1-7b").candidates[0]
-    assert says(found, "vocabulary of 49,954", "adapters alone", "LoRA of rank 8 on all linear layers", "embedding and head trained whole")
-    assert [x.value for x in found.terms] == [19_988_480, 2 * 49_954 * 4096]
+    """Chinese Alpaca's log: 429,211,648 trainable: rank 8 everywhere, and both tables of 49,954 rows fully trained."""
+    report = explain_quantity("429211648", "llama-1-7b").candidates[0]
+    assert mentions(
+        report, "vocabulary of 49,954", "adapters alone", "LoRA of rank 8 on all linear layers", "embedding and head trained whole"
+    )
+    assert [x.value for x in report.terms] == [19_988_480, 2 * 49_954 * 4096]
 
 
 @pytest.mark.slow
 def test_rounded_number() -> None:
     for like in ("deepseek-v3", None):
-        found = explain_quantity("685B", like)
-        assert found.name == "685B" and found.bounds == (684_500_000_000, 686_000_000_000)
-        first = found.candidates[0]
+        report = explain_quantity("685B", like)
+        assert report.name == "685B" and report.bounds == (684_500_000_000, 686_000_000_000)
+        first = report.candidates[0]
         assert first.value == 684_531_386_000 and "with MTP" in first.summary and "FP8 scales" in first.summary
     assert {x.base for x in explain_quantity("8B", "llama-3-8b").candidates} == {"Llama 3 8B"}
     names = explain_quantity("671B").candidates
@@ -135,7 +137,7 @@ PRESETS = [x for x in SAMPLE if x != "gptj"]
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_base_sums_match_the_tree(slug: str) -> None:
-    p, x = llamath.load(slug).parameters, base(slug)
+    p, x = llamath.load(slug).parameters, base_model(slug)
     assert (x.total, x.active) == (p.total, p.active)
     assert (x.total - x.elements("buffer")) == p.total - p.buffers
     assert x.mtp.get("own", 0) == p.extras.get("mtp", 0)
@@ -145,12 +147,12 @@ def test_base_sums_match_the_tree(slug: str) -> None:
 def test_commonly_confused_counts_are_found(slug: str) -> None:
     p = llamath.load(slug).parameters
     for number in {p.active, p.tied_counted_twice, p.without_embeddings, p.without_head, p.blocks, p.total - p.buffers}:
-        assert any(x.exact for x in within(slug, number)), number
+        assert any(x.exact for x in explain_within(slug, number)), number
 
 
 @pytest.mark.parametrize("slug", PRESETS)
 def test_terms_sum_to_the_hypothesis(slug: str) -> None:
-    for i, way in enumerate(all_hypotheses(HypothesisSpace(base=base(slug), known_vocab_sizes={}, bits=20.0), 2)):
+    for i, way in enumerate(all_hypotheses(HypothesisSpace(base=base_model(slug), known_vocab_sizes={}, bits=20.0), 2)):
         if i % 7 == 0:
             assert sum(x.value for x in explanation_terms(way, {})) == way.value, way
 
@@ -159,9 +161,9 @@ def test_terms_sum_to_the_hypothesis(slug: str) -> None:
 def test_every_candidate_sums_to_the_number(slug: str) -> None:
     model = llamath.load(slug)
     number = model.parameters.total + build_adapters(model.tree, 16, ["all", "lm_head"], model.family.hf).parameters
-    found = within(slug, number)
-    assert found and all(x.exact and sum(y.value for y in x.terms) == number for x in found)
-    assert [x.bits for x in found] == sorted(x.bits for x in found)
+    report = explain_within(slug, number)
+    assert report and all(x.exact and sum(y.value for y in x.terms) == number for x in report)
+    assert [x.bits for x in report] == sorted(x.bits for x in report)
 
 
 changes = st.one_of(
@@ -176,61 +178,61 @@ changes = st.one_of(
 @given(changes, changes, st.sampled_from([0, 8, 16, 64]), st.sampled_from([["q", "v"], ["attention"], ["all"]]))
 @pytest.mark.slow
 def test_random_changes_are_recovered(one: dict[str, Any], other: dict[str, Any], rank: int, targets: list[str]) -> None:
-    """The truth is the tree of the changed configuration, not the search's own arithmetic."""
+    """The expected count is that of the changed config's tree, independent of the search."""
     if (rank and "num_hidden_layers" in one | other) or "num_key_value_heads" in one | other:
         rank = 0
     done = one if rank else one | other
     model = llamath.load("llama-3.2-1b", changes=done)
     number = model.parameters.total + (build_adapters(model.tree, rank, targets, model.family.hf).parameters if rank else 0)
-    found = within("llama-3.2-1b", number)
-    assert any(x.exact for x in found), (done, rank, targets)
+    report = explain_within("llama-3.2-1b", number)
+    assert any(x.exact for x in report), (done, rank, targets)
     if "vocab_size" in done:
-        assert any(f"→ {done['vocab_size']:,}" in x.summary for x in found) or done["vocab_size"] == 128_256
+        assert any(f"→ {done['vocab_size']:,}" in x.summary for x in report) or done["vocab_size"] == 128_256
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
 def test_tensor_parallel_rank(tp: int) -> None:
     V, d, L, h, H, K, F = 128_256, 8192, 80, 128, 64, 8, 28_672
     one = (2 * V * d + L * (2 * d * H * h + 2 * d * K * h + 3 * d * F)) // tp + (2 * L + 1) * d
-    assert says(within("llama-3.1-70b", one)[0], f"one of {tp} tensor-parallel ranks")
+    assert mentions(explain_within("llama-3.1-70b", one)[0], f"one of {tp} tensor-parallel ranks")
 
 
 def test_pipeline_stage() -> None:
     tree, layout = llamath.load("llama-3.1-70b").tree, Layout(pp=4)
     for stage in pipeline_stages(tree, layout):
         number = sum(x.elements for x in weight_shards(tree, stage, layout))
-        assert "of a pipeline of 4" in within("llama-3.1-70b", number)[0].summary
+        assert "of a pipeline of 4" in explain_within("llama-3.1-70b", number)[0].summary
 
 
 def test_expanded_kv_heads() -> None:
     total, kv = llamath.load("llama-3.1-8b").parameters.total, 2 * 32 * 1024 * 4096
-    assert says(within("llama-3.1-8b", total + 3 * kv)[0], "as multi-head attention")
-    assert says(within("llama-3.1-8b", total + kv)[0], "key/value heads copied for 16 tensor-parallel ranks")
+    assert mentions(explain_within("llama-3.1-8b", total + 3 * kv)[0], "as multi-head attention")
+    assert mentions(explain_within("llama-3.1-8b", total + kv)[0], "key/value heads copied for 16 tensor-parallel ranks")
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("AWQ", 0), ("GPTQ", 32 * (6 * 4096 + 11_008))])
 def test_awq_and_gptq_files(kind: str, rows: int) -> None:
-    """qweight and qzeros in 32-bit words, scales of groups of 128, GPTQ's g_idx: what the hub counts as 1.13B for Llama 2 7B."""
+    """qweight and qzeros in 32-bit words, scales of groups of 128, GPTQ's g_idx: the hub counts 1.13B for Llama 2 7B."""
     linear, rest = 6_476_005_376, 262_410_240
     number = linear // 8 + linear // 128 + linear // 128 // 8 + rows + rest
-    assert says(within("llama-2-7b", number)[0], f"packed by {kind}")
+    assert mentions(explain_within("llama-2-7b", number)[0], f"packed by {kind}")
 
 
 @pytest.mark.slow
 def test_no_explanation_when_nothing_fits(catalog: Catalog) -> None:
     for number in (123_456_789_013, 7_000_000_001, 3_456_789_123, 48_123_456_789):
-        assert not any(x.exact for x in anywhere(number, catalog))
-    near = anywhere(8_030_257_153, catalog)
+        assert not any(x.exact for x in explain_in_catalog(number, catalog))
+    near = explain_in_catalog(8_030_257_153, catalog)
     assert near and not any(x.exact for x in near) and near[0].residue == 1 and "without the final norm" in near[0].summary
 
 
 @pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
 def test_random_numbers_are_rarely_explained(slug: str) -> None:
     """Measured at 1 of 2,400 (bench/explain.py): at most one here, where the bound by bits would allow one in 2^MARGIN."""
-    dice, about = random.Random(slug), base(slug)
+    dice, about = random.Random(slug), base_model(slug)
     numbers = [int(about.total * 2 ** dice.uniform(-3, 1)) for _ in range(40)]
-    found = [number for number in numbers if any(x.exact for x in explain_number(number, [about], 220, {}).candidates)]
-    assert len(found) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
+    explained = [number for number in numbers if any(x.exact for x in explain_number(number, [about], 220, {}).candidates)]
+    assert len(explained) <= max(1, len(numbers) / 2**MIN_BITS_SAVED)
 
 
 @pytest.mark.slow
@@ -245,12 +247,12 @@ def run(*args: str, width: int = 80) -> str:
 
 
 def test_the_json_contract() -> None:
-    made = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
-    assert made.keys() == {"model", "number", "candidates"} and made["number"] == 3_540_389_888
-    first = made["candidates"][0]
+    output = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
+    assert output.keys() == {"model", "number", "candidates"} and output["number"] == 3_540_389_888
+    first = output["candidates"][0]
     assert first.keys() == {"exact", "residue", "summary", "terms"} and first["exact"] is True and first["residue"] == 0
     assert all(x.keys() == {"what", "value", "formula"} and x["formula"] for x in first["terms"])
-    assert sum(x["value"] for x in first["terms"]) == made["number"]
+    assert sum(x["value"] for x in first["terms"]) == output["number"]
     near = json.loads(run("explain", "8030257153", "--like", "llama-3-8b", "--json"))["candidates"][0]
     assert (near["exact"], near["residue"]) == (False, 1) and sum(x["value"] for x in near["terms"]) == 8_030_257_152
     none = json.loads(run("explain", "123456789013", "--like", "llama-3-8b", "--json"))
@@ -278,8 +280,8 @@ def test_like_accepts_any_model(tmp_path: Path) -> None:
     """llama2.c's own configuration, as Meta's params.json."""
     params = {"dim": 288, "n_layers": 6, "n_heads": 6, "vocab_size": 32_000, "multiple_of": 32, "norm_eps": 1e-5}
     (tmp_path / "params.json").write_text(json.dumps(params))
-    found = explain_quantity("24407712", str(tmp_path / "params.json")).candidates
-    assert found[0].exact and found[0].value == 24_407_712
+    report = explain_quantity("24407712", str(tmp_path / "params.json")).candidates
+    assert report[0].exact and report[0].value == 24_407_712
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "abc", "12x", "1.5", "", "7B7", "1e-3"])

@@ -73,36 +73,36 @@ def run(*args: str) -> Result:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["fit", *args], standalone_mode=False)
 
 
-def ask(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> FitReport:
+def fit_preset(name: str, on: str, tp: int | None = None, pp: int | None = None, **request: Any) -> FitReport:
     model = MODELS.get(name) or llamath.load(name)
     count, gpu = hardware.parse_devices(on)
     return fit(MemoryCalculator(model, MemoryRequest(**request)), gpu, count, tp=tp, pp=pp)
 
 
-def shards(name: str, layout: Layout, **request: Any) -> ShardedModel:
+def shard_preset(name: str, layout: Layout, **request: Any) -> ShardedModel:
     return ShardedModel(MemoryCalculator(MODELS.get(name) or llamath.load(name), MemoryRequest(**request)), layout)
 
 
 @pytest.mark.parametrize(("name", "dtype", "on", "context", "fits"), PUBLISHED)
 def test_published_verdicts(name: str, dtype: str, on: str, context: int, fits: bool) -> None:
-    assert ask(name, on, dtype=dtype, context=context).fits is fits
+    assert fit_preset(name, on, dtype=dtype, context=context).fits is fits
 
 
 def test_longest_context_fills_the_free_memory() -> None:
-    found = ask("llama-3.1-8b", "rtx-4090", context=8192)
+    report = fit_preset("llama-3.1-8b", "rtx-4090", context=8192)
     left = 24_564 * 2**20 - 2 * 8_030_261_248
     per_token = 131_072
     assert per_token == next(x["bytes_per_token"] for x in published("kv_cache")["entries"] if x["model"] == "Llama-3.1-8B")
-    assert found.max_context is not None
-    assert 0.85 * left < found.max_context * per_token < left  # the rest is activations, logits, overhead
-    assert found.max_batch == 8 == found.max_context // 8192
+    assert report.max_context is not None
+    assert 0.85 * left < report.max_context * per_token < left  # the rest is activations, logits, overhead
+    assert report.max_batch == 8 == report.max_context // 8192
 
 
 def test_one_gpu_needs_what_memory_reports() -> None:
     for name in ("llama-3.1-8b", "llama-3.2-1b", "mixtral-8x7b", "gemma-3-27b", "deepseek-v3"):
         for dtype in ("bf16", "fp8", "bnb-nf4"):
             report = memory(MODELS[name], MemoryRequest(dtype=dtype, context=5000, batch=3))
-            (share,) = shards(name, Layout(), dtype=dtype).stage_memory(5000, 3)
+            (share,) = shard_preset(name, Layout(), dtype=dtype).stage_memory(5000, 3)
             assert share.total == pytest.approx(report.total, abs=8)
             assert (share.weights, share.kv_cache, share.logits) == (report.weights, report.kv_cache, report.logits)
 
@@ -110,7 +110,7 @@ def test_one_gpu_needs_what_memory_reports() -> None:
 def test_tensor_parallelism_divides_all_but_norms() -> None:
     norms = (2 * 80 + 1) * 8192
     for tp in (2, 4, 8):
-        (share,) = shards("llama-3.1-70b", Layout(tp=tp), dtype="bf16").stage_memory(8192, 1)
+        (share,) = shard_preset("llama-3.1-70b", Layout(tp=tp), dtype="bf16").stage_memory(8192, 1)
         assert share.weights == 2 * ((70_553_706_496 - norms) // tp + norms)
         assert share.kv_cache * tp == 327_680 * 8192
         assert share.gpus == tp
@@ -118,39 +118,39 @@ def test_tensor_parallelism_divides_all_but_norms() -> None:
 
 def test_pipeline_divides_the_layers() -> None:
     for pp in (2, 3, 5, 16):
-        found = shards("llama-3.1-70b", Layout(pp=pp), dtype="bf16").stage_memory(8192, 2)
-        assert sum(x.weights for x in found) == 2 * 70_553_706_496
-        assert sum(x.kv_cache for x in found) == 2 * 327_680 * 8192
-        assert [x.logits > 0 for x in found] == [False] * (pp - 1) + [True]
-        assert sum(b - a for x in found for a, b in x.runs) == 80
+        stages = shard_preset("llama-3.1-70b", Layout(pp=pp), dtype="bf16").stage_memory(8192, 2)
+        assert sum(x.weights for x in stages) == 2 * 70_553_706_496
+        assert sum(x.kv_cache for x in stages) == 2 * 327_680 * 8192
+        assert [x.logits > 0 for x in stages] == [False] * (pp - 1) + [True]
+        assert sum(b - a for x in stages for a, b in x.runs) == 80
 
 
 def test_tied_head_on_another_stage_is_a_copy() -> None:
-    whole = sum(x.weights for x in shards("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1))
+    whole = sum(x.weights for x in shard_preset("llama-3.2-1b", Layout(pp=2), dtype="bf16").stage_memory(1, 1))
     assert whole == 2 * (1_235_814_400 + 128_256 * 2048)
 
 
 def test_kv_heads_are_copied_to_more_ranks() -> None:
-    found = ask("llama-3.1-8b", "16xh100", tp=16, pp=1, context=8192)
-    assert found.stages[0].kv_cache == 131_072 * 8192 // 8
-    assert any("2 copies of the KV cache" in x for x in found.notes)
-    assert not ask("llama-3.1-8b", "8xh100", context=8192).notes
+    report = fit_preset("llama-3.1-8b", "16xh100", tp=16, pp=1, context=8192)
+    assert report.stages[0].kv_cache == 131_072 * 8192 // 8
+    assert any("2 copies of the KV cache" in x for x in report.notes)
+    assert not fit_preset("llama-3.1-8b", "8xh100", context=8192).notes
 
 
 def test_latent_cache_is_whole_on_every_rank() -> None:
-    found = ask("deepseek-v3", "8xh200", dtype="fp8", context=8192)
-    assert found.stages[0].kv_cache == 70_272 * 8192
-    assert any("8 copies of the KV cache" in x for x in found.notes)
+    report = fit_preset("deepseek-v3", "8xh200", dtype="fp8", context=8192)
+    assert report.stages[0].kv_cache == 70_272 * 8192
+    assert any("8 copies of the KV cache" in x for x in report.notes)
 
 
 def test_three_gpus_cannot_divide_52_heads() -> None:
-    found = ask("llama-1-30b", "3xa100")
-    assert (found.layout.tp, found.layout.pp) == (1, 3)
-    assert [x.runs for x in found.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
-    message = " ".join(found.notes)
+    report = fit_preset("llama-1-30b", "3xa100")
+    assert (report.layout.tp, report.layout.pp) == (1, 3)
+    assert [x.runs for x in report.stages] == [((0, 20),), ((20, 40),), ((40, 60),)]
+    message = " ".join(report.notes)
     assert "52 heads" in message and "20 + 20 + 20" in message and "1, 2, 4, 13, 26, 52" in message
     with pytest.raises(LlamathError, match="TP 3: 52 heads") as refused:
-        ask("llama-1-30b", "3xa100", tp=3)
+        fit_preset("llama-1-30b", "3xa100", tp=3)
     assert "1, 2, 4, 13, 26, 52" in refused.value.hint and "20 + 20 + 20" in refused.value.hint
 
 
@@ -181,19 +181,19 @@ def test_default_layout_divides_the_model_and_uses_every_gpu(name: str, n: int, 
 )  # fmt: skip
 def test_one_more_token_or_sequence_does_not_fit(name: str, on: str, dtype: str, context: int, batch: int) -> None:
     request = {"dtype": dtype, "context": context, "batch": batch}
-    found = ask(name, on, **request)
-    memory = found.gpu.memory
-    most = ShardedModel(MemoryCalculator(MODELS[name], MemoryRequest(**request)), found.layout).max_memory
-    assert found.fits == (found.total <= memory) == (found.max_context is None or found.max_context >= context)
-    assert found.fits == (found.max_batch is None or found.max_batch >= batch)
-    for n, memory_at in ((found.max_context, lambda n: most(n, batch)), (found.max_batch, lambda n: most(context, n))):
+    report = fit_preset(name, on, **request)
+    memory = report.gpu.memory
+    most = ShardedModel(MemoryCalculator(MODELS[name], MemoryRequest(**request)), report.layout).max_memory
+    assert report.fits == (report.total <= memory) == (report.max_context is None or report.max_context >= context)
+    assert report.fits == (report.max_batch is None or report.max_batch >= batch)
+    for n, memory_at in ((report.max_context, lambda n: most(n, batch)), (report.max_batch, lambda n: most(context, n))):
         if n is not None:
             assert memory_at(n + 1) > memory and (n == 0 or memory_at(n) <= memory)
 
 
 def test_decode_reads_all_weights_but_the_embedding() -> None:
     for batch, context in ((1, 1), (1, 8192), (7, 1000)):
-        at = speed_limits(shards("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
+        at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype="bf16"), hardware.find_device("h100"), context, batch)
         embedding, row = 2 * 128_256 * 4096, 2 * 4096
         assert at.decode.bytes == 2 * 8_030_261_248 - embedding + batch * row + batch * context * 131_072
         assert at.decode.seconds == pytest.approx(at.decode.bytes / 3.35e12)
@@ -201,12 +201,12 @@ def test_decode_reads_all_weights_but_the_embedding() -> None:
 
 
 def test_tied_head_is_read_whole() -> None:
-    (read,) = shards("llama-3.2-1b", Layout(), dtype="bf16").weight_reads(1)
+    (read,) = shard_preset("llama-3.2-1b", Layout(), dtype="bf16").weight_reads(1)
     assert read == 2 * 1_235_814_400 + 2 * 2048
 
 
 def test_decode_reads_the_experts_that_a_batch_uses() -> None:
-    of = shards("mixtral-8x7b", Layout(), dtype="bf16")
+    of = shard_preset("mixtral-8x7b", Layout(), dtype="bf16")
     experts = 2 * 32 * 8 * 3 * 4096 * 14_336
     rest = 2 * 46_702_792_704 - experts - 2 * 32_000 * 4096
     for batch in (1, 2, 3, 64):
@@ -224,7 +224,7 @@ def test_expected_expert_share_matches_enumeration(experts: int, top: int, token
 
 def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
-        at = speed_limits(shards("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
+        at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
         work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
         assert at.prefill is not None and at.prefill.bound == "compute"
         assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
@@ -232,7 +232,7 @@ def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
 
 def test_speed_limits_of_several_gpus() -> None:
     one, eight, stages = (
-        speed_limits(shards("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
+        speed_limits(shard_preset("llama-3.1-70b", x, dtype="bf16"), hardware.find_device("h100"), 4096, 1)
         for x in (Layout(), Layout(tp=8), Layout(pp=8))
     )
     assert one.prefill and eight.prefill and stages.prefill
@@ -247,8 +247,8 @@ def test_speed_limits_of_several_gpus() -> None:
 
 
 def test_unknown_flops_give_no_prefill_limit() -> None:
-    found = ask("llama-3.1-8b", "m4-max", context=8192)
-    assert found.ceilings.prefill is None and found.ceilings.decode.tokens_per_second > 30
+    report = fit_preset("llama-3.1-8b", "m4-max", context=8192)
+    assert report.ceilings.prefill is None and report.ceilings.decode.tokens_per_second > 30
     done = run("llama-3.1-8b", "--on", "m4-max", "--context", "8192", "--json")
     assert json.loads(done.stdout)["prefill_ceiling"] is None
 
@@ -352,10 +352,10 @@ def test_gpus_can_be_described_by_their_figures() -> None:
 def test_ranked_gpus_are_the_smallest_that_fit() -> None:
     for name, dtype in (("llama-3.1-8b", "bf16"), ("deepseek-v3", "fp8"), ("mixtral-8x7b", "awq")):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest(dtype=dtype))
-        found = rank_gpus(sizes, 4096, 131_072, hardware.devices())
-        assert [x.nominal for x in found.gpus] == sorted(x.nominal for x in found.gpus)
-        assert {x.device.name for x in found.gpus} | set(found.too_small) == {x.name for x in hardware.devices()}
-        for x in found.gpus:
+        report = rank_gpus(sizes, 4096, 131_072, hardware.devices())
+        assert [x.nominal for x in report.gpus] == sorted(x.nominal for x in report.gpus)
+        assert {x.device.name for x in report.gpus} | set(report.too_small) == {x.name for x in hardware.devices()}
+        for x in report.gpus:
             most = ShardedModel(sizes, x.layout).max_memory
             assert x.total == most(4096, 1) <= x.device.memory and most(x.max_context, 1) <= x.device.memory
             assert x.whole_context or most(x.max_context + 1, 1) > x.device.memory
@@ -405,9 +405,9 @@ def test_printed_parts_sum_to_the_printed_total(name: str) -> None:
 def test_memory_bars_are_to_scale() -> None:
     text = run("llama-3.1-70b", "--on", "2xh100", "--context", "8192").stdout
     bar = next(x for x in text.splitlines() if x.startswith("GPU 0"))
-    found = ask("llama-3.1-70b", "2xh100", context=8192)
+    report = fit_preset("llama-3.1-70b", "2xh100", context=8192)
     marks = bar.split("  ")[1]
-    assert marks.count("█") / len(marks) == pytest.approx(found.stages[0].weights / found.gpu.memory, abs=0.02)
+    assert marks.count("█") / len(marks) == pytest.approx(report.stages[0].weights / report.gpu.memory, abs=0.02)
     assert "│" not in marks and "│" in next(
         x for x in run("llama-3.1-70b", "--on", "2xh100", "--context", "128k").stdout.splitlines() if x.startswith("GPU 0")
     )
@@ -439,16 +439,16 @@ def test_roofline_needs_a_peak_rate(tmp_path: Path) -> None:
 
 
 def test_pipeline_stages_cache_their_own_layers() -> None:
-    """Layers with and without a window are in different stages: stages differ, and sum to the whole."""
+    """Stages with and without sliding-window layers have different caches, which sum to the whole cache."""
     tree = MODELS["gemma-3-27b"].tree
-    of = shards("gemma-3-27b", Layout(pp=4), dtype="bf16")
+    of = shard_preset("gemma-3-27b", Layout(pp=4), dtype="bf16")
     kept = [of.kv_cache(i, 100_000, 1) for i in range(4)]
     assert sum(kept) == kv_cache_size(tree, 100_000).bytes and len(set(kept)) > 1
 
 
 def test_every_weight_is_read_or_looked_up() -> None:
     for name, model in MODELS.items():
-        of = shards(name, Layout(), dtype="bf16")
+        of = shard_preset(name, Layout(), dtype="bf16")
         everything = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree))
         tables = 2 * sum(int(x.weight.parameters) * int(x.copies) for x in fold(model.tree) if x.weight.role == "lookup")
         tied = tables if model.tree.head is not None and model.tree.head.weight.tied else 0

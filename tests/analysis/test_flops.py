@@ -50,35 +50,35 @@ def run(*args: str) -> str:
     return done.stdout
 
 
-def megatron(heads: int, hidden: int, layers: int, vocab: int = 51200) -> llamath.Model:
+def megatron_model(heads: int, hidden: int, layers: int, vocab: int = 51200) -> llamath.Model:
     sizes = {"n_embd": hidden, "n_head": heads, "n_layer": layers, "n_positions": 2048, "vocab_size": vocab}
     return llamath.load({"model_type": "gpt2", **sizes})
 
 
-def report(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
+def count_flops(model: llamath.Model | str, context: int, **how: Any) -> FlopsReport:
     return count_model_flops(llamath.load(model) if isinstance(model, str) else model, FlopsRequest(context=context, **how))
 
 
-def a_token(found: FlopsReport) -> dict[str, float]:
-    return {name: float(worth) for name, (_, worth) in flops_by_convention(found).items()}
+def flops_per_token(flops: FlopsReport) -> dict[str, float]:
+    return {name: float(worth) for name, (_, worth) in flops_by_convention(flops).items()}
 
 
 @pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
 def test_flops_parts_sum_to_total(source: Any) -> None:
     model = llamath.load(source)
-    found = count_model_flops(model, FlopsRequest(context=57, batch=3))
+    counted = count_model_flops(model, FlopsRequest(context=57, batch=3))
     tokens = 57 * 3
-    assert sum(x.forward for x in found.rows) == found.forward.total == found.forward.formula
-    assert sum(x.decode for x in found.rows) == found.decode.total
-    assert sum(x.train for x in found.rows) == found.training.model == 3 * found.forward.total
+    assert sum(x.forward for x in counted.rows) == counted.forward.total == counted.forward.formula
+    assert sum(x.decode for x in counted.rows) == counted.decode.total
+    assert sum(x.train for x in counted.rows) == counted.training.model == 3 * counted.forward.total
     layers = forward_flops(model.tree.layers, ForwardPass.prefill(57), 3).total
     by_layer = sum(forward_flops(x, ForwardPass.prefill(57), 3).total * int(n) for x, n in model.tree.layers.distinct())
-    assert layers == by_layer <= found.forward.total
+    assert layers == by_layer <= counted.forward.total
     matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul")
-    assert found.forward.total - found.forward.mixing_total == 2 * tokens * matrices
+    assert counted.forward.total - counted.forward.mixing_total == 2 * tokens * matrices
     head = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
-    assert found.forward.total - found.prefill.total == 2 * 3 * 56 * head
-    assert found.prefill_intensity[-1].flops == found.prefill.total and found.decode_intensity[-1].flops == found.decode.total
+    assert counted.forward.total - counted.prefill.total == 2 * 3 * 56 * head
+    assert counted.prefill_intensity[-1].flops == counted.prefill.total and counted.decode_intensity[-1].flops == counted.decode.total
 
 
 @settings(deadline=None, max_examples=200)
@@ -124,35 +124,37 @@ def test_only_active_experts_are_counted() -> None:
 
 def test_gpt2_flops_match_nanogpt() -> None:
     """karpathy/nanoGPT, transformer_sizing.ipynb: GPT-2 at 1,024 tokens, attention over all pairs."""
-    found = report("gpt2", 1024, masked=False)
-    assert (found.forward.total, found.training.backward, found.training.model) == (291648307200, 583296614400, 874944921600)
+    counted = count_flops("gpt2", 1024, masked=False)
+    assert (counted.forward.total, counted.training.backward, counted.training.model) == (291648307200, 583296614400, 874944921600)
     biases = llamath.load("gpt2").parameters.total - 124337664
-    palm = next(x for x in found.conventions if x.name == "palm")
+    palm = next(x for x in counted.conventions if x.name == "palm")
     assert 1024 * (int(palm.train) - 6 * biases) == 879894724608
 
 
 def test_megatron_formulas_are_exact() -> None:
     for _, heads, hidden, layers, *_ in published("megatron_sc21_table1")["rows"]:
-        found = flops_by_convention(report(megatron(heads, hidden, layers), 2048, masked=False, recompute="full"))
-        assert found["hardware"][1] == found["megatron"][1] and found["exact"][1] == found["megatron-model"][1]
+        by_convention = flops_by_convention(count_flops(megatron_model(heads, hidden, layers), 2048, masked=False, recompute="full"))
+        assert (
+            by_convention["hardware"][1] == by_convention["megatron"][1] and by_convention["exact"][1] == by_convention["megatron-model"][1]
+        )
 
 
 def test_megatron_sc21_table_1() -> None:
     for billions, heads, hidden, layers, _, _, gpus, _, rate, share, whole in published("megatron_sc21_table1")["rows"]:
-        model = megatron(heads, hidden, layers)
+        model = megatron_model(heads, hidden, layers)
         assert model.parameters.total / 1e9 == pytest.approx(billions, abs=0.06)
-        found = report(model, 2048, masked=False)
+        counted = count_flops(model, 2048, masked=False)
         speed = Throughput(
-            tokens=gpus * speed_of(found, Fraction(rate) * 10**12, "megatron"), gpus=gpus, peak=A100, name="a100", precision="bf16"
+            tokens=gpus * speed_of(counted, Fraction(rate) * 10**12, "megatron"), gpus=gpus, peak=A100, name="a100", precision="bf16"
         )
-        used = {x.name: x for x in utilization(found, speed)}["megatron"]
+        used = {x.name: x for x in utilization(counted, speed)}["megatron"]
         assert float(100 * used.share) == pytest.approx(share, abs=0.6)
         assert float(used.rate * gpus) / 1e15 == pytest.approx(whole, abs=0.05 + 0.5 * gpus / 1000)
 
 
 def test_megatron_turing_throughput() -> None:
     """Smith et al. 2022, arXiv:2201.11990, §3.2: 60.1, 50.2 and 44.4 s a batch of 1,920 on 280, 350, 420 servers: 126, 121, 113."""
-    worth = a_token(report(megatron(128, 20480, 105), 2048))
+    worth = flops_per_token(count_flops(megatron_model(128, 20480, 105), 2048))
     for servers, seconds, printed in ((280, 60.1, 126), (350, 50.2, 121), (420, 44.4, 113)):
         assert 1920 * 2048 * worth["megatron"] / seconds / (8 * servers) / 1e12 == pytest.approx(printed, rel=0.005)
 
@@ -163,9 +165,9 @@ def test_palm_table_3() -> None:
     assert round(palm.parameters.total / 1e9, 2) == 540.36 or round(palm.parameters.total / 1e9, 1) == 540.4
     for model, rate, peak, printed in (
         (palm, 238.3e3, 6144 * TPU_V4, (45.7, 46.2)),
-        (megatron(128, 20480, 105), 65.43e3, 2240 * A100, (29.7, 30.2)),
+        (megatron_model(128, 20480, 105), 65.43e3, 2240 * A100, (29.7, 30.2)),
     ):
-        worth = a_token(report(model, 2048))
+        worth = flops_per_token(count_flops(model, 2048))
         assert tuple(round(100 * rate * worth[x] / peak, 1) for x in ("6n", "palm")) == printed
 
 
@@ -173,7 +175,7 @@ def test_korthikanti_utilization() -> None:
     """The times are printed to a hundredth of a second, so the 22B row is known to half a percent."""
     facts = published("korthikanti")
     for (_, heads, hidden, layers, _, _, gpus, batch, _), row in zip(facts["configs"]["rows"], facts["end_to_end"]["rows"], strict=True):
-        worth = a_token(report(megatron(heads, hidden, layers), 2048))
+        worth = flops_per_token(count_flops(megatron_model(heads, hidden, layers), 2048))
         _, _, seconds, _, mfu, hfu = row
         used = batch * 2048 / seconds / gpus / A100
         slack = 0.00055 + 0.005 / seconds * mfu
@@ -183,9 +185,9 @@ def test_korthikanti_utilization() -> None:
 
 def test_deepseek_v3_utilization() -> None:
     """Zhao et al. 2025 (ISCA), table 4: 272.80 billion tokens a day on 2,048 H800: 432 and 385 TFLOP/s, 43.73 % and 38.94 %; no router."""
-    found, rate = report("deepseek-v3", 4096), 272.80e9 / 86400 / 2048
-    router = 3 * found.forward.of("router") / found.tokens
-    worth = a_token(found)
+    mfu, rate = count_flops("deepseek-v3", 4096), 272.80e9 / 86400 / 2048
+    router = 3 * mfu.forward.of("router") / mfu.tokens
+    worth = flops_per_token(mfu)
     for name, teraflops, share in (("full", 432, 43.73), ("exact", 385, 38.94)):
         achieved = rate * (worth[name] - router)
         assert int(achieved / 1e12) == teraflops and round(100 * achieved / H800, 2) == share
@@ -194,12 +196,12 @@ def test_deepseek_v3_utilization() -> None:
 
 def test_llama_3_training_budget() -> None:
     """Llama 3, §3.2: 3.8·10²⁵ FLOPs for 405B and 15.6T tokens."""
-    assert round(a_token(report("llama-3.1-405b", 8192))["6n"] * 15.6e12 / 1e24) == 38
+    assert round(flops_per_token(count_flops("llama-3.1-405b", 8192))["6n"] * 15.6e12 / 1e24) == 38
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "qwen2.5-7b", "granite-3.0-8b"])
 def test_megatron_lm_formula(slug: str) -> None:
-    """As it is written in megatron/training/training.py, term by term."""
+    """The formula of megatron/training/training.py, term by term."""
     model = llamath.load(slug)
     c, T = model.config.data, 4096
     d, L, H, K = (int(c[x]) for x in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
@@ -207,8 +209,8 @@ def test_megatron_lm_formula(slug: str) -> None:
     attention = 1 + Fraction(K, H) + Fraction(T, d) / 2
     mlp = Fraction(c["intermediate_size"], d) * experts * gated
     logit = Fraction(int(model.tree.vocab), 2 * L * d)
-    found = next(x for x in report(model, T).conventions if x.name == "megatron-lm")
-    assert int(found.train) == 12 * L * d * d * (attention + mlp + logit)
+    convention = next(x for x in count_flops(model, T).conventions if x.name == "megatron-lm")
+    assert int(convention.train) == 12 * L * d * d * (attention + mlp + logit)
 
 
 def test_absorbed_latent_attention_trades_prefill_for_decode() -> None:
@@ -218,9 +220,9 @@ def test_absorbed_latent_attention_trades_prefill_for_decode() -> None:
     assert naive.mixing_total == 61 * 2 * 128 * (128 + 64 + 128) * 4096
     assert absorbed.mixing_total == 61 * 2 * 128 * (512 + 64 + 512) * 4096
     for unpacked, decode, other in ((False, absorbed, naive), (True, naive, absorbed)):
-        found = report(model, 4096, unpacked=unpacked)
-        assert (found.decode.total, found.decode_otherwise.total) == (decode.total, other.total)
-        assert found.decode_intensity[-1].flops == absorbed.total
+        counted = count_flops(model, 4096, unpacked=unpacked)
+        assert (counted.decode.total, counted.decode_otherwise.total) == (decode.total, other.total)
+        assert counted.decode_intensity[-1].flops == absorbed.total
 
 
 def test_recomputation_repeats_only_layers() -> None:
@@ -240,13 +242,16 @@ def test_expected_experts_grow_with_the_batch() -> None:
 
 
 def test_dense_decode_intensity() -> None:
-    found = report("llama-3-8b", 4096, dtype="bf16")
-    inner = {x.group: x for x in found.decode_intensity}
+    counted = count_flops("llama-3-8b", 4096, dtype="bf16")
+    inner = {x.group: x for x in counted.decode_intensity}
     assert inner["mlp"].ratio == inner["head"].ratio == 1
     assert inner["mlp"].weights == 2 * 32 * 3 * 4096 * 14336 and inner["attention"].cache == 131072 * 4096
-    tied = {x.group: x for x in report("llama-3.2-1b", 4096, dtype="bf16").decode_intensity}
+    tied = {x.group: x for x in count_flops("llama-3.2-1b", 4096, dtype="bf16").decode_intensity}
     assert tied["head"].weights == 2 * 128256 * 2048
-    assert inner["attention"].bytes > {x.group: x for x in report("llama-3-8b", 4096, kv_dtype="q8_0").decode_intensity}["attention"].bytes
+    assert (
+        inner["attention"].bytes
+        > {x.group: x for x in count_flops("llama-3-8b", 4096, kv_dtype="q8_0").decode_intensity}["attention"].bytes
+    )
 
 
 @settings(deadline=None, max_examples=200)
@@ -269,24 +274,24 @@ def test_golden(slug: str) -> None:
 
 
 def test_json_keeps_its_contract() -> None:
-    found = json.loads(run("flops", "mixtral-8x7b", "--context", "4k", "--batch", "2", "--json"))
-    one = report("mixtral-8x7b", 4096, batch=2)
-    assert (found["forward"], found["train"]) == (one.forward.total, 3 * one.forward.total)
-    assert found["per_token"] * found["context"] * found["batch"] == found["forward"]
-    assert found["attention"] == "causal" and found["forward"] < found["full_attention"]["forward"]
-    assert sum(x["train"] for x in found["products"]) == found["train"]
-    for x in found["conventions"].values():
-        assert x["per_token"] * 2 * 4096 == x["train"] and x["ratio"] == pytest.approx(x["train"] / found["train"])
+    output = json.loads(run("flops", "mixtral-8x7b", "--context", "4k", "--batch", "2", "--json"))
+    one = count_flops("mixtral-8x7b", 4096, batch=2)
+    assert (output["forward"], output["train"]) == (one.forward.total, 3 * one.forward.total)
+    assert output["per_token"] * output["context"] * output["batch"] == output["forward"]
+    assert output["attention"] == "causal" and output["forward"] < output["full_attention"]["forward"]
+    assert sum(x["train"] for x in output["products"]) == output["train"]
+    for x in output["conventions"].values():
+        assert x["per_token"] * 2 * 4096 == x["train"] and x["ratio"] == pytest.approx(x["train"] / output["train"])
         assert x["source"] and x["formula"]
-    assert {"kaplan", "6n", "6n-active", "palm", "nanogpt", "megatron", "megatron-lm"} <= found["conventions"].keys()
-    groups = found["groups"]["forward"].values()
-    assert sum(x["weights"] + x["mixing"] for x in groups) == found["forward"]
+    assert {"kaplan", "6n", "6n-active", "palm", "nanogpt", "megatron", "megatron-lm"} <= output["conventions"].keys()
+    groups = output["groups"]["forward"].values()
+    assert sum(x["weights"] + x["mixing"] for x in groups) == output["forward"]
 
 
 def test_csv_and_markdown_match() -> None:
     rows = list(csv.DictReader(io.StringIO(run("flops", "gemma-3-1b", "--context", "8192", "--format", "csv"))))
-    found = report("gemma-3-1b", 8192)
-    assert sum(int(x["forward"]) for x in rows) == found.forward.total and sum(int(x["decode"]) for x in rows) == found.decode.total
+    counted = count_flops("gemma-3-1b", 8192)
+    assert sum(int(x["forward"]) for x in rows) == counted.forward.total and sum(int(x["decode"]) for x in rows) == counted.decode.total
     assert len(run("flops", "gemma-3-1b", "--format", "markdown").splitlines()) == len(rows) + 2
 
 
@@ -310,7 +315,7 @@ def test_mfu_by_every_convention() -> None:
 
 def test_conventions_cite_sources() -> None:
     text = run("flops", "llama-3-8b", "--format", "conventions")
-    for x in report("llama-3-8b", 8192).conventions:
+    for x in count_flops("llama-3-8b", 8192).conventions:
         assert x.name in text and f"{int(x.train):,}" in text
 
 

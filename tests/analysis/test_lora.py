@@ -12,7 +12,7 @@ from llamath.analysis.training.lora_adapters import build_adapters, list_matrice
 SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
-def trained(slug: str, rank: int, targets: list[str], saved: list[str] | None = None) -> int:
+def trainable_parameters(slug: str, rank: int, targets: list[str], saved: list[str] | None = None) -> int:
     model = llamath.load(slug)
     return build_adapters(model.tree, rank, targets, model.family.hf, saved or ()).parameters
 
@@ -28,12 +28,12 @@ def trained(slug: str, rank: int, targets: list[str], saved: list[str] | None = 
     ],
 )
 def test_published_trainable_counts(slug: str, rank: int, targets: list[str], published: int) -> None:
-    assert trained(slug, rank, targets) == published
+    assert trainable_parameters(slug, rank, targets) == published
 
 
 def test_trainable_share_matches_peft() -> None:
     total = llamath.load("llama-2-7b").parameters.total
-    assert f"{100 * 4_194_304 / (total + trained('llama-2-7b', 8, ['q', 'v'])):.4f}" == "0.0622"
+    assert f"{100 * 4_194_304 / (total + trainable_parameters('llama-2-7b', 8, ['q', 'v'])):.4f}" == "0.0622"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_trainable_share_matches_peft() -> None:
     ],
 )
 def test_target_names_are_equivalent(a: list[str], b: list[str]) -> None:
-    assert trained("llama-3-8b", 4, a) == trained("llama-3-8b", 4, b)
+    assert trainable_parameters("llama-3-8b", 4, a) == trainable_parameters("llama-3-8b", 4, b)
 
 
 def test_fused_matrices_get_one_adapter() -> None:
@@ -64,20 +64,20 @@ def test_fused_matrices_get_one_adapter() -> None:
 def test_experts_get_adapters_and_routers_do_not() -> None:
     d, F, h, K = 4096, 14336, 4096, 1024
     one = 32 * ((d + h) * 2 + (d + K) * 2 + 8 * 3 * (d + F))
-    assert trained("mixtral-8x7b", 1, ["all"]) == one
-    assert trained("mixtral-8x7b", 1, ["all", "router"]) == one + 32 * (d + 8)
+    assert trainable_parameters("mixtral-8x7b", 1, ["all"]) == one
+    assert trainable_parameters("mixtral-8x7b", 1, ["all", "router"]) == one + 32 * (d + 8)
 
 
 def test_fully_trained_modules_are_added() -> None:
     V, d = 32000, 4096
-    assert trained("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"]) == 4_194_304 + 2 * V * d
-    assert trained("llama-2-7b", 8, ["embed"]) == 8 * (V + d)
+    assert trainable_parameters("llama-2-7b", 8, ["qv"], ["embed_tokens", "lm_head"]) == 4_194_304 + 2 * V * d
+    assert trainable_parameters("llama-2-7b", 8, ["embed"]) == 8 * (V + d)
 
 
 @pytest.mark.parametrize("target", ["q_prj", "nowhere", "", "proj", "layers"])
 def test_unknown_target_is_an_error(target: str) -> None:
     with pytest.raises(llamath.LlamathError, match="unknown LoRA target") as error:
-        trained("llama-2-7b", 8, ["q", target])
+        trainable_parameters("llama-2-7b", 8, ["q", target])
     assert error.value.hint
 
 
@@ -99,4 +99,6 @@ def test_stored_matrices_have_the_same_size(slug: str) -> None:
 
 @given(st.integers(1, 512), st.integers(1, 512))
 def test_adapters_grow_with_their_rank(a: int, b: int) -> None:
-    assert trained("stories15m", a, ["all"]) + trained("stories15m", b, ["all"]) == trained("stories15m", a + b, ["all"])
+    assert trainable_parameters("stories15m", a, ["all"]) + trainable_parameters("stories15m", b, ["all"]) == trainable_parameters(
+        "stories15m", a + b, ["all"]
+    )

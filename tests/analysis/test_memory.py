@@ -56,11 +56,11 @@ def run(*args: str) -> Result:
 def memory_json(*args: str) -> dict[str, Any]:
     done = run(*args, "--json")
     assert done.exit_code in (0, 1) and not isinstance(done.exception, LlamathError), done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
-def refusal(*args: str) -> str:
+def error_of(*args: str) -> str:
     done = CliRunner().invoke(cli, ["memory", *args], standalone_mode=False)
     assert isinstance(done.exception, (LlamathError, Exception)) and not isinstance(done.exception, (SystemExit, AssertionError))
     error = done.exception
@@ -89,13 +89,13 @@ CONTRACT = {"weights", "kv_cache", "kv_per_token", "activations", "logits", "ove
 
 @pytest.mark.parametrize("slug", SHOWN)
 def test_json_has_the_documented_keys(slug: str) -> None:
-    found = memory_json(slug, *SHOWN[slug])
-    assert found.keys() >= CONTRACT
+    output = memory_json(slug, *SHOWN[slug])
+    assert output.keys() >= CONTRACT
     parts = ("weights", "kv_cache", "activations", "logits", "overhead")
-    assert found["total"] == sum(found[x] for x in parts) == sum(x["bytes"] for x in found["lines"])
-    assert all(x.keys() == {"what", "bytes", "formula", "exact"} and x["formula"] for x in found["lines"])
-    assert [x["what"] for x in found["lines"] if not x["exact"]] == ["activations", "overhead"]
-    assert "an estimate" in found["lines"][-1]["formula"]
+    assert output["total"] == sum(output[x] for x in parts) == sum(x["bytes"] for x in output["lines"])
+    assert all(x.keys() == {"what", "bytes", "formula", "exact"} and x["formula"] for x in output["lines"])
+    assert [x["what"] for x in output["lines"] if not x["exact"]] == ["activations", "overhead"]
+    assert "an estimate" in output["lines"][-1]["formula"]
 
 
 def evaluate(text: str) -> int:
@@ -115,8 +115,8 @@ def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
 
 
 def test_llama_70b_at_128k_has_its_known_memory() -> None:
-    found = memory_json("llama-3.1-70b", "--context", "128k")
-    assert (found["kv_per_token"], found["kv_cache"], found["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
+    output = memory_json("llama-3.1-70b", "--context", "128k")
+    assert (output["kv_per_token"], output["kv_cache"], output["weights"]) == (327_680, 42_949_672_960, 2 * 70_553_706_496)
     assert memory_json("llama-3.1-70b", "--context", "128k", "--set", "num_key_value_heads=64")["kv_cache"] == 320 * 2**30
     text = run("llama-3.1-70b", "--context", "128k")
     assert "131,072 tokens" in text.stdout and "42.95" in text.stdout and "40.00" in text.stdout
@@ -132,9 +132,9 @@ def test_context_beyond_the_models_own_is_a_warning() -> None:
 
 
 def test_several_contexts_make_a_table() -> None:
-    found = memory_json("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
-    assert found["context"] == 131_072 and [x["context"] for x in found["contexts"]] == [4096, 131_072, 32_768]
-    assert [x["total"] for x in found["contexts"]] == [
+    output = memory_json("llama-3.1-8b", "--context", "4k", "--context", "128k", "--context", "32k")
+    assert output["context"] == 131_072 and [x["context"] for x in output["contexts"]] == [4096, 131_072, 32_768]
+    assert [x["total"] for x in output["contexts"]] == [
         memory_json("llama-3.1-8b", "--context", x)["total"] for x in ("4096", "131072", "32768")
     ]
 
@@ -152,8 +152,8 @@ def test_one_more_token_or_sequence_does_not_fit(dtype: str, kv: str) -> None:
 
 
 def test_limits_that_nothing_or_everything_fits() -> None:
-    found = memory_json("llama-3.1-70b", "--on", "mem=24GiB")
-    assert (found["within"], found["fits"], found["max_context"], found["max_batch"]) == (24 * 2**30, False, 0, 0)
+    output = memory_json("llama-3.1-70b", "--on", "mem=24GiB")
+    assert (output["within"], output["fits"], output["max_context"], output["max_batch"]) == (24 * 2**30, False, 0, 0)
     done = run("llama-3.1-70b", "--on", "mem=24GiB")
     assert "not even one token fits" in done.stdout and done.exit_code == 1
     windows = ("mistral-7b", "--context", "4096")
@@ -186,9 +186,9 @@ def test_memory_grows_with_context_and_batch(config: dict[str, Any], context: in
 def test_weights_of_a_checkpoint_are_its_stored_bytes(tmp_path: Path) -> None:
     shutil.copytree("examples/tiny-llama", tmp_path / "tiny")
     path = str(tmp_path / "tiny")
-    found = memory_json(path)
-    assert found["dtype"] == "as stored" and found["weights"] == 65_856
-    assert found["lines"][0]["what"] == "weights, BF16"
+    output = memory_json(path)
+    assert output["dtype"] == "as stored" and output["weights"] == 65_856
+    assert output["lines"][0]["what"] == "weights, BF16"
     assert memory_json(path, "--dtype", "fp32")["weights"] == 2 * 65_856
     (tmp_path / "tiny" / "model.safetensors").unlink()
     assert memory_json(path)["dtype"] == "bf16"
@@ -199,9 +199,9 @@ def test_weights_of_a_gguf_file_are_its_stored_bytes(tmp_path: Path) -> None:
     from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     convert_checkpoint("examples/tiny-llama", path := str(tmp_path / "x.gguf"), ConvertOptions(to="gguf", dtype="F16"))
-    found = memory_json(path)
-    assert {x["what"]: x["bytes"] for x in found["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
-    assert found["weights"] == memory_json(path, "--dtype", "gguf-f16")["weights"] == 66_176
+    output = memory_json(path)
+    assert {x["what"]: x["bytes"] for x in output["lines"][:2]} == {"weights, F16": 65_536, "weights, F32": 640}
+    assert output["weights"] == memory_json(path, "--dtype", "gguf-f16")["weights"] == 66_176
 
 
 def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "zamba2", "hidden_size": 8, "vocab_size": 8}')
     done = run(str(tmp_path), "--json")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert found["weights"] == 65_856 and found["kv_cache"] is found["total"] is None
+    output = json.loads(done.stdout)
+    assert output["weights"] == 65_856 and output["kv_cache"] is output["total"] is None
     assert "zamba2" in run(str(tmp_path)).stdout
-    assert "zamba2" in refusal(str(tmp_path), "--context", "4k")
+    assert "zamba2" in error_of(str(tmp_path), "--context", "4k")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_presets_published_quantized_default_to_it(slug: str, dtype: str) -> Non
     ],
 )
 def test_bad_input_is_rejected_with_a_reason(args: tuple[str, ...], words: str) -> None:
-    assert words in refusal("llama-3-8b", *args)
+    assert words in error_of("llama-3-8b", *args)
 
 
 def test_requests_out_of_range_are_rejected() -> None:
@@ -312,15 +312,15 @@ PLAIN = [
 TOKENS = 512
 
 
-def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
+def measure_prefill(config: dict[str, Any], dtype: str) -> tuple[int, int]:
     """Peak memory of transformers during a prefill, without weights, cache and position tables, compared with our estimate."""
     import torch
     import transformers
 
     from support.live_bytes import LiveBytes
 
-    made = transformers.AutoConfig.for_model(**config)
-    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="sdpa").to(getattr(torch, dtype)).eval()
+    hf_config = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(hf_config, attn_implementation="sdpa").to(getattr(torch, dtype)).eval()
     ids = torch.zeros(1, TOKENS, dtype=torch.long)
     with torch.no_grad(), LiveBytes([*model.parameters(), *model.buffers()]) as live:
         cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
@@ -335,7 +335,7 @@ def passing(config: dict[str, Any], dtype: str) -> tuple[int, int]:
 @pytest.mark.parametrize("config", PLAIN, ids=lambda x: x["model_type"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_peak_activations_match_transformers(config: dict[str, Any], dtype: str) -> None:
-    measured, estimated = passing(BASE | config, dtype)
+    measured, estimated = measure_prefill(BASE | config, dtype)
     assert measured == estimated
 
 
@@ -345,5 +345,5 @@ def test_transformers_exceeds_the_peak_by_documented_amounts() -> None:
     experts = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
     older = {"model_type": "gpt2", "vocab_size": 512, "n_embd": 128, "n_layer": 3, "n_head": 8, "n_positions": 4096}
     for config, times in ((BASE | experts, 1.3), (older, 1.8)):
-        measured, estimated = passing(config, "float32")
+        measured, estimated = measure_prefill(config, "float32")
         assert measured / estimated == pytest.approx(times, abs=0.1)

@@ -20,21 +20,21 @@ from llamath.core.tree import Stack, fold, walk
 from support.reference_data import tiny_configs
 
 GATHERED = {"linear_attn.out_proj"}
-"""transformers cuts the outputs of this one and gathers; Megatron's order, and ours, cuts the inputs, whose parts are already apart."""
+"""transformers splits the outputs of this layer and gathers; Megatron and llamath split the inputs, which are already sharded."""
 
 OTHER_NAMES = {"granitemoe"}
-"""Its plan names only experts, by what they are called in memory."""
+"""Its plan names only experts, by their module names."""
 
 
-def plan(config: dict[str, Any]) -> dict[str, str]:
+def tp_plan_of(config: dict[str, Any]) -> dict[str, str]:
     """Return the published plan of a class: the split of each stored name, with `*` for the layer."""
     import transformers
 
-    made = transformers.AutoConfig.for_model(**config)
-    return getattr(made, "base_model_tp_plan", None) or {}
+    hf_config = transformers.AutoConfig.for_model(**config)
+    return getattr(hf_config, "base_model_tp_plan", None) or {}
 
 
-def axis(style: str) -> int | None:
+def split_axis_of(style: str) -> int | None:
     words = {"colwise": 0, "rowwise": 1}
     return next((n for word, n in words.items() if word in style), None)
 
@@ -43,7 +43,7 @@ def axis(style: str) -> int | None:
 @pytest.mark.parametrize("config", tiny_configs())
 def test_splits_match_the_plans_of_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
-    styles = plan(config)
+    styles = tp_plan_of(config)
     if not styles:
         pytest.skip("transformers has no plan for this class")
     splits = {x.pattern: x.split for x in fold(model.tree)}
@@ -53,11 +53,11 @@ def test_splits_match_the_plans_of_transformers(config: dict[str, Any]) -> None:
         plain = re.sub(r"\.\d+\.", ".*.", re.sub(r"^(model|backbone|transformer|gpt_neox)\.", "", name.removesuffix(".weight")))
         if (style := styles.get(plain)) is None or plain.endswith(tuple(GATHERED)):
             continue
-        theirs = 0 if style == "embedding_rowwise" else axis(style)
+        theirs = 0 if style == "embedding_rowwise" else split_axis_of(style)
         if theirs is not None and "flip" in x.layout:
             theirs = 1 - theirs
-        found = {splits[part.pattern] for part in x.parts}
-        assert {s.axis if s else None for s in found} == {theirs}, (name, style, found)
+        ours = {splits[part.pattern] for part in x.parts}
+        assert {s.axis if s else None for s in ours} == {theirs}, (name, style, ours)
         compared += 1
     assert compared or config["model_type"] in OTHER_NAMES
 
@@ -140,28 +140,28 @@ def test_tensor_parallel_degrees_of_llama_30b() -> None:
 def test_stages_of_llama_405b_match_its_paper() -> None:
     tree = llamath.load("llama-3.1-405b").tree
     assert [x.layers for x in pipeline_stages(tree, Layout(pp=16))] == [7, *[8] * 14, 7]
-    found = pipeline_stages(tree, Layout(pp=16, interleave=8))
-    assert [x.layers for x in found] == [7, *[8] * 14, 7]
-    assert sorted(i for x in found for a, b in x.runs for i in range(a, b)) == list(range(126))
+    stages = pipeline_stages(tree, Layout(pp=16, interleave=8))
+    assert [x.layers for x in stages] == [7, *[8] * 14, 7]
+    assert sorted(i for x in stages for a, b in x.runs for i in range(a, b)) == list(range(126))
 
 
-def shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
+def shard_shapes(slug: str, layout: Layout) -> dict[str, tuple[int, ...]]:
     tree = llamath.load(slug).tree
     return {x.pattern: x.shape for x in weight_shards(tree, pipeline_stages(tree, layout)[0], layout)}
 
 
 def test_shard_shapes_from_issue_reports() -> None:
-    assert shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (4000, 4096)  # optimum-neuron#368
-    assert shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (2560, 5120)  # slowllama#16
+    assert shard_shapes("llama-2-7b", Layout(tp=8))["embed.weight"] == (4000, 4096)  # optimum-neuron#368
+    assert shard_shapes("llama-2-13b", Layout(tp=2))["layers.{l}.attn.q.weight"] == (2560, 5120)  # slowllama#16
 
 
 def test_kv_heads_are_copied_to_more_ranks() -> None:
-    found = shapes("llama-3-8b", Layout(tp=16))
-    assert found["layers.{l}.attn.k.weight"] == (128, 4096) and found["layers.{l}.attn.q.weight"] == (256, 4096)
+    by_pattern = shard_shapes("llama-3-8b", Layout(tp=16))
+    assert by_pattern["layers.{l}.attn.k.weight"] == (128, 4096) and by_pattern["layers.{l}.attn.q.weight"] == (256, 4096)
 
 
 def test_vocabulary_is_padded() -> None:
-    assert shapes("gpt2", Layout(tp=4))["embed.weight"] == (-(-50257 // 4), 768)
+    assert shard_shapes("gpt2", Layout(tp=4))["embed.weight"] == (-(-50257 // 4), 768)
 
 
 @pytest.mark.parametrize("layout", [Layout(ep=8, dp=8), Layout(ep=4, dp=2, tp=4, etp=2), Layout(ep=2, tp=2, dp=2)])

@@ -46,17 +46,17 @@ def run(*args: str) -> Result:
     return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, ["plan", *args], standalone_mode=False)
 
 
-def ask(name: str, on: str, **request: Any) -> PlanReport:
+def plan_preset(name: str, on: str, **request: Any) -> PlanReport:
     return plan(MODELS.get(name) or llamath.load(name), hardware.parse_devices(on), PlanRequest(**request))
 
 
-def timed(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> TrainingCostModel:
+def cost_model(model: llamath.Model, layout: Layout, context: int = 2048, device: Any = A100, gradients: str = "bf16") -> TrainingCostModel:
     return TrainingCostModel(model, TrainRequest(dtype="bf16", context=context, gradients=gradients, fused=True, layout=layout), device)
 
 
 @pytest.mark.parametrize("table, within", [(llama3, 0.10), (megatron, 0.06), (korthikanti, 0.17), (palm, 0.10)])
 def test_published_runs_are_predicted_with_one_set_of_constants(table: Any, within: float) -> None:
-    """Within ±20 % would do; the bounds are those of today."""
+    """The bounds are the errors of today's constants; ±20 % would be acceptable."""
     for x in table():
         assert abs(x.error) < within, x.name
         assert x.plan.memory <= x.room, x.name
@@ -71,14 +71,14 @@ def test_published_runs_are_consistent() -> None:
 
 @pytest.mark.parametrize("row", DATA["llama3"]["rows"], ids=lambda x: f"{x[0]}-{x[5]}")
 def test_llama_3_layout_ranks_in_the_top_ten(row: list[Any]) -> None:
-    found = rank(row)
-    assert found is not None and found <= 10
+    place = rank(row)
+    assert place is not None and place <= 10
 
 
 def test_reported_numbers_match_printed_text() -> None:
     for rows in (accuracy.caches(), accuracy.indexes(), accuracy.adapters(), accuracy.operations(), accuracy.activations()):
-        found = list(rows)
-        assert found and all(printed == here for _, printed, here in found)
+        numbers = list(rows)
+        assert numbers and all(printed == here for _, printed, here in numbers)
     types = list(accuracy.bits())
     assert len(types) == 23 and all(row[1] == row[2] and row[3] == row[4] for row in types)
 
@@ -123,7 +123,7 @@ def test_every_layout_uses_all_gpus(name: str, gpus: int, context: int) -> None:
 
 def test_plans_are_ranked_and_fit() -> None:
     for name, on in (("llama-3-8b", "8xh100"), ("mixtral-8x7b", "32xh100"), ("gemma-2-9b", "6xa100")):
-        report = ask(name, on)
+        report = plan_preset(name, on)
         steps = [x.timing.step for x in report.plans]
         assert steps == sorted(steps) and len(report.plans) > 2
         assert len({(x.layout.tp, x.layout.pp, x.layout.cp, x.layout.ep, x.layout.dp) for x in report.plans}) == len(steps)
@@ -132,7 +132,7 @@ def test_plans_are_ranked_and_fit() -> None:
 
 def test_plan_search_agrees_with_brute_force() -> None:
     model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
-    report = ask("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
+    report = plan_preset("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
     run = TrainingCostModel(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
     space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=4096, sequences=256))
     best = []
@@ -157,20 +157,20 @@ def test_plan_search_agrees_with_brute_force() -> None:
 )
 @pytest.mark.slow
 def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) -> None:
-    found = {x.what: x.why for x in ask(name, on, top=1).rejected}
-    assert why in found[what]
+    reasons = {x.what: x.why for x in plan_preset(name, on, top=1).rejected}
+    assert why in reasons[what]
 
 
 def test_data_parallel_degree_exceeding_the_batch() -> None:
-    found = {x.what: x.why for x in ask("llama-3-8b", "64xh100", batch_tokens=8 * 4096).rejected}
-    assert found["DP 64"] == found["DP 16"] == "8 sequences per step" and "DP 8" not in found
+    reasons = {x.what: x.why for x in plan_preset("llama-3-8b", "64xh100", batch_tokens=8 * 4096).rejected}
+    assert reasons["DP 64"] == reasons["DP 16"] == "8 sequences per step" and "DP 8" not in reasons
 
 
 def test_tensor_parallel_volume_matches_megatron() -> None:
     """Korthikanti et al. 2022, §4.2: a layer gathers s·b·h four times and sums it four times, forward and backward; f and f̄ of Megatron."""
     a, h, layers, s, b = 16, 1024, 6, 2048, 2
     layout = Layout(tp=4, microbatch=b, microbatches=3, flash=False)
-    sent = timed(classic(a, h, layers), layout).plan(layout).timing.sent
+    sent = cost_model(classic(a, h, layers), layout).plan(layout).timing.sent
     ends = 2 * 2  # the embedding's sum and what the head gathers, and back
     assert sent.tensor == 3 * (8 * layers + ends) * s * b * h * 2
     assert sent.context == sent.expert == sent.pipeline == sent.data == 0
@@ -179,7 +179,7 @@ def test_tensor_parallel_volume_matches_megatron() -> None:
 def test_parallel_branches_communicate_once() -> None:
     model = llamath.load("command-r")
     layout = Layout(tp=8, microbatches=1)
-    assert timed(model, layout).plan(layout).timing.sent.tensor == (4 * 40 + 4) * 2048 * 8192 * 2
+    assert cost_model(model, layout).plan(layout).timing.sent.tensor == (4 * 40 + 4) * 2048 * 8192 * 2
 
 
 @pytest.mark.parametrize("zero, times", [(0, 2), (1, 2), (2, 2), (3, 3)])
@@ -187,23 +187,23 @@ def test_zero_volume_matches_its_paper(zero: int, times: int) -> None:
     """Rajbhandari et al. 2019, §7: 2Ψ numbers for plain data parallelism, ZeRO-1 and 2, 3Ψ for ZeRO-3, with gradients in 16 bits."""
     model = MODELS["llama-3-8b"]
     layout = Layout(dp=8, zero=zero, microbatches=1)
-    assert timed(model, layout).plan(layout).timing.sent.data == times * 2 * model.parameters.total
+    assert cost_model(model, layout).plan(layout).timing.sent.data == times * 2 * model.parameters.total
 
 
 @pytest.mark.parametrize("m, v, rounds", [(8, 1, 8), (8, 2, 2), (4, 4, 1)])
 def test_zero_2_reduces_gradients_per_chunk(m: int, v: int, rounds: int) -> None:
     model = classic(16, 1024, 16)
     layout = Layout(pp=4, dp=2, zero=2, interleave=v, microbatches=m)
-    run = timed(model, layout)
+    run = cost_model(model, layout)
     owned = run.memory.data_parallel_bytes(layout)
     assert run.plan(layout).timing.sent.data == rounds * owned.gradients[0] + owned.weights[0]
 
 
 @pytest.mark.parametrize("p, m, v", [(4, 8, 1), (4, 8, 2), (8, 8, 1), (2, 32, 4)])
 def test_pipeline_bubble_matches_megatron(p: int, m: int, v: int) -> None:
-    """Narayanan et al. 2021, §2.2: (p − 1)/(v·m) of the time without it."""
+    """Narayanan et al. 2021, §2.2: the bubble is (p − 1)/(v·m) of the ideal time."""
     layout = Layout(pp=p, microbatches=m, interleave=v)
-    timing = timed(classic(16, 1024, 16), layout).plan(layout).timing
+    timing = cost_model(classic(16, 1024, 16), layout).plan(layout).timing
     ideal = timing.arithmetic + timing.tensor + timing.pipeline
     assert timing.bubble == pytest.approx((p - 1) / (v * m) * ideal)
     assert timing.sent.pipeline == m * v * 2 * 2048 * 1024 * 2
@@ -212,21 +212,21 @@ def test_pipeline_bubble_matches_megatron(p: int, m: int, v: int) -> None:
 def test_context_parallelism_gathers_keys_and_values() -> None:
     """Llama 3, §3.3.2: K and V are gathered; here twice more for the backward pass, whose gradients are summed."""
     layout = Layout(cp=4, microbatches=2)
-    sent = timed(MODELS["llama-3-8b"], layout, 8192).plan(layout).timing.sent
+    sent = cost_model(MODELS["llama-3-8b"], layout, 8192).plan(layout).timing.sent
     assert sent.context == 2 * 3 * 32 * 2 * 8 * 128 * 8192 * 2
 
 
 def test_expert_volume_is_top_k_per_token() -> None:
     layout = Layout(dp=8, ep=8, etp=1, microbatches=2)
-    sent = timed(MODELS["mixtral-8x7b"], layout).plan(layout).timing.sent
+    sent = cost_model(MODELS["mixtral-8x7b"], layout).plan(layout).timing.sent
     assert sent.expert == 2 * 2 * 2 * 32 * 2 * 2048 * 4096 * 2  # microbatches, both passes, there and back, layers, two experts
 
 
 @settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 16))
 def test_rank_groups_cover_all_ranks(size: int, stride: int, node: int) -> None:
-    found = rank_group(size, stride, node)
-    assert found.size == size and (found.per_node == 1 or (found.per_node - 1) * stride < node)
+    group = rank_group(size, stride, node)
+    assert group.size == size and (group.per_node == 1 or (group.per_node - 1) * stride < node)
 
 
 @settings(deadline=None)
@@ -247,7 +247,7 @@ def test_better_hardware_is_never_slower(name: str, layout: Layout, what: str, t
     model = MODELS[name]
     assume(not layout_problems(model.tree, layout, 1024))
     better = H100.replace(**{what: times * getattr(H100, what)})
-    slow, fast = (timed(model, layout, 1024, x).plan(layout) for x in (H100, better))
+    slow, fast = (cost_model(model, layout, 1024, x).plan(layout) for x in (H100, better))
     assert fast.timing.step <= slow.timing.step * (1 + 1e-9)
     parts = [getattr(slow.timing, x) for x in slow.timing.fields if x != "sent"]
     assert min(parts) >= 0 and slow.timing.step == pytest.approx(sum(parts))
@@ -268,7 +268,7 @@ def test_padded_vocabulary_is_noted() -> None:
 
 
 def test_serving_on_three_gpus_uses_a_pipeline() -> None:
-    """vllm#596: 52 heads do not go on three cards; 20 + 20 + 20 layers do."""
+    """vllm#596: 52 heads are not divisible by three GPUs; a pipeline of 20 + 20 + 20 layers is possible."""
     done = run("llama-1-30b", "--on", "3xa100", "--serve")
     assert "TP 3: 52 heads" in done.stdout and "PP 3: 20 + 20 + 20 layers" in done.stdout and "TP can be 1, 2, 4" in done.stdout
 
@@ -318,12 +318,18 @@ def test_time_shares_sum_to_one() -> None:
 
 
 def test_the_json_contract() -> None:
-    made = json.loads(run("llama-3-8b", "--on", "8xh100", "--tokens", "15T", "--json").stdout)
-    best = made["plans"][0]
+    output = json.loads(run("llama-3-8b", "--on", "8xh100", "--tokens", "15T", "--json").stdout)
+    best = output["plans"][0]
     assert {"tp", "pp", "cp", "ep", "dp", "zero", "microbatch", "recompute", "memory", "mfu", "bubble", "seconds", "sent"} <= set(best)
-    assert best["gpu_hours"] == pytest.approx(8 * best["hours"]) and best["steps"] == -(-15 * 10**12 // made["batch_tokens"])
-    assert best["tokens_per_second"] * best["seconds"]["step"] == pytest.approx(made["batch_tokens"])
-    assert made["rejected"][0].keys() == {"what", "why"} and set(made["constants"]) == {"matmul", "attention", "wires", "overlap", "passes"}
+    assert best["gpu_hours"] == pytest.approx(8 * best["hours"]) and best["steps"] == -(-15 * 10**12 // output["batch_tokens"])
+    assert best["tokens_per_second"] * best["seconds"]["step"] == pytest.approx(output["batch_tokens"])
+    assert output["rejected"][0].keys() == {"what", "why"} and set(output["constants"]) == {
+        "matmul",
+        "attention",
+        "wires",
+        "overlap",
+        "passes",
+    }
     served = json.loads(run("llama-3-8b", "--on", "8xh100", "--serve", "--json").stdout)
     assert served["plans"][0]["decode_ceiling"] == pytest.approx(8 * served["plans"][0]["decode_ceiling_per_gpu"])
 

@@ -43,24 +43,24 @@ def test_hoffmann_optimum_at_1e21_flops() -> None:
     ("name", "exponent"), [("hoffmann-1", 0.50), ("hoffmann-2", 0.49), ("hoffmann-3", 0.46), ("besiroglu", 0.51), ("kaplan", 0.73)]
 )
 def test_exponents_are_published(name: str, exponent: float) -> None:
-    found = find_law(name)
-    low, high = found.for_compute(1e20), found.for_compute(1e26)
+    law = find_law(name)
+    low, high = law.for_compute(1e20), law.for_compute(1e26)
     assert log(high / low) / log(1e6) == pytest.approx(exponent, abs=0.0075)
 
 
 def test_replication_gives_twenty_tokens_per_parameter() -> None:
-    found = find_law("besiroglu")
-    n = found.for_compute(5.76e23)  # Chinchilla's
-    assert 15 < found.tokens(n) / n < 25
-    assert found.source.endswith("arXiv:2404.10102")
+    law = find_law("besiroglu")
+    n = law.for_compute(5.76e23)  # Chinchilla's
+    assert 15 < law.tokens(n) / n < 25
+    assert law.source.endswith("arXiv:2404.10102")
 
 
 @given(st.sampled_from(list(LAWS)), st.floats(6, 13))
 def test_law_is_invertible(name: str, digits: float) -> None:
-    found, n = find_law(name), 10**digits
-    assert found.for_compute(6 * n * found.tokens(n)) == pytest.approx(n, rel=1e-6)
+    law, n = find_law(name), 10**digits
+    assert law.for_compute(6 * n * law.tokens(n)) == pytest.approx(n, rel=1e-6)
     if name != "kaplan" or digits < 13:
-        assert found.for_tokens(found.tokens(n)) == pytest.approx(n, rel=1e-6)
+        assert law.for_tokens(law.tokens(n)) == pytest.approx(n, rel=1e-6)
 
 
 def test_budget_is_6nd() -> None:
@@ -79,9 +79,9 @@ def test_unknown_law_has_a_hint() -> None:
 
 def test_compute_gives_the_target() -> None:
     done = CliRunner().invoke(cli, ["design", "--flops", "5.76e23", "--json", "--top", "1"], standalone_mode=False)
-    made = json.loads(done.stdout)
-    assert made["target"] == pytest.approx(67 * 10**9, rel=1e-6)
-    compute = made["compute"]
+    output = json.loads(done.stdout)
+    assert output["target"] == pytest.approx(67 * 10**9, rel=1e-6)
+    compute = output["compute"]
     assert compute["law"] == "hoffmann-1" and compute["extrapolated"] and compute["flops"] == pytest.approx(5.76e23, rel=1e-6)
     assert compute["tokens_per_parameter"] == pytest.approx(21.4, abs=0.3)
     both = json.loads(

@@ -25,17 +25,17 @@ from support.reference_data import published
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 
 
-def of(numbers: int, optimizer: str = "adamw") -> PersistentState:
+def adamw_state(numbers: int, optimizer: str = "adamw") -> PersistentState:
     piece = WeightShard("layers.{l}.mlp.up.weight", (numbers,), 1, "matmul", "mlp", False)
     return PersistentState([piece], None, {piece.pattern: (2, 1)}, gradient_bytes=2, master=True, optimizer=OPTIMIZERS[optimizer])
 
 
-def states(numbers: int, zero: int, ranks: int) -> int:
-    found = persistent_lines(of(numbers), Layout(dp=ranks, zero=zero))
-    return sum(x.bytes for lines in found.values() for x in lines)
+def state_bytes(numbers: int, zero: int, ranks: int) -> int:
+    lines_by_kind = persistent_lines(adamw_state(numbers), Layout(dp=ranks, zero=zero))
+    return sum(x.bytes for lines in lines_by_kind.values() for x in lines)
 
 
-def digits(value: int, like: float) -> float:
+def round_like(value: int, like: float) -> float:
     places = Decimal("1") if float(like).is_integer() else Decimal("0.1")
     return float((Decimal(value) / 10**9).quantize(places, ROUND_HALF_UP))
 
@@ -43,10 +43,10 @@ def digits(value: int, like: float) -> float:
 def test_zero_figure_1() -> None:
     figure = published("zero_fig1")
     for zero, name in enumerate(("baseline", "Pos", "Pos+g", "Pos+g+p")):
-        assert digits(states(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name]) == figure["GB"][name]
+        assert round_like(state_bytes(int(figure["psi"]), zero, figure["Nd"]), figure["GB"][name]) == figure["GB"][name]
     for ranks, row in figure["table1_rows"].items():
         for zero, value in enumerate(row, 1):
-            assert digits(states(int(figure["psi"]), zero, int(ranks)), value) == value
+            assert round_like(state_bytes(int(figure["psi"]), zero, int(ranks)), value) == value
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3-70b", "mixtral-8x7b"])
@@ -82,7 +82,7 @@ def test_lines_sum_to_totals() -> None:
                 assert x.total == kinds and min(line.bytes for line in x.lines) > 0
 
 
-def pieces_of(config: Any) -> list[WeightShard]:
+def shards_of(config: Any) -> list[WeightShard]:
     tree = llamath.load(config).tree
     return weight_shards(tree, pipeline_stages(tree, Layout())[0], Layout())
 
@@ -96,7 +96,7 @@ def test_optimizer_states_match_torch(name: str) -> None:
 
     model = causal_lm(LLAMA, "sdpa", torch.float32)
     matrices = {id(x) for key, x in model.named_parameters() if x.ndim == 2 and ".layers." in key}
-    made: dict[str, Any] = {
+    optimizer_factories: dict[str, Any] = {
         "adamw": lambda xs: [torch.optim.AdamW(xs)],
         "sgd": lambda xs: [torch.optim.SGD(xs)],
         "momentum": lambda xs: [torch.optim.SGD(xs, momentum=0.9)],
@@ -106,18 +106,18 @@ def test_optimizer_states_match_torch(name: str) -> None:
             torch.optim.AdamW([x for x in xs if id(x) not in matrices]),
         ],
     }
-    optimizers = made[name](list(model.parameters()))
+    optimizers = optimizer_factories[name](list(model.parameters()))
     model(input_ids=torch.zeros(1, 4, dtype=torch.int64), labels=torch.zeros(1, 4, dtype=torch.int64)).loss.backward()
     for x in optimizers:
         x.step()
     kept = [y for o in optimizers for state in o.state.values() for key, y in state.items() if key != "step" and y is not None]
-    found = sum(x.numel() * x.element_size() for x in kept)
-    assert sum(OPTIMIZERS[name].states(x, 4) * x.copies for x in pieces_of(LLAMA)) == found
+    measured = sum(x.numel() * x.element_size() for x in kept)
+    assert sum(OPTIMIZERS[name].states(x, 4) * x.copies for x in shards_of(LLAMA)) == measured
 
 
 def test_8bit_states_have_a_scale_per_block() -> None:
     states = OPTIMIZERS["adamw8bit"].states
-    piece = of(1).shards[0]
+    piece = adamw_state(1).shards[0]
     assert states(piece._replace(shape=(100, 130)), 2) == 2 * (13000 + 4 * 51)  # as bitsandbytes 0.50 allocates it
     assert states(piece._replace(shape=(4095,)), 2) == 8 * 4095  # too small
 
@@ -147,20 +147,20 @@ def test_peak_memory_matches_torch(recompute: Any, vocab: int, tolerance: float,
             outputs = model(input_ids=ids, labels=ids)
             outputs.loss.backward()
             optimizer.step()
-    found = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
+    measured = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=128, layout=Layout(microbatch=2, recompute=recompute), master=False)
     (stage,) = training(llamath.load(config), request).stages
     overhead = next(x.bytes for x in stage.lines if x.what == "overhead")
-    assert stage.total - overhead == pytest.approx(found, rel=tolerance)
+    assert stage.total - overhead == pytest.approx(measured, rel=tolerance)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 64))
 def test_zero_shards_cover_the_model(numbers: int, ranks: int) -> None:
-    found = [states(numbers, zero, ranks) for zero in range(4)]
-    assert found == sorted(found, reverse=True) and found[0] == 16 * numbers
-    assert 0 <= found[3] * ranks - found[0] <= 5 * ranks
+    by_stage = [state_bytes(numbers, zero, ranks) for zero in range(4)]
+    assert by_stage == sorted(by_stage, reverse=True) and by_stage[0] == 16 * numbers
+    assert 0 <= by_stage[3] * ranks - by_stage[0] <= 5 * ranks
 
 
 def test_llama_3_training_fits_its_gpus() -> None:
@@ -203,14 +203,14 @@ def test_adapters_match_peft(name: str, targets: list[str]) -> None:
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config, use_cache=False))
         adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules=targets, fan_in_fan_out=name == "gpt2"))
     ours = llamath.load(config)
-    found = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapter_totals
-    assert found is not None
+    report = training(ours, TrainRequest(rank=8, targets=tuple(targets))).adapter_totals
+    assert report is not None
     trainable, everything = adapted.get_nb_trainable_parameters()
-    assert found.trainable == trainable
-    assert found.all_parameters == everything
+    assert report.trainable == trainable
+    assert report.all_parameters == everything
     named = {key.removeprefix("base_model.model.").partition(".lora_")[0] for key, x in adapted.named_parameters() if x.requires_grad}
     stored = {part.pattern: x.name for x in ours.family.hf.tensors(ours.tree) for part in x.parts}
-    spelled = {path for x in found.lora.targets for path in x.paths}
+    spelled = {path for x in report.lora.targets for path in x.paths}
     layers = range(len(ours.tree.layers))
     expected = {
         (ours.family.hf.stored_name(f"{path}.weight").removesuffix(".weight")).replace("{l}", str(i)) for path in spelled for i in layers
@@ -229,9 +229,9 @@ def test_adapters_are_sharded_like_their_matrices(layout: Layout) -> None:
 
 
 def test_lora_on_llama_2_7b_matches_peft() -> None:
-    found = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapter_totals
-    assert found is not None and found.trainable == 4_194_304
-    assert f"{100 * found.trainable / found.all_parameters:.4f}" == "0.0622"
+    report = training(llamath.load("llama-2-7b"), TrainRequest(rank=8, targets=("q", "v"))).adapter_totals
+    assert report is not None and report.trainable == 4_194_304
+    assert f"{100 * report.trainable / report.all_parameters:.4f}" == "0.0622"
 
 
 @pytest.mark.transformers
@@ -249,13 +249,15 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
     config, tokens = CASES["grouped"][0], 24
     plain: Any = causal_lm(config, attention, getattr(torch, dtype))
     plain.enable_input_require_grads()
-    found = count_step_bytes(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
+    measured = count_step_bytes(peft.get_peft_model(plain, peft.LoraConfig(r=8, target_modules=targets.split())), 2, tokens, 97)
     layout = Layout(microbatch=2, flash=attention == "sdpa")
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
     job = TrainingJob(llamath.load(config), request)
     flow = stage_activations(job.saved, pipeline_stages(job.tree, layout)[0], layout)
-    assert total_bytes((*flow.kept, *flow.loss), layout, tokens) + 4 == found  # 4: the number of tokens, which the mean of the losses keeps
+    assert (
+        total_bytes((*flow.kept, *flow.loss), layout, tokens) + 4 == measured
+    )  # 4: the number of tokens, which the mean of the losses keeps
 
 
 def test_qlora_base_weights_are_4bit() -> None:
@@ -310,16 +312,16 @@ def test_invalid_requests_are_refused(args: tuple[str, ...], message: str) -> No
 
 
 def test_the_json_contract() -> None:
-    made = json.loads(run("llama-2-7b", "--lora", "r=8,targets=q,v", "--json").stdout)
+    output = json.loads(run("llama-2-7b", "--lora", "r=8,targets=q,v", "--json").stdout)
     figures = ("weights", "kv_cache", "activations", "logits", "overhead", "gradients", "master", "optimizer")
-    assert made["total"] == sum(made[x] for x in figures) == sum(x["bytes"] for x in made["lines"])
-    assert made["lora"] | {"trainable": 4194304, "bytes": 16777216} == made["lora"] and round(made["lora"]["share"], 6) == 0.000622
-    assert all(set(x) == {"what", "bytes", "formula", "exact"} for x in made["lines"])
+    assert output["total"] == sum(output[x] for x in figures) == sum(x["bytes"] for x in output["lines"])
+    assert output["lora"] | {"trainable": 4194304, "bytes": 16777216} == output["lora"] and round(output["lora"]["share"], 6) == 0.000622
+    assert all(set(x) == {"what", "bytes", "formula", "exact"} for x in output["lines"])
 
 
 def test_training_fits_or_exits_with_1() -> None:
-    made = json.loads(run("llama-3-8b", "--lora", "r=8", "--on", "mem=80GiB", "--context", "2048", "--json").stdout)
-    assert made["fits"] and made["max_batch"] >= 2
+    output = json.loads(run("llama-3-8b", "--lora", "r=8", "--on", "mem=80GiB", "--context", "2048", "--json").stdout)
+    assert output["fits"] and output["max_batch"] >= 2
     text = run("llama-3-8b", "--train", "--on", "mem=80GB").stdout
     assert "does not fit in 80.00 GB" in text and "not even one sequence" in text
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2] / "src" / "llamath"
+TESTS = Path(__file__).parents[1]
 
 MAY_IMPORT = {
     "core": "",
@@ -140,6 +141,12 @@ def test_third_party_packages_are_imported_where_allowed() -> None:
         for package in {module.partition(".")[0] for module, _ in imports(name, tree) if not module.startswith(".")}:
             if package not in sys.stdlib_module_names:
                 assert package_of(name) in EXTRAS.get(package, set()), f"{name} imports {package}"
+
+
+def test_test_names_have_at_most_ten_words() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in sorted(TESTS.rglob("test_*.py"))}
+    names = {node.name: path.name for path, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert not {name: file for name, file in names.items() if name.startswith("test_") and name.count("_") > 10}
 
 
 def test_nothing_executes_or_unpickles_files() -> None:

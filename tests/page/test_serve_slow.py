@@ -6,7 +6,6 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -24,16 +23,14 @@ def place() -> Iterator[Place]:
         yield found
 
 
-@contextmanager
-def limits(**values: float) -> Iterator[None]:
-    """Other limits for new connections; outside of this the server's own, generous ones hold."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in values.items():
-            patch.setattr(timeouts.TimeoutProtocol, name, value)
-        yield
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[Place]:
+    """A server that waits 1.5 seconds for a request."""
+    with served([llamath.load("gpt2")], limits=timeouts.ConnectionLimits(request_seconds=1.5)) as found:
+        yield found
 
 
-def wire(place: Place) -> socket.socket:
+def connect(place: Place) -> socket.socket:
     return socket.create_connection(("127.0.0.1", place.port), timeout=HANG_S)
 
 
@@ -41,8 +38,8 @@ def request(place: Place, path: str = "choose", method: str = "GET", more: str =
     return f"{method} {place.path}{path} HTTP/1.1\r\nHost: 127.0.0.1:{place.port}\r\n{more}\r\n".encode()
 
 
-def ended(link: socket.socket) -> bool:
-    """Read until the server closes the connection; the socket's timeout is the hang guard."""
+def is_closed_by_server(link: socket.socket) -> bool:
+    """Read until the server closes the connection, at most for the timeout of the socket."""
     with contextlib.suppress(ConnectionError):
         while link.recv(1 << 16):
             pass
@@ -50,26 +47,27 @@ def ended(link: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("start", [b"", b"GET ", b"GET / HTTP/1.1\r\nHost: x\r\nX-A: "], ids=["nothing", "a method", "headers"])
-def test_a_trickling_client_is_disconnected(place: Place, start: bytes) -> None:
-    with limits(request_seconds=1.5), wire(place) as link:
+def test_a_trickling_client_is_disconnected(impatient: Place, start: bytes) -> None:
+    with connect(impatient) as link:
         link.sendall(start)
         guard = time.monotonic() + HANG_S
         with pytest.raises(ConnectionError):
             while time.monotonic() < guard:
                 link.sendall(b"a")
                 time.sleep(0.1)
-    assert place.ask("/x/")[0] == 404
+    assert impatient.ask("/x/")[0] == 404
 
 
-def test_a_second_request_has_the_same_time_limit(place: Place) -> None:
-    with limits(request_seconds=1.5), wire(place) as link:
-        link.sendall(request(place, "openapi.json") + b"GET ")
-        assert ended(link)
+def test_a_second_request_has_the_same_time_limit(impatient: Place) -> None:
+    with connect(impatient) as link:
+        link.sendall(request(impatient, "openapi.json") + b"GET ")
+        assert is_closed_by_server(link)
 
 
-def test_a_client_that_does_not_read_is_disconnected(place: Place) -> None:
-    many = (64 << 20) // len(place.ask(f"{place.path}choose")[2])  # responses of 64 MiB, more than all socket buffers hold
-    with limits(response_seconds=1.5), wire(place) as link:
+def test_a_client_that_does_not_read_is_disconnected() -> None:
+    limits = timeouts.ConnectionLimits(response_seconds=3)
+    with served([llamath.load("gpt2")], limits=limits) as place, connect(place) as link:
+        many = (64 << 20) // len(place.ask(f"{place.path}choose")[2])  # responses of 64 MiB, more than all socket buffers hold
         link.settimeout(2)
         with contextlib.suppress(ConnectionError, TimeoutError):
             link.sendall(request(place) * many)
@@ -81,24 +79,25 @@ def test_a_client_that_does_not_read_is_disconnected(place: Place) -> None:
             while data := link.recv(1 << 20):
                 got += data.count(b"HTTP/1.1 200")
         assert got < many
-    assert place.ask()[0] == 200
+        assert place.ask(f"{place.path}choose")[0] == 200
 
 
-def test_the_oldest_idle_connection_is_closed_to_make_room(place: Place) -> None:
-    with limits(max_connections=12, request_seconds=10 * HANG_S):
-        idle = [wire(place) for _ in range(60)]
+def test_the_oldest_idle_connection_is_closed_to_make_room() -> None:
+    limits = timeouts.ConnectionLimits(max_connections=12, request_seconds=10 * HANG_S)
+    with served([llamath.load("gpt2")], limits=limits) as place:
+        idle = [connect(place) for _ in range(60)]
         try:
             assert place.ask("/x/")[0] == 404
-            assert ended(idle[0])
+            assert is_closed_by_server(idle[0])
         finally:
             for x in idle:
                 x.close()
-    assert place.ask()[0] == 200
+        assert place.ask()[0] == 200
 
 
 def test_pipelined_requests_are_answered_in_order(place: Place) -> None:
     paths = ["openapi.json", "nothing", "choose", "openapi.json", "model/-"] * 4
-    with wire(place) as link:
+    with connect(place) as link:
         link.sendall(b"".join(request(place, x) for x in paths[:-1]) + request(place, paths[-1], more="Connection: close\r\n"))
         text = b""
         while data := link.recv(1 << 16):
@@ -124,8 +123,8 @@ def test_pipelined_requests_are_answered_in_order(place: Place) -> None:
         b"\r\n" * 1000,
     ],
 )  # fmt: skip
-def test_malformed_requests_are_refused_and_disconnected(place: Place, raw: bytes) -> None:
-    with limits(request_seconds=1.5), wire(place) as link:
+def test_malformed_requests_are_refused_and_disconnected(impatient: Place, raw: bytes) -> None:
+    with connect(impatient) as link:
         with contextlib.suppress(ConnectionError):
             link.sendall(raw)
         text = b""
@@ -133,16 +132,16 @@ def test_malformed_requests_are_refused_and_disconnected(place: Place, raw: byte
             while data := link.recv(1 << 16):
                 text += data
     assert not text or text.startswith((b"HTTP/1.1 400", b"HTTP/1.1 421", b"HTTP/1.1 404"))
-    assert place.ask()[0] == 200
+    assert impatient.ask()[0] == 200
 
 
-def test_request_body_is_not_awaited(place: Place) -> None:
+def test_request_body_is_not_awaited(impatient: Place) -> None:
     for method, more in (
         ("POST", "Content-Length: 1000000000\r\n"),
         ("GET", "Transfer-Encoding: chunked\r\n"),
         ("GET", "Content-Length: 5\r\nExpect: 100-continue\r\n"),
     ):
-        with limits(request_seconds=1.5), wire(place) as link:
-            link.sendall(request(place, "", method, more))
+        with connect(impatient) as link:
+            link.sendall(request(impatient, "", method, more))
             assert link.recv(12) in (b"HTTP/1.1 405", b"HTTP/1.1 413")
-            assert ended(link)
+            assert is_closed_by_server(link)

@@ -39,7 +39,7 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
   speed(index, at, gpu) {
     const { data } = llamath;
     const found = llamath.speedLimits(pageTest.set(index, at), data.gpus.find((x) => x.name === gpu), data.roof);
-    return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.known[y])), x.bound]]));
+    return Object.fromEntries(found.passes.map((x) => [x.name, [...["tokens", "bytes", "FLOPs", "rate"].map((y) => String(x.values[y])), x.bound]]));
   },
 };"""
 """Functions of the page that tests call; they return strings: a design, a file header, memory and speed of the most loaded GPU."""

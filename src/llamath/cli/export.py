@@ -9,10 +9,10 @@ from .command_group import command as make_command
 from .model_options import MODEL, force_option
 from .output import echo_json, write_file
 
-EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
+_EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
 
 
-@make_command("export", EXAMPLES)
+@make_command("export", _EXAMPLES)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL [MODEL]", type=MODEL)
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @force_option
@@ -22,11 +22,11 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
         raise click.UsageError("a page shows one MODEL or two")
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
-    from ..web.page_data.checkpoint_data import opened
+    from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.page_html import model_page
 
     with Progress("building the page"):
-        text = model_page([opened(x) for x in models])
+        text = model_page([load_with_checkpoint(x) for x in models])
     write_file(output, text, overwrite=force)
     if form == "json":
         echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})

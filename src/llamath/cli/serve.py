@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ..web.server.server import ServerAddress
 
 
-EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
+_EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
 
 
-@make_command("serve", EXAMPLES)
+@make_command("serve", _EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL …]", type=MODEL)
 @click.option("--hub", is_flag=True, help="Let the page load configs from the Hugging Face Hub.")
 @click.option(
@@ -41,7 +41,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     """
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
-    from ..web.page_data.checkpoint_data import opened
+    from ..web.page_data.checkpoint_data import load_with_checkpoint
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
@@ -56,7 +56,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
             open_browser(where.one_time_address)
 
     with Progress("loading models"):
-        pages = [opened(x) for x in models]
+        pages = [load_with_checkpoint(x) for x in models]
     serve(pages, host, port, ready, hub=hub)
 
 

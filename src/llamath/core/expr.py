@@ -37,7 +37,15 @@ class Call(NamedTuple):
     arguments: tuple[Expr, ...]
 
 
-Atom = Letter | Variable | Call
+class Alias(NamedTuple):
+    """A short symbol for an expression, which keeps formulas readable."""
+
+    symbol: str
+    value: int
+    definition: Expr
+
+
+Atom = Letter | Variable | Call | Alias
 Monomial = tuple[Atom, ...]
 
 _FUNCTIONS: Mapping[str, tuple[Callable[..., int], str]] = {
@@ -84,6 +92,10 @@ class Expr(int):
         """Return this value as a dimension with its own letter."""
         return Expr(symbol, int(self))
 
+    def alias(self, symbol: str) -> Expr:
+        """Return this expression as one that is written as `symbol`; it still depends on its variables."""
+        return Expr.of({(Alias(symbol, int(self), self),): 1})
+
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
@@ -96,15 +108,16 @@ class Expr(int):
 
     @property
     def atoms(self) -> dict[str, int]:
-        """The letters and variables in it, with their values."""
-        return {symbol: value for atom in self._leaves() for symbol, value in (atom,)}
+        """The letters, variables and aliases in it, with their values."""
+        return {atom.symbol: atom.value for atom in self._leaves()}
 
     @property
     def variables(self) -> frozenset[str]:
         """The symbols of the variables in it."""
-        return frozenset(atom.symbol for atom in self._leaves() if isinstance(atom, Variable))
+        found = {atom.symbol for atom in self._leaves() if isinstance(atom, Variable)}
+        return frozenset(found.union(*(atom.definition.variables for atom in self._leaves() if isinstance(atom, Alias))))
 
-    def _leaves(self) -> Iterator[Letter | Variable]:
+    def _leaves(self) -> Iterator[Letter | Variable | Alias]:
         for monomial in self.terms:
             for atom in monomial:
                 if isinstance(atom, Call):
@@ -121,7 +134,7 @@ class Expr(int):
         return tuple(Expr.of({(atom,): 1}) for atom in monomial)
 
     def at(self, **values: int) -> Expr:
-        """Return the same expression with other values of its variables: `x.at(B=4, T=512)`."""
+        """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or with expressions in their place."""
         if not self.variables & values.keys():
             return self
         return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
@@ -136,6 +149,10 @@ class Expr(int):
             quotients = [(_without(own, monomial), n) for own, n in self.terms.items()]
             if all(rest is not None and n % k == 0 for rest, n in quotients):
                 return Expr.of({rest: n // k for rest, n in quotients if rest is not None})
+        for own in self.terms:
+            rest = _without(own, next(iter(divisor.terms)))
+            if rest is not None and not (self - (quotient := Expr.of({rest: 1})) * divisor).terms:
+                return quotient
         return Expr.const(int(self) // int(divisor))
 
     def to_expression_json(self) -> Json:
@@ -243,9 +260,12 @@ def _call(function: str, a: Expr, b: Expr) -> Expr:
 
 def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
     if isinstance(atom, Variable):
-        return Expr.variable(atom.symbol, values.get(atom.symbol, atom.value))
+        value = values.get(atom.symbol, atom.value)
+        return value if isinstance(value, Expr) else Expr.variable(atom.symbol, value)
     if isinstance(atom, Call):
         return _call(atom.function, *(x.at(**values) for x in atom.arguments))
+    if isinstance(atom, Alias):
+        return atom.definition.at(**values).alias(atom.symbol)
     return Expr.of({(atom,): 1})
 
 
@@ -276,6 +296,8 @@ def _atom_json(atom: Atom) -> Json:
         return atom.symbol
     if isinstance(atom, Letter):
         return ["let", atom.symbol, atom.value]
+    if isinstance(atom, Alias):
+        return atom.definition.to_expression_json()
     return [atom.function, *(x.to_expression_json() for x in atom.arguments)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
@@ -184,7 +184,7 @@ class FlopsReport(Report):
 
     @property
     def attention(self) -> str:
-        """Whether attention counts the pairs of the causal mask, or all."""
+        """Return whether attention counts the pairs of the causal mask, or all."""
         return "causal" if self.request.masked else "full"
 
     @property
@@ -336,7 +336,7 @@ def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) ->
             yield from _layer_rows(name, child, (prompt, token), batch)
         else:
             pairs = _pairs(tree, (prompt, token), batch)
-            yield from (FlopsRow(section=name, **_facts(x, y)) for x, y in pairs if x.pattern.partition(".")[0] == name)
+            yield from (_flops_row(name, x, y) for x, y in pairs if x.pattern.partition(".")[0] == name)
 
 
 def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[FlopsRow]:
@@ -346,7 +346,7 @@ def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass]
         groups.setdefault(key, []).append((x, int(n)))
     for group in groups.values():
         indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
-        yield from (FlopsRow(section=name, indices=indices, times=times, **_facts(x, y)) for x, y in _pairs(group[0][0], passes, batch))
+        yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(group[0][0], passes, batch))
 
 
 def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:
@@ -354,15 +354,21 @@ def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) ->
     return zip(*(_sort_mixing(list_matmuls(block, at, batch)) for at in passes), strict=True)
 
 
-def _facts(prompt: MatmulFlops, token: MatmulFlops) -> dict[str, Any]:
-    return {
-        "what": prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
-        "group": prompt.group,
-        "mixing": prompt.mixing,
-        "formula": prompt.flops.symbol,
-        "forward_each": int(prompt.flops),
-        "decode_each": int(token.flops),
-    }
+def _flops_row(
+    section: str, prompt: MatmulFlops, token: MatmulFlops, indices: tuple[tuple[int, int, int], ...] = (), times: int = 1
+) -> FlopsRow:
+    """Return the row of a product, from its FLOPs in the prefill and in decode."""
+    return FlopsRow(
+        section=section,
+        indices=indices,
+        times=times,
+        what=prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
+        group=prompt.group,
+        mixing=prompt.mixing,
+        formula=prompt.flops.symbol,
+        forward_each=int(prompt.flops),
+        decode_each=int(token.flops),
+    )
 
 
 def _sort_mixing(products: Iterator[MatmulFlops]) -> list[MatmulFlops]:

@@ -23,6 +23,7 @@ class UsedWeight(Record):
 
     path: str
     weight: Weight
+    group: str = ""  # under which it is counted
     split: Split | None = None  # how tensor parallelism shards it
 
     @property
@@ -34,12 +35,26 @@ class UsedWeight(Record):
 class Node:
     """One operation with its result. A view shares the storage of its first input."""
 
-    __slots__ = ("attributes", "in_expert", "inputs", "max_parts", "op", "path", "shape", "sharding", "storage", "weights", "width")
+    __slots__ = (
+        "attributes",
+        "group",
+        "in_expert",
+        "inputs",
+        "max_parts",
+        "op",
+        "path",
+        "shape",
+        "sharding",
+        "storage",
+        "weights",
+        "width",
+    )
 
     def __init__(
         self,
         op: str,
         path: str,
+        group: str,
         inputs: tuple[Node, ...],
         shape: tuple[Expr, ...],
         width: int,
@@ -49,6 +64,7 @@ class Node:
     ) -> None:
         self.op = op
         self.path = path  # of the block whose forward it is part of
+        self.group = weights[0].group if weights else group  # under which its FLOPs are counted
         self.inputs = inputs
         self.shape = shape
         self.width = width  # bytes of an element
@@ -125,22 +141,34 @@ class Graph(Record):
 class _Bound:
     """A block at its place: weights and blocks inside it are bound to theirs, all other fields are the block's."""
 
-    def __init__(self, block: Block, path: str, splits: Mapping[str, Split | None] | None = None) -> None:
+    def __init__(
+        self, block: Block, path: str, groups: tuple[str, str] = ("", ""), splits: Mapping[str, Split | None] | None = None
+    ) -> None:
         self.block = block
         self.path = path
+        self._override, inherited = groups  # the group declared by the field of a parent, and the group of the parent
+        self._inherited = block.group or inherited
         self._splits = splits  # of its weights, where the parent block declares them
+
+    @property
+    def group(self) -> str:
+        """The group under which its operations are counted."""
+        return self._override or self._inherited
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.block, name)
         path = f"{self.path}.{name}" if self.path else name
+        own = self.block.groups.get(name, "")
+        groups = (self._override or own, self._inherited)
         if isinstance(value, Weight):
             split = self.block.split(name, value) if self._splits is None else self._splits.get(name)
-            value = UsedWeight(path=path, weight=value, split=split)
+            group = "norm" if (own or self.block.group) == "norm" else groups[0] or groups[1]
+            value = UsedWeight(path=path, weight=value, group=group, split=split)
         elif isinstance(value, Block):
             splits = {x: self.block.split(name, w) for x, w in value.children if isinstance(w, Weight)} if name in self.block.cuts else None
-            value = _Bound(value, path, splits)
+            value = _Bound(value, path, groups, splits)
         elif isinstance(value, Stack):
-            value = _BoundStack(value, path)
+            value = _BoundStack(value, path, groups)
         self.__dict__[name] = value
         return value
 
@@ -151,9 +179,14 @@ class _Bound:
 class _BoundStack:
     """A stack at its place."""
 
-    def __init__(self, stack: Stack, path: str) -> None:
+    def __init__(self, stack: Stack, path: str, groups: tuple[str, str]) -> None:
         self.stack = stack
         self.path = path
+        self._groups = groups
+
+    def bind(self, block: Block, letter: str) -> _Bound:
+        """Bind a block of the stack, with a letter for its number."""
+        return _Bound(block, f"{self.path}.{letter}", self._groups)
 
 
 class GraphRecorder:
@@ -180,6 +213,7 @@ class GraphRecorder:
         self.regions: list[Region] = []
         self._region: Region
         self._path = ""
+        self._group = ""
 
     @property
     def absorbs(self) -> bool:
@@ -187,9 +221,9 @@ class GraphRecorder:
 
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
-        path, self._path = self._path, block.path
+        path, group, self._path, self._group = self._path, self._group, block.path, block.group
         result = type(block.block).forward(cast(Any, block), self, *inputs)
-        self._path = path
+        self._path, self._group = path, group
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
         return result
 
@@ -218,13 +252,13 @@ class GraphRecorder:
         """Append a node; without `width`, its elements are as wide as those of its first input."""
         width = width or (inputs[0].width if inputs else self.activation_bytes)
         used = tuple(x for x in weights if x is not None)
-        node = Node(op, self._path, inputs, tuple(map(Expr.const, shape)), width, used, view, attributes)
+        node = Node(op, self._path, self._group, inputs, tuple(map(Expr.const, shape)), width, used, view, attributes)
         self._region.nodes.append(node)
         return node
 
     # Each token alone
 
-    def positions(self) -> Node:
+    def token_positions(self) -> Node:
         return self.add_node("positions", (), (self.new_tokens,), width=INT64)
 
     def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
@@ -246,7 +280,7 @@ class GraphRecorder:
 
     def norm_heads(self, norm: _Bound | _BoundStack, x: Node) -> Node:
         if isinstance(norm, _BoundStack):
-            norm = _Bound(norm.stack[0], f"{norm.path}.{LETTERS[1]}")
+            norm = norm.bind(norm.stack[0], LETTERS[1])
         result: Node = norm(self, x)
         return result
 
@@ -329,7 +363,8 @@ class GraphRecorder:
         keys = self.visible_keys(window)
         shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
         return [
-            self.add_node("update_cache", (x,), shape, window=window, slot=i) for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+            self.add_node("update_cache", (x,), shape, window=window, slot=i, rows=len(rows))
+            for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
         ]
 
     def read_cache(self, mixer: _Bound) -> list[Node]:
@@ -370,11 +405,16 @@ class GraphRecorder:
         chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
+    def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:  # noqa: ARG002
+        shape = (*logits.shape[:-1], Expr.const(top_k))
+        chosen = self.add_node("route", (logits,), shape, width=INT64)
+        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
+
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
         return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
 
     def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node) -> Node:
-        expert = _Bound(experts.stack[0], f"{experts.path}.{LETTERS[1]}")
+        expert = experts.bind(experts.stack[0], LETTERS[1])
         rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
         y: Node = expert(self, rows)
         return self.add_node("combine", (y, chosen, weights), x.shape, moe=moe.block)
@@ -386,7 +426,7 @@ class GraphRecorder:
             region = self._region
             region.input = self.add_node("hidden_states", (), x.shape)
             slices = [self.add_node("select_layer", (y,), (*y.shape[:2], y.shape[3]), view=True) for y in extra]
-            region.output = _Bound(block, f"{layers.path}.{LETTERS[0]}")(self, region.input, *slices)
+            region.output = layers.bind(block, LETTERS[0])(self, region.input, *slices)
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
@@ -408,12 +448,13 @@ def record(
 ) -> Graph:
     """Record a pass over `new_tokens` tokens after `past_tokens` others; with `decode` it is one token, with absorbed latent attention.
 
-    The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind.
+    The numbers are the values of the variables B, T and P, which `Expr.at` replaces: one graph describes every pass of its kind. An Expr
+    takes the place of the variable.
     """
     recorder = GraphRecorder(
-        Expr.variable("B", batch),
-        Expr.const(1) if decode else Expr.variable("T", new_tokens),
-        Expr.variable("P", past_tokens),
+        _variable("B", batch),
+        Expr.const(1) if decode else _variable("T", new_tokens),
+        _variable("P", past_tokens),
         decode=decode,
         last_only=last_only,
         dropout=dropout,
@@ -429,3 +470,7 @@ def record(
         past_tokens=recorder.past_tokens,
         regions=tuple(recorder.regions),
     )
+
+
+def _variable(symbol: str, value: int) -> Expr:
+    return value if isinstance(value, Expr) else Expr.variable(symbol, value)

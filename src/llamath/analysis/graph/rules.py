@@ -6,24 +6,26 @@ softmax, rotary embeddings, elementwise gates and decays, routing decisions or l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from ...core.expr import Expr, floor_div, minimum, product, total
 from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
-from .recorder import Node
+from . import descriptions as describe
+from .recorder import Node, UsedWeight
 from .saved_rules import (
     SavedRule,
     save_act,
-    save_all_inputs,
     save_attention,
     save_clamp,
     save_dropout,
-    save_first_input,
+    save_expert_outputs,
     save_gated,
+    save_ids,
     save_l2_norm,
     save_linear,
+    save_mixer_inputs,
     save_multiply,
     save_norm,
     save_rope,
@@ -44,6 +46,19 @@ class CachedTensor(Record):
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
 
 
+class StepPart(Record):
+    """One of the steps in which the trace shows an operation; each reads the one before it, and `inputs`."""
+
+    name: str
+    kind: str
+    description: str
+    shape: tuple[Expr, ...]
+    inputs: tuple[Node, ...] = ()
+    weights: tuple[UsedWeight, ...] = ()
+    flops: Expr = Expr.const(0)
+    cached: CachedTensor | None = None
+
+
 class Rule(Record):
     """What is known about an operation."""
 
@@ -51,31 +66,32 @@ class Rule(Record):
     mixing: bool = False  # whether its FLOPs combine activations with activations, without a weight
     cached: Callable[[Node], CachedTensor] | None = None
     saved: SavedRule | None = None  # for the backward pass
+    kind: str = ""  # of its step in the trace; without one it has no step, and its readers are shown with its inputs
+    name: str = ""  # of its step, with {source} for the block whose result it reads; without one that of its block or weight
+    description: str | Callable[[Node], str] = ""  # of its step
+    steps: Callable[[Node, bool], Iterator[StepPart]] | None = None  # instead, of an operation that is shown as several steps
 
 
 def attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
-    return pairs_in_window(window, new, past) if masked else product((new, node.inputs[1].shape[1]))
+    if not masked:
+        return product((new, node.inputs[1].shape[1]))
+    return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
 
 
 def pairs_in_window(window: AttentionWindow, new: Expr, past: Expr) -> Expr:
     """Return the number of query-key pairs that the mask admits, for `new` queries after `past` tokens."""
-    if new.terms == {(): 1}:  # the query of one token attends to itself and earlier ones
-        return _last_keys(window, past)
-    back = (
-        total((_pairs_of_first(window, past + new), -1 * _pairs_of_first(window, past)))
-        if window.max_lookback
-        else _causal(new) + past * new
-    )
-    if window.causal:
-        return back
-    ahead = window.replace(causal=True)
-    return back + _pairs_of_first(ahead, new) - new
+    if new.terms == {(): 1}:  # one query attends to itself and earlier positions
+        return _num_keys(window, past)
+    if window.max_lookback is None:
+        return new * new + past * new if not window.causal else _pairs_of_first(window, new) + past * new
+    back = _pairs_of_first(window, past + new) - _pairs_of_first(window, past)
+    return back if window.causal else back + _pairs_of_first(window, new) - new
 
 
-def _last_keys(window: AttentionWindow, past: Expr) -> Expr:
-    """Return the number of keys of the query at position `past`."""
+def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
+    """Return the number of keys of one query after `past` tokens."""
     if window.chunk is not None:
         return past + 1 - window.chunk * floor_div(past, window.chunk)
     return past + 1 if window.size is None else minimum(past + 1, window.size)
@@ -85,16 +101,10 @@ def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
     """Return the pairs of the first n positions with themselves and the earlier ones in their window or chunk."""
     if window.chunk is not None:
         chunks = floor_div(n, window.chunk)
-        return chunks * int(_causal(Expr.const(window.chunk))) + _causal(n - window.chunk * chunks)
-    if window.size is None:
-        return _causal(n)
-    near = minimum(n, window.size)
-    return _causal(near) + (n - near) * near
-
-
-def _causal(n: Expr) -> Expr:
-    """Return n·(n + 1) / 2."""
-    return floor_div(n * n + n, 2)
+        rest = n - window.chunk * chunks
+        return chunks * (window.chunk * (window.chunk + 1) // 2) + floor_div(rest * rest + rest, 2)
+    near = n if window.size is None else minimum(n, window.size)
+    return floor_div(2 * n * near - near * near + near, 2)
 
 
 def score_flops(node: Node, masked: bool) -> Expr:
@@ -145,47 +155,82 @@ def _scan_state(node: Node) -> CachedTensor:
     return CachedTensor(kind="state", description="Mamba-2's state", size=size)
 
 
+def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the scores, their softmax, and the weighted sum of values."""
+    q, k, v = node.inputs
+    flops, shape = score_flops(node, masked), (node.shape[0], node.shape[2], node.shape[1], k.shape[1])
+    yield StepPart(name="scores", kind="scores", description=describe.scores(node), shape=shape, inputs=(q, k), flops=flops)
+    yield StepPart(name="softmax", kind="softmax", description=describe.softmax(node), shape=shape, weights=node.weights)
+    rest, words = _attention_flops(node, masked) - flops, "values weighted by attention"
+    yield StepPart(name="mix", kind="mix", description=words, shape=node.shape, inputs=(v,), flops=rest)
+
+
+def _delta_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the states of a gated delta rule, and what is read from them."""
+    shape = (node.shape[0], node.shape[2], node.inputs[1].shape[-1], node.shape[-1])
+    words, flops = "one state matrix per head, updated token by token", _delta_flops(node, masked)
+    yield StepPart(name="state", kind="state", description=words, shape=shape, inputs=node.inputs, flops=flops, cached=_delta_state(node))
+    yield StepPart(name="read", kind="mix", description="Sᵀ q for each token", shape=node.shape)
+
+
+def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the states of Mamba-2, and what is read from them."""
+    shape = (node.shape[0], *node.shape[2:], node.inputs[1].shape[-1])
+    words, flops, used = "one state matrix per head, updated token by token", _scan_flops(node, masked), node.weights
+    yield StepPart(
+        name="state",
+        kind="state",
+        description=words,
+        shape=shape,
+        inputs=node.inputs,
+        weights=used,
+        flops=flops,
+        cached=_scan_state(node),
+    )
+    yield StepPart(name="read", kind="mix", description="S c for each token", shape=node.shape)
+
+
 RULES: Mapping[str, Rule] = {
-    "act": Rule(saved=save_act),
-    "add": Rule(),
-    "attention": Rule(flops=_attention_flops, mixing=True, saved=save_attention),
+    "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
+    "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
-    "causal_conv": Rule(flops=_conv_flops, cached=_cached_inputs, saved=save_first_input("mixer states")),
-    "clamp": Rule(saved=save_clamp),
-    "clamped_gated": Rule(saved=save_gated),
-    "combine": Rule(saved=save_first_input("outputs of experts")),
+    "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
+    "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
+    "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
+    "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
     "concat": Rule(),
-    "decay": Rule(saved=save_first_input("mixer states")),
-    "dispatch": Rule(),
+    "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
+    "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "dropout": Rule(saved=save_dropout),
-    "gated": Rule(saved=save_gated),
-    "gated_delta_rule": Rule(flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_all_inputs("mixer states")),
+    "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
+    "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
-    "ids": Rule(),
-    "l2_norm": Rule(saved=save_l2_norm),
+    "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
-    "layer_norm": Rule(saved=save_norm),
+    "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
     "layers": Rule(),
-    "linear": Rule(flops=_matmul_flops, saved=save_linear),
-    "lookup": Rule(saved=save_first_input("token ids", for_weight_gradient=True)),
-    "merge_heads": Rule(),
-    "multiply": Rule(saved=save_multiply),
-    "per_head_linear": Rule(flops=_matmul_flops, saved=save_linear),
+    "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
+    "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
+    "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "positions": Rule(),
-    "read_cache": Rule(),
-    "rms_norm": Rule(saved=save_norm),
-    "rope": Rule(saved=save_rope),
-    "route": Rule(saved=save_route),
+    "read_cache": Rule(kind="cache", description=describe.read_cache),
+    "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
+    "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
+    "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
     "routing_weights": Rule(),
-    "scale": Rule(),
-    "scale_by_expert": Rule(saved=save_scale_by_expert),
-    "scale_by_position": Rule(),
-    "scale_by_weight": Rule(saved=save_scale_by_weight),
+    "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
+    "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
+    "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
+    "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
     "slice": Rule(),
-    "softcap": Rule(saved=save_softcap),
-    "softplus": Rule(saved=save_softplus),
+    "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
+    "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),
     "split_heads": Rule(),
-    "ssm_scan": Rule(flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_all_inputs("mixer states")),
-    "update_cache": Rule(cached=_cached_rows),
+    "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
+    "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
 }

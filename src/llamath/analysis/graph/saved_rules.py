@@ -223,19 +223,20 @@ def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("mixer states", x, x.size, FLOAT32)
 
 
-def save_first_input(what: str, *, for_weight_gradient: bool = False) -> SavedRule:
-    """Return the rule of an operation that saves its first input."""
-    return lambda x, k: _result(what, x.inputs[0], k, for_weight_gradient=for_weight_gradient)
+def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
+    """All inputs; what the kernel of a recurrence saves of its states is not known."""
+    for y in x.inputs:
+        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "ssm_scan"))
 
 
-def save_all_inputs(what: str) -> SavedRule:
-    """Return the rule of a kernel that saves all its inputs, and states that are not known."""
+def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:
+    """The indices of the rows."""
+    yield from _result("token ids", x.inputs[0], k, for_weight_gradient=True)
 
-    def rule(x: Node, k: Kernels) -> Iterator[Saved]:
-        for y in x.inputs:
-            yield from _result(what, y, k, estimated=True)
 
-    return rule
+def save_expert_outputs(x: Node, k: Kernels) -> Iterator[Saved]:
+    """The outputs of the experts; their weights count with the router."""
+    yield from _result("outputs of experts", x.inputs[0], k)
 
 
 def save_rope(x: Node, k: Kernels) -> Iterator[Saved]:

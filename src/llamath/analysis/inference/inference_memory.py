@@ -307,8 +307,12 @@ class MemoryCalculator:
         longest = max(reports, key=lambda x: x.context)
         limit = None
         if within is not None:
-            largest = {"max_context": self.max_context(within), "max_batch": self.max_batch(within)}
-            limit = MemoryLimit(within=within, fits=longest.total <= within, **largest)
+            limit = MemoryLimit(
+                within=within,
+                fits=longest.total <= within,
+                max_context=self.max_context(within),
+                max_batch=self.max_batch(within),
+            )
         fields = {name: getattr(longest, name) for name in longest.fields}
         return MemoryReport(
             **fields, model=self.model, contexts=reports, limit=limit, notes=self.notes, checkpoint_notes=self.checkpoint_notes

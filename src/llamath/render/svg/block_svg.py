@@ -21,7 +21,7 @@ _BEHIND = 4
 """The offset, in pixels, of the boxes behind an expert that stand for the other experts."""
 GROUPS = 8
 """Limits: groups of heads, and heads per group."""
-COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
+_COLORS = {"norm": "norm", "cache": "embedding", "add": "page", "input": "page", "choice": "router", "ids": "other"}
 Point = tuple[float, float]
 
 
@@ -180,8 +180,8 @@ def _weights(step: Operation) -> str:
 
 def step_color(steps: Mapping[str, Operation], step: Operation) -> str:
     """Return the color class of a step: by kind, else by the group of its weights, else that of its inputs."""
-    if step.kind in COLORS:
-        return COLORS[step.kind]
+    if step.kind in _COLORS:
+        return _COLORS[step.kind]
     if "{e}" in step.name:
         return "experts"
     if step.weights:

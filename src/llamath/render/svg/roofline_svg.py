@@ -103,12 +103,12 @@ def _grid(plane: Plane) -> Iterator[str]:
     for power in range(plane.y[0], plane.y[1] + 1):
         _, y = plane.at(10.0 ** plane.x[0], 10.0**power)
         yield line((LEFT, y), (RIGHT, y))
-        yield text((LEFT - 8, y + 4), format_flops_rate(10**power), "faint", "end", 11)
+        yield text((LEFT - 8, y + 4), _format_flops_rate(10**power), "faint", "end", 11)
     yield text(((LEFT + RIGHT) / 2, BOTTOM + 44), "FLOPs per byte read", "ink", "middle", 12)
     yield text((24, TOP - 18), "FLOP/s per GPU", "ink", size=12)
 
 
-def format_flops_rate(value: int) -> str:
+def _format_flops_rate(value: int) -> str:
     """Format a FLOP/s rate with its SI prefix."""
     unit, letter = next(((n, x) for n, x in _PREFIXES if value >= n), (1, ""))
     return f"{value / unit:.4g} {letter}FLOP/s"
@@ -123,7 +123,7 @@ def _roof(report: FitReport, plane: Plane) -> Iterator[str]:
     for a, b in pairwise(corners):
         yield path([(a[0], a[1] - 1.5), (b[0], b[1] - 1.5), (b[0], b[1] + 1.5), (a[0], a[1] + 1.5)], "total")
     x, y = corners[1]
-    yield text((RIGHT, y - 12), f"{format_flops_rate(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
+    yield text((RIGHT, y - 12), f"{_format_flops_rate(peak)} dense in {roof.dtype}", "total", "end", 12, bold=True)
     yield text((x - 14, y + 4), f"{roof.bandwidth / 1e12:g} TB/s", "total", "end", 12, bold=True)
     yield line((x, y), (x, BOTTOM))
     yield text((x + 6, BOTTOM - 8), f"ridge at {ridge:,.0f}", "faint", size=11)

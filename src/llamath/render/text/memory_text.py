@@ -26,7 +26,7 @@ def training_text(report: TrainReport) -> str:
     lines += wrap(_setting(report), "")
     lines += [
         "",
-        *memory_lines(_merge_activation_lines(full)),
+        *_memory_lines(_merge_activation_lines(full)),
         "",
         *_saved_activations(full),
         *map(dim, wrap(f"with {_training_legend(model, full)}", "")),
@@ -129,7 +129,7 @@ def memory_text(report: MemoryReport) -> str:
     model = report.model
     lines = [bold(line) for line in wrap(report.replace(limit=None).summary, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
-    lines += ["", *memory_lines(report.lines), *map(dim, wrap(f"with {_legend(report)}", "")), "", *_passes(report)]
+    lines += ["", *_memory_lines(report.lines), *map(dim, wrap(f"with {_legend(report)}", "")), "", *_passes(report)]
     if len(report.contexts) > 1:
         lines += ["", *_contexts(report)]
     if report.limit is not None:
@@ -140,11 +140,11 @@ def memory_text(report: MemoryReport) -> str:
 def weights_only_text(report: WeightsReport) -> str:
     """Return the lines of the weights of a checkpoint of an unsupported family."""
     note = "the memory of cache and activations is unknown"
-    lines = [*(bold(x) for x in wrap(report.summary, "")), "", *memory_lines(report.lines)]
+    lines = [*(bold(x) for x in wrap(report.summary, "")), "", *_memory_lines(report.lines)]
     return "\n".join([*lines, *note_lines([f"{report.reason}; {note}" if report.reason else note])])
 
 
-def memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
+def _memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
     """Return lines and their sum, each with its formula below it; estimates are marked."""
     total = MemoryLine(what="total", bytes=sum(x.bytes for x in lines), formula="", exact=all(x.exact for x in lines))
     rows = [

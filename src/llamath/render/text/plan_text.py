@@ -24,7 +24,7 @@ def serving_text(model: Model, report: ServeReport, top: int) -> str:
     lines += wrap(f"weights {report.dtype}, KV cache {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
     nothing = "no split fits one sequence per pipeline stage" + (" within the latency" if within else "")
     lines += ["", *(_serving_table(report, top) if report.plans else wrap(nothing, ""))]
-    lines += ["", *rejected_text([*report.rejected, *report.too_large])]
+    lines += ["", *_rejected_text([*report.rejected, *report.too_large])]
     lines += map(dim, wrap(_serving_assumptions(), ""))
     return "\n".join([*lines, *(line for note in (*report.notes, *model.notes) for line in wrap(f"note: {note}", ""))])
 
@@ -74,7 +74,7 @@ def plan_text(model: Model, report: PlanReport) -> str:
         lines += ["", *wrap(_training(report, tokens), "")] if (tokens := report.request.tokens) is not None else []
     else:
         lines += ["", *wrap(_no_plan(report), "")]
-    lines += ["", *rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
+    lines += ["", *_rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
     return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
@@ -159,7 +159,7 @@ def _no_plan(report: PlanReport) -> str:
     return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs {need} per GPU"
 
 
-def rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
+def _rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
     """List the rejected degrees, grouped by reason."""
     if not rejected:
         return

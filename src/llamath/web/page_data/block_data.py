@@ -23,14 +23,14 @@ from ...render.svg.block_svg import step_color
 from .forms import Form, number
 from .pass_forms import BATCH, NEXT, PROMPT, kept, known
 
-BOX, GAP, TALL, ROUND, TOP = 58, 46, 94, 14, 16
+_BOX, _GAP, _STEP_HEIGHT, _RADIUS, _MARGIN = 58, 46, 94, 14, 16
 """Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
-RAIL, STUB = 11, 28
+_RAIL_GAP, _STUB = 11, 28
 """The distance between rails, and from a box's left edge to its outgoing line."""
 
 
-class BlockPositions:
-    """The steps of one block by name, and its inputs from outside."""
+class _BlockPositions:
+    """Positions of the steps and inputs of one block, and the paths of its edges."""
 
     def __init__(self, steps: Sequence[Operation], plan: Layout) -> None:
         self.steps, self.plan = {x.name: x for x in steps}, plan
@@ -38,56 +38,56 @@ class BlockPositions:
         self.buses: dict[int, list[str]] = {}
         self.sides: dict[str, int] = {}
 
-    def half(self, name: str) -> int:
-        """Half the height; sums and inputs from outside are round."""
-        return ROUND if name not in self.steps or self.steps[name].kind == "add" else BOX // 2
+    def half_height(self, name: str) -> int:
+        """Return half the height of a step; sums and inputs are circles."""
+        return _RADIUS if name not in self.steps or self.steps[name].kind == "add" else _BOX // 2
 
-    def above(self, name: str) -> int:
-        """Half the height where edges enter; experts are drawn as a stack of boxes."""
-        return self.half(name) + (8 if "{e}" in name else 0)
+    def half_height_with_stack(self, name: str) -> int:
+        """Return half the height where edges enter; experts are drawn as a stack of boxes."""
+        return self.half_height(name) + (8 if "{e}" in name else 0)
 
-    def columns(self) -> dict[str, Any]:
+    def wide_layout(self) -> dict[str, Any]:
         """Return the wide layout, with lanes side by side."""
-        heights = {name: self._y(row) for name, row in self.plan.rows.items()}
-        height = TOP + self.plan.height * (BOX + GAP) + 8
+        heights = {name: self._row_center(row) for name, row in self.plan.rows.items()}
+        height = _MARGIN + self.plan.height * (_BOX + _GAP) + 8
         return {"y": [heights[name] for name in self.order], "lines": [self._edge(x) for x in self.plan.edges], "height": height}
 
-    def _y(self, row: int) -> int:
-        return TOP + row * (BOX + GAP) + BOX // 2
+    def _row_center(self, row: int) -> int:
+        return _MARGIN + row * (_BOX + _GAP) + _BOX // 2
 
-    def _bus(self, row: int, key: str) -> int:
-        """Assign a height in the gap below a row to each line that crosses it."""
+    def _bus_height(self, row: int, key: str) -> int:
+        """Return the height of a line that runs sideways in the gap below a row; each line gets its own."""
         used = self.buses.setdefault(row, [])
         if key not in used:
             used.append(key)
-        return TOP + row * (BOX + GAP) + BOX + 25 + used.index(key) * 5 % (GAP - 30)
+        return _MARGIN + row * (_BOX + _GAP) + _BOX + 25 + used.index(key) * 5 % (_GAP - 30)
 
     def _edge(self, x: Edge) -> dict[str, Any]:
         rows, lanes = self.plan.rows, self.plan.lanes
-        (a, top), (b, end) = ((lanes[name], self._y(rows[name])) for name in (x.source, x.target))
-        points, side = [[a, 0, top + self.half(x.source)]], 0
+        (a, top), (b, end) = ((lanes[name], self._row_center(rows[name])) for name in (x.source, x.target))
+        points, side = [[a, 0, top + self.half_height(x.source)]], 0
         if x.arm:
-            bus, into = self._bus(rows[x.source], x.source), -self.half(x.target)
+            bus, into = self._bus_height(rows[x.source], x.source), -self.half_height(x.target)
             points += [[a, 0, bus], [-1, 0, bus], [-1, 0, end], [b, into - 7, end]]
             return {"points": points, "tip": [b, into, end], "sideways": True}
         if x.lane != a:
-            bus = self._bus(rows[x.source], x.source)
+            bus = self._bus_height(rows[x.source], x.source)
             points += [[a, 0, bus], [x.lane, 0, bus]]
         if x.lane != b:
-            bus = self._bus(rows[x.target] - 1, f"{x.source} {x.target}")
+            bus = self._bus_height(rows[x.target] - 1, f"{x.source} {x.target}")
             self.sides[x.target] = self.sides.get(x.target, 0) + 1
             side = (20 if x.lane > b else -20) * self.sides[x.target]
             points += [[x.lane, 0, bus], [b, side, bus]]
-        head = end - self.above(x.target)
+        head = end - self.half_height_with_stack(x.target)
         return {"points": [*points, [b, side, head - 6]], "tip": [b, side, head], "sideways": False}
 
-    def under(self) -> dict[str, Any]:
+    def narrow_layout(self) -> dict[str, Any]:
         """Return the narrow layout, one step below another."""
         rails = self._rails()
-        left = 12 + RAIL * (1 + max(rails.values(), default=-1))
-        heights = {name: 12 + i * TALL + BOX // 2 for i, name in enumerate(self.order)}
-        lines = [x for name in self.steps for x in self._ways(name, heights, (left, rails))]
-        return {"y": list(heights.values()), "lines": lines, "left": left, "height": 20 + TALL * len(self.order)}
+        left = 12 + _RAIL_GAP * (1 + max(rails.values(), default=-1))
+        heights = {name: 12 + i * _STEP_HEIGHT + _BOX // 2 for i, name in enumerate(self.order)}
+        lines = [x for name in self.steps for x in self._narrow_edges(name, heights, (left, rails))]
+        return {"y": list(heights.values()), "lines": lines, "left": left, "height": 20 + _STEP_HEIGHT * len(self.order)}
 
     def _rails(self) -> dict[str, int]:
         """Assign a rail to each output that is read further down; outputs whose spans do not overlap share one."""
@@ -99,49 +99,53 @@ class BlockPositions:
             ends[found[name] : found[name] + 1] = [far[name]]
         return found
 
-    def _ways(self, name: str, heights: dict[str, int], where: tuple[int, dict[str, int]]) -> Iterator[dict[str, Any]]:
+    def _narrow_edges(self, name: str, heights: dict[str, int], where: tuple[int, dict[str, int]]) -> Iterator[dict[str, Any]]:
         (left, rails), b = where, heights[name]
-        start = left + STUB
+        start = left + _STUB
         for source in self.steps[name].inputs:
             a = heights[source]
-            if b - a == TALL:
-                head = b - self.above(name)
-                yield {"points": [[start, a + self.half(source)], [start, head - 6]], "tip": [start, head], "sideways": False}
+            if b - a == _STEP_HEIGHT:
+                head = b - self.half_height_with_stack(name)
+                yield {"points": [[start, a + self.half_height(source)], [start, head - 6]], "tip": [start, head], "sideways": False}
                 continue
-            rail = left - 9 - RAIL * rails[source]
-            out, into = (start - ROUND if self.half(x) == ROUND else left for x in (source, name))
+            rail = left - 9 - _RAIL_GAP * rails[source]
+            out, into = (start - _RADIUS if self.half_height(x) == _RADIUS else left for x in (source, name))
             points = [[out, a + 8], [rail, a + 8], [rail, b - 4], [into - 6, b - 4]]
             yield {"points": points, "tip": [into, b - 4], "sideways": True}
 
 
-def passes(model: Model) -> dict[str, Any]:
+def build_block_diagrams(model: Model) -> dict[str, Any]:
     """Return the stages of the prefill, and of the decode pass if there is one."""
-    return {name: _walked(model.tree, at) for name, at in (("prompt", PROMPT), ("next", NEXT)) if name == "prompt" or reads_on(model.tree)}
+    return {
+        name: _stages(model.tree, forward_pass)
+        for name, forward_pass in (("prompt", PROMPT), ("next", NEXT))
+        if name == "prompt" or reads_on(model.tree)
+    }
 
 
-def _walked(tree: Decoder, at: ForwardPass) -> list[dict[str, Any]]:
-    stages = walkthrough(tree, at, BATCH).stages
-    return [_stage(x, tree.layers[x.layer] if x.layer is not None else None, at, tree.width) for x in stages]
+def _stages(tree: Decoder, forward_pass: ForwardPass) -> list[dict[str, Any]]:
+    stages = walkthrough(tree, forward_pass, BATCH).stages
+    return [_stage(x, tree.layers[x.layer] if x.layer is not None else None, forward_pass, tree.width) for x in stages]
 
 
-def _stage(stage: WalkthroughStage, block: Block | None, at: ForwardPass, width: int) -> dict[str, Any]:
+def _stage(stage: WalkthroughStage, block: Block | None, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
     plan = layout_block(stage.steps)
     mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
-    named = {x.name: x for x in stage.steps}
-    places = BlockPositions(stage.steps, plan)
-    outside = [name for name in plan.rows if name not in named]
+    steps_by_name = {x.name: x for x in stage.steps}
+    positions = _BlockPositions(stage.steps, plan)
+    inputs = [name for name in plan.rows if name not in steps_by_name]
     return {
         "name": _title(stage),
         "layers": stage.name == "layers",
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "lanes": plan.width,
-        "inputs": [{"name": x, "says": "the stream" if x == HIDDEN_STATES else "per-layer input"} | _place(plan, x) for x in outside],
-        "stream": ["B", "T" if at.tokens > 1 else "1", number(Expr.const(width))],
-        "steps": [_step(x, mixers, at) | _place(plan, x.name) | {"color": step_color(named, x)} for x in stage.steps],
-        "columns": places.columns(),
-        "under": places.under(),
-        "heads": [] if block is None else list(_shared(block)),
+        "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
+        "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Expr.const(width))],
+        "steps": [_step(x, mixers, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
+        "columns": positions.wide_layout(),
+        "under": positions.narrow_layout(),
+        "heads": [] if block is None else list(_head_groups_and_experts(block)),
     }
 
 
@@ -149,44 +153,46 @@ def _title(stage: WalkthroughStage) -> str:
     """Return the label of a stage."""
     if stage.name != "layers":
         return stage.name
-    which = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
+    place = f"layer {stage.layer}" if stage.times == 1 else f"layers {format_ranges(stage.indices)}" if stage.indices else "layers"
     mixers = {"state": "a state", "conv": "a convolution"}
-    sight = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
-    kinds = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
+    attention = next((x.description for x in stage.steps if x.kind == "softmax" and x.description != OVER_CACHED_KEYS), "")
+    recurrence = [text for kind, text in mixers.items() if any(x.kind == kind for x in stage.steps)][:1]
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
-    details = ", ".join(filter(None, [sight, *kinds, *experts]))
-    return f"{which}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
+    details = ", ".join(filter(None, [attention, *recurrence, *experts]))
+    return f"{place}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
 
 
-def _place(plan: Layout, name: str) -> dict[str, Any]:
+def _lane(plan: Layout, name: str) -> dict[str, Any]:
     return {"lane": plan.lanes[name]}
 
 
-def _step(x: Operation, mixers: Mapping[str, Block], at: ForwardPass) -> dict[str, Any]:
-    mixer = _mixer(x.name, mixers)
-    letters = known(mixer.window if isinstance(mixer, AttentionBase) else None, at)
+def _step(step: Operation, mixers: Mapping[str, Block], forward_pass: ForwardPass) -> dict[str, Any]:
+    mixer = _mixer(step.name, mixers)
+    letters = known(mixer.window if isinstance(mixer, AttentionBase) else None, forward_pass)
     return {
-        "name": x.name,
-        "kind": x.kind,
-        "does": safe(x.description, 500),
-        "takes": list(x.inputs),
-        "shape": [number(d, letters) for d in x.shape],
-        "uses": [_used(y) for y in x.weights],
-        "parameters": str(x.parameters),
-        "flops": number(x.flops, letters),
-        "each": [number(product((2, y.live, y.weight.size))) for y in x.weights if y.weight.role == "matmul"],
-        "keeps": kept(x.cached, None if mixer is None else cache_spec(mixer), at) if x.kind == "cache" else number(x.cached, letters),
+        "name": step.name,
+        "kind": step.kind,
+        "does": safe(step.description, 500),
+        "takes": list(step.inputs),
+        "shape": [number(d, letters) for d in step.shape],
+        "uses": [_encode_weight(y) for y in step.weights],
+        "parameters": str(step.parameters),
+        "flops": number(step.flops, letters),
+        "each": [number(product((2, y.live, y.weight.size))) for y in step.weights if y.weight.role == "matmul"],
+        "keeps": kept(step.cached, None if mixer is None else cache_spec(mixer), forward_pass)
+        if step.kind == "cache"
+        else number(step.cached, letters),
     }
 
 
-def _mixer(name: str, found: Mapping[str, Block]) -> Block | None:
-    """Return the mixer that a step belongs to."""
-    meeting = (path for path, x in found.items() if isinstance(x, AttentionBase) or cache_spec(x) is not None)
-    inside = [path for path in meeting if name.startswith(f"{path}.")]
-    return found[max(inside, key=len)] if inside else None
+def _mixer(name: str, blocks: Mapping[str, Block]) -> Block | None:
+    """Return the mixer that contains a step."""
+    mixers = (path for path, x in blocks.items() if isinstance(x, AttentionBase) or cache_spec(x) is not None)
+    enclosing = [path for path in mixers if name.startswith(f"{path}.")]
+    return blocks[max(enclosing, key=len)] if enclosing else None
 
 
-def _used(x: UsedWeight) -> dict[str, Any]:
+def _encode_weight(x: UsedWeight) -> dict[str, Any]:
     return {
         "path": x.path,
         "dims": [d.symbol for d in x.weight.shape],
@@ -199,13 +205,13 @@ def _used(x: UsedWeight) -> dict[str, Any]:
     }
 
 
-def _shared(block: Block) -> Iterator[dict[str, Any]]:
-    """Return how heads are grouped, and the experts."""
+def _head_groups_and_experts(block: Block) -> Iterator[dict[str, Any]]:
+    """Yield the head groups of each mixer, and the experts of each mixture."""
     for x in fold_blocks(block):
         y = x.block
         if isinstance(y, Attention):
-            own = "of another layer" if y.k is None else "cached"
-            yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), own)
+            cached = "of another layer" if y.k is None else "cached"
+            yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), cached)
         elif isinstance(y, LatentAttention):
             yield _heads(("query head", y.heads), ("latent vector", Expr.const(1)), "cached; each head unpacks its own keys and values")
         elif isinstance(y, GatedDeltaNet):
@@ -217,8 +223,8 @@ def _shared(block: Block) -> Iterator[dict[str, Any]]:
             yield {"kind": "experts", "n": _count(y.experts.n), "k": _count(y.top_k), "shared": y.shared is not None, "groups": int(groups)}
 
 
-def _heads(many: tuple[str, int], few: tuple[str, int], says: str) -> dict[str, Any]:
-    return {"kind": "heads", "many": _plural(*many), "n": _count(many[1]), "few": _plural(*few), "k": _count(few[1]), "says": says}
+def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, Any]:
+    return {"kind": "heads", "many": _plural(*many), "n": _count(many[1]), "few": _plural(*few), "k": _count(few[1]), "says": note}
 
 
 def _plural(name: str, n: int) -> str:

@@ -1,4 +1,4 @@
-"""The page's data about a checkpoint: the contents of its files, and whether they match the config."""
+"""The page's data about a checkpoint: the contents of its files, and whether they match its config."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
-NAMES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
-WORDS = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
-SHOWN, FILES = 50, 200
+_NAME_CODES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
+_VOCABULARY_CODES = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))
+_MAX_TENSORS, _MAX_FILES = 50, 200
 """The number of tensors listed per finding, and of files."""
-MARKS = {"error": "✗", "warning": "!", "info": "·"}
+_SEVERITY_SIGNS = {"error": "✗", "warning": "!", "info": "·"}
 
 
-class Checked(Model):
+class CheckpointModel(Model):
     """A model and the checkpoint that it was loaded from."""
 
-    check: VerifyReport
-    listed: Listing
+    report: VerifyReport
+    listing: Listing
 
 
-class Piece(NamedTuple):
+class StoredWeight(NamedTuple):
     """The stored bytes of a weight, and its layer."""
 
     layer: int | None
@@ -40,166 +40,166 @@ class Piece(NamedTuple):
     bytes: int
 
 
-def opened(text: str) -> Model:
-    """Load a model; the header of a local checkpoint is verified against it."""
-    if is_url(text) or not names_checkpoint(resolve_name(text)):
-        return load(text)
+def load_with_checkpoint(source: str) -> Model:
+    """Load a model, and verify the headers of a local checkpoint against it."""
+    if is_url(source) or not names_checkpoint(resolve_name(source)):
+        return load(source)
     try:
-        found = verify_checkpoint(text)
+        report = verify_checkpoint(source)
     except FormatError as error:
-        model = load(text)
-        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"no verdict on its files: {error}"))
-    model = found.model
-    return Checked(**{name: getattr(model, name) for name in model.fields}, check=found, listed=list_tensors(found.manifest))
+        model = load(source)
+        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"its files were not verified: {error}"))
+    model = report.model
+    return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
 
 
-def verdicts(model: Model) -> dict[str, Any] | None:
+def checkpoint_findings(model: Model) -> dict[str, Any] | None:
     """Return the checkpoint data of the page; None without a checkpoint."""
-    if not isinstance(model, Checked):
+    if not isinstance(model, CheckpointModel):
         return None
-    listed, findings = model.listed, model.check.verdict.findings
-    size = sum(x.size for x in listed.files)
+    listing, findings = model.listing, model.report.verdict.findings
+    num_files, num_bytes = len(listing.files), sum(x.size for x in listing.files)
     return {
-        "ok": model.check.verdict.ok,
-        "says": f"{listed.total.tensors:,} tensors, {len(listed.files):,} {'file' if len(listed.files) == 1 else 'files'}, {size:,} bytes",
-        "of": _sums(listed),
-        "bytes": str(listed.total.bytes),
-        "verdicts": [_verdict(model, what, [x for x in findings if _about(x) == what]) for what in ABOUT],
+        "ok": model.report.verdict.ok,
+        "says": f"{listing.total.tensors:,} tensors, {num_files:,} {'file' if num_files == 1 else 'files'}, {num_bytes:,} bytes",
+        "of": _size_formulas(listing),
+        "bytes": str(listing.total.bytes),
+        "verdicts": [_check_result(model, check, [x for x in findings if _check_of(x) == check]) for check in _CHECKS],
     }
 
 
-ABOUT = ("names", "shapes", "types", "files", "vocabulary")
+_CHECKS = ("names", "shapes", "types", "files", "vocabulary")
 
 
-def _said(model: Checked, what: str) -> str:
-    """Return the text of a check without findings."""
-    verdict, listed = model.check.verdict, model.listed
+def _text_without_findings(model: CheckpointModel, check: str) -> str:
+    """Return the summary of a check without findings."""
+    verdict, listing = model.report.verdict, model.listing
     return {
         "names": f"{verdict.matched:,} of {verdict.expected:,} tensors, by {verdict.scheme} names",
-        "shapes": "as the configuration says",
-        "types": ", ".join(map(safe, listed.dtypes)),
-        "files": f"{listed.manifest.format}, {sum(x.size for x in listed.files):,} bytes",
-        "vocabulary": "nothing against it",
-    }[what]
+        "shapes": "as in the config",
+        "types": ", ".join(map(safe, listing.dtypes)),
+        "files": f"{listing.manifest.format}, {sum(x.size for x in listing.files):,} bytes",
+        "vocabulary": "no findings",
+    }[check]
 
 
-def _about(x: Finding) -> str:
-    """Return the subject of a finding."""
-    if x.code in NAMES:
+def _check_of(finding: Finding) -> str:
+    """Return the check that a finding belongs to."""
+    if finding.code in _NAME_CODES:
         return "names"
-    if x.code in WORDS:
+    if finding.code in _VOCABULARY_CODES:
         return "vocabulary"
-    return "files" if not x.tensors or x.code == "index" else "types" if x.code == "dtype" else "shapes"
+    return "files" if not finding.tensors or finding.code == "index" else "types" if finding.code == "dtype" else "shapes"
 
 
-def _verdict(model: Checked, what: str, found: Sequence[Finding]) -> dict[str, Any]:
-    wrong = next((x for x in found if x.severity != "info"), None)
-    tables = {"types": _types, "files": _files}
+def _check_result(model: CheckpointModel, check: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    problem = next((x for x in findings if x.severity != "info"), None)
+    tables = {"types": _dtype_rows, "files": _file_rows}
     return {
-        "what": what,
-        "ok": wrong is None,
-        "says": _said(model, what) if wrong is None else f"not in order: {safe(wrong.message, 2000)}",
-        "of": _names(model) if what == "names" else _sums(model.listed)[-1:] if what == "files" else [],
-        "findings": [_finding(x) for x in found],
-        "table": tables[what](model.listed) if what in tables else None,
+        "what": check,
+        "ok": problem is None,
+        "says": _text_without_findings(model, check) if problem is None else f"does not match: {safe(problem.message, 2000)}",
+        "of": _name_formulas(model) if check == "names" else _size_formulas(model.listing)[-1:] if check == "files" else [],
+        "findings": [_encode_finding(x) for x in findings],
+        "table": tables[check](model.listing) if check in tables else None,
     }
 
 
-def _sums(found: Listing) -> list[list[str]]:
+def _size_formulas(listing: Listing) -> list[list[str]]:
     """Return the numbers of tensors, files and bytes as formulas."""
-    rows = _files(found)[1:-1]
+    rows = _file_rows(listing)[1:-1]
     tensors, sizes = (" + ".join(x[i] for x in rows) for i in (1, 3))
     return [
-        ["tensors of each file", tensors, f"{found.total.tensors:,} tensors"],
-        ["files", f"{len(found.files):,}"],
-        ["bytes of each file, header and all", sizes, f"{sum(x.size for x in found.files):,} bytes"],
+        ["tensors of each file", tensors, f"{listing.total.tensors:,} tensors"],
+        ["files", f"{len(listing.files):,}"],
+        ["bytes of each file, with its header", sizes, f"{sum(x.size for x in listing.files):,} bytes"],
     ]
 
 
-def _names(model: Checked) -> list[list[str]]:
-    """Return the number of expected tensor names, and of those found."""
-    verdict = model.check.verdict
+def _name_formulas(model: CheckpointModel) -> list[list[str]]:
+    """Return the numbers of expected and found tensor names as formulas."""
+    verdict = model.report.verdict
     scheme = next((x for x in model.family.schemes.values() if x.name == verdict.scheme), None)
-    asked = ["names that the configuration asks for", f"{verdict.expected:,}"]
+    expected = ["names expected from the config", f"{verdict.expected:,}"]
     if scheme is not None:
         tree = model.tree
-        outside = sum(len(list(scheme.tensors_of_field(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
-        kinds = [
+        num_outside = sum(len(list(scheme.tensors_of_field(tree, field))) for field, x in tree.children if not isinstance(x, Stack))
+        names_per_layer = [
             (int(n), len(list(scheme.tensors_of_block(field, x))))
             for field, y in tree.children
             if isinstance(y, Stack)
             for x, n in y.distinct()
         ]
-        if outside + sum(n * each for n, each in kinds) == verdict.expected:
-            asked[:1] = [
-                "names outside of layers + layers·names in each",
-                " + ".join([f"{outside}", *(f"{n}·{each}" for n, each in kinds)]),
+        if num_outside + sum(n * each for n, each in names_per_layer) == verdict.expected:
+            expected[:1] = [
+                "names outside of layers + layers·names per layer",
+                " + ".join([f"{num_outside}", *(f"{n}·{each}" for n, each in names_per_layer)]),
             ]
     return [
-        asked,
-        ["asked for − not found", f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}", f"{verdict.matched:,} found"],
+        expected,
+        ["expected − missing", f"{verdict.expected:,} − {verdict.expected - verdict.matched:,}", f"{verdict.matched:,} found"],
     ]
 
 
-def _finding(x: Finding) -> dict[str, Any]:
-    names = [safe(name) for name in x.tensors[:SHOWN]]
-    more = [f"and {len(x.tensors) - SHOWN:,} more"] if len(x.tensors) > SHOWN else []
+def _encode_finding(finding: Finding) -> dict[str, Any]:
+    names = [safe(name) for name in finding.tensors[:_MAX_TENSORS]]
+    more = [f"and {len(finding.tensors) - _MAX_TENSORS:,} more"] if len(finding.tensors) > _MAX_TENSORS else []
     return {
-        "says": f"{MARKS[x.severity]} {x.severity}: {safe(x.message, 2000)}",
-        "hint": safe(x.hint, 2000),
+        "says": f"{_SEVERITY_SIGNS[finding.severity]} {finding.severity}: {safe(finding.message, 2000)}",
+        "hint": safe(finding.hint, 2000),
         "tensors": "\n".join(names + more),
     }
 
 
-def _types(found: Listing) -> list[list[str]]:
+def _dtype_rows(listing: Listing) -> list[list[str]]:
     """Return a row for each stored dtype."""
-    rows = [[safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"] for name, x in found.dtypes.items()]
-    return [["type", "tensors", "numbers", "bytes"], *rows]
+    rows = [[safe(name), f"{x.tensors:,}", f"{x.elements:,}", f"{x.bytes:,}"] for name, x in listing.dtypes.items()]
+    return [["dtype", "tensors", "elements", "bytes"], *rows]
 
 
-def _files(found: Listing) -> list[list[str]]:
+def _file_rows(listing: Listing) -> list[list[str]]:
     """Return a row for each of the first files, and one for the rest."""
-    rows = [[safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"] for x in found.files[:FILES]]
-    if rest := found.files[FILES:]:
+    rows = [[safe(x.name), f"{x.tensors:,}", f"{x.bytes:,}", f"{x.size:,}"] for x in listing.files[:_MAX_FILES]]
+    if rest := listing.files[_MAX_FILES:]:
         rows.append([f"{len(rest):,} more", *(f"{sum(getattr(x, y) for x in rest):,}" for y in ("tensors", "bytes", "size"))])
-    whole = ["all", *(f"{sum(getattr(x, y) for x in found.files):,}" for y in ("tensors", "bytes", "size"))]
-    return [["file", "tensors", "their bytes", "its bytes, header and all"], *rows, whole]
+    all_files = ["all", *(f"{sum(getattr(x, y) for x in listing.files):,}" for y in ("tensors", "bytes", "size"))]
+    return [["file", "tensors", "tensor bytes", "file bytes"], *rows, all_files]
 
 
-def pieces(model: Checked) -> Iterator[Piece]:
-    """Return the stored bytes of each weight including scales; fused weights get their share."""
-    manifest, tree = model.check.manifest, model.tree
-    held = _bytes(manifest)
-    schemes = expectation_of(model, model.check.checkpoint).schemes
-    scheme = detect_scheme(tree, schemes, dict.fromkeys(held, ())).scheme
+def stored_weights(model: CheckpointModel) -> Iterator[StoredWeight]:
+    """Yield the stored bytes of each weight including scales; each part of a fused weight gets its share."""
+    manifest, tree = model.report.manifest, model.tree
+    bytes_by_weight = _bytes_by_weight(manifest)
+    schemes = expectation_of(model, model.report.checkpoint).schemes
+    scheme = detect_scheme(tree, schemes, dict.fromkeys(bytes_by_weight, ())).scheme
     for field, child in tree.children:
         if not isinstance(child, Stack):
             for x in scheme.tensors_of_field(tree, field):
-                yield from _shares(x, held.get(x.name), None)
+                yield from _split_bytes(x, bytes_by_weight.get(x.name), None)
             continue
-        inside = {id(x): scheme.tensors_of_block(field, x) for x, _ in child.distinct()}
+        tensors_of_block = {id(x): scheme.tensors_of_block(field, x) for x, _ in child.distinct()}
         for i, block in enumerate(child):
-            for x in inside[id(block)]:
-                yield from _shares(x, held.get(x.name.replace("{l}", str(i))), i)
+            for x in tensors_of_block[id(block)]:
+                yield from _split_bytes(x, bytes_by_weight.get(x.name.replace("{l}", str(i))), i)
 
 
-def _bytes(manifest: Manifest) -> Mapping[str, int]:
-    """Group tensors by the name that each weight has unpacked."""
-    codes, columns = packings_of(manifest), manifest.columns
-    found: dict[str, int] = {}
+def _bytes_by_weight(manifest: Manifest) -> Mapping[str, int]:
+    """Return the bytes of each weight by its unpacked name."""
+    packings, columns = packings_of(manifest), manifest.columns
+    bytes_by_weight: dict[str, int] = {}
     for name, start, end in zip(columns.name, columns.start, columns.end, strict=True):
-        weight = codes[name].weight if name in codes else name
-        found[weight] = found.get(weight, 0) + end - start
-    return found
+        weight = packings[name].weight if name in packings else name
+        bytes_by_weight[weight] = bytes_by_weight.get(weight, 0) + end - start
+    return bytes_by_weight
 
 
-def _shares(x: StoredTensor, size: int | None, layer: int | None) -> Iterator[Piece]:
-    whole = sum(int(part.weight.size) for part in x.parts)
-    if size is None or not whole:
+def _split_bytes(tensor: StoredTensor, num_bytes: int | None, layer: int | None) -> Iterator[StoredWeight]:
+    num_elements = sum(int(part.weight.size) for part in tensor.parts)
+    if num_bytes is None or not num_elements:
         return
-    given = before = 0
-    for part in x.parts:
-        before += int(part.weight.size)
-        share = size * before // whole - given
-        given += share
-        yield Piece(layer, part, share)
+    assigned = elements_so_far = 0
+    for part in tensor.parts:
+        elements_so_far += int(part.weight.size)
+        share = num_bytes * elements_so_far // num_elements - assigned
+        assigned += share
+        yield StoredWeight(layer, part, share)

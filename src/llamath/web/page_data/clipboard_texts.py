@@ -23,15 +23,15 @@ def model_texts(model: Model) -> dict[str, Any]:
     """Return the texts of one model."""
     with unstyled():
         text = count_text(model)
-    few = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
-    return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if few else None}
+    is_small = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
+    return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if is_small else None}
 
 
-def diff_texts(found: DiffReport) -> dict[str, Any]:
-    """Return the texts of a difference."""
+def diff_texts(report: DiffReport) -> dict[str, Any]:
+    """Return the texts of a comparison."""
     with unstyled():
-        text = diff_text(found)
-    return {"text": text, "markdown": "\n".join(diff_markdown(found)), "json": json.dumps(found.to_json())}
+        text = diff_text(report)
+    return {"text": text, "markdown": "\n".join(diff_markdown(report)), "json": json.dumps(report.to_json())}
 
 
 def _parts(model: Model) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def _parts(model: Model) -> dict[str, Any]:
 
     In the order, a number is a weight and a list holds runs: the blocks of a pattern, and how often the pattern is repeated.
     """
-    about = CountReport(model=model).to_json(weights=False)
-    names = list(about)
-    at = names.index("weights")
-    before, after = ({name: about[name] for name in part} for part in (names[:at], names[at + 1 :]))
-    places: dict[tuple[str, int], int] = {}
-    order = [y for name, child in model.tree.children for y in _order(child, name, places)]
+    report = CountReport(model=model).to_json(weights=False)
+    names = list(report)
+    index = names.index("weights")
+    before, after = ({name: report[name] for name in part} for part in (names[:index], names[index + 1 :]))
+    index_of_weight: dict[tuple[str, int], int] = {}
+    order = [y for name, child in model.tree.children for y in _order(child, name, index_of_weight)]
     first = {(x.pattern, id(x.weight)): x for x in _leaves(model)}
-    weights = [weight_entry(model, first[key]) for key in places]
+    weights = [weight_entry(model, first[key]) for key in index_of_weight]
     return {"before": json.dumps(before), "after": json.dumps(after), "weights": [_weight(x) for x in weights], "order": order}
 
 
@@ -59,14 +59,16 @@ def _leaves(model: Model) -> Iterator[Leaf]:
     return (Leaf(x.pattern, (), x.weight, x.group) for x in fold(model.tree))
 
 
-def _order(child: Weight | Block | Stack, path: str, places: dict[tuple[str, int], int]) -> Iterator[Any]:
+def _order(child: Weight | Block | Stack, path: str, index_of_weight: dict[tuple[str, int], int]) -> Iterator[Any]:
     if isinstance(child, Weight):
-        yield places.setdefault((path, id(child)), len(places))
+        yield index_of_weight.setdefault((path, id(child)), len(index_of_weight))
     elif isinstance(child, Block):
         for inner, x in child.children:
-            yield from _order(x, f"{path}.{inner}", places)
+            yield from _order(x, f"{path}.{inner}", index_of_weight)
     else:
         depth = sum(letter in path for letter in LETTERS)
         start = f"{path}.{LETTERS[depth]}"
-        made = {id(x): [y for inner, z in x.children for y in _order(z, f"{start}.{inner}", places)] for x, _ in child.distinct()}
-        yield [[[made[id(x)] for x in pattern], int(times)] for pattern, times in child.runs]
+        order_of_block = {
+            id(x): [y for inner, z in x.children for y in _order(z, f"{start}.{inner}", index_of_weight)] for x, _ in child.distinct()
+        }
+        yield [[[order_of_block[id(x)] for x in pattern], int(times)] for pattern, times in child.runs]

@@ -1,7 +1,7 @@
-"""The dimensions of a family: which are free, which are derived, which rules hold, and the counts as expressions of them.
+"""The data of the Design view: free and derived dimensions of a family, its constraints, and its counts as expressions of them.
 
-The expressions are those of the tree, with letters as variables. Free dimensions and rules are determined by loading the family at other
-dimensions; sliders are offered only where the expressions agree with the loaded models.
+The expressions are those of the tree, with letters as variables. Free dimensions and constraints are found by loading the family with other
+dimensions; a dimension gets a slider only where the expressions agree with the loaded models.
 """
 
 from __future__ import annotations
@@ -10,139 +10,67 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.errors import LlamathError, safe
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Count
+from ...core.record_type import Record
 from ...core.tree import Stack, fold
 from ...loading import load
 from ...model import Model
 from .forms import Form, evaluate, number, sum_of, times_of
 
-ORDERS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
-"""Config keys that list the layers one by one; without them, the family's own order applies to any depth."""
-ORDER = "L d H K h F Fe Fs E k S V C".split()
-LONGEST = 60_000
+_LAYER_LIST_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
+"""Config keys that list the layers one by one; without them, the default order of the family applies to any depth."""
+_LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
+_MAX_CONFIG_CHARS = 60_000
 """Longer configs get no sliders."""
-NOT_SO = "its total is no form of its dimensions that the library bears out: `llamath count --set KEY=VALUE` counts any of them"
+_NO_CLOSED_FORM = "its total has no closed form in its dimensions. `llamath count --set KEY=VALUE` counts any values"
 
 
-def design(model: Model) -> dict[str, Any]:
-    """Return the sliders of a model's family, or the reason why there are none."""
-    data = {key: value for key, value in model.config.data.items() if key not in ORDERS}
-    for one in (data, dict(model.config.data)):
-        text = json.dumps(one)
-        if len(text) <= LONGEST and (found := _design(text, model.parameters.total)) is not None:
-            return found
-    return {"letters": [], "why": NOT_SO}
-
-
-@lru_cache(maxsize=64)
-def _design(text: str, parameters: int) -> dict[str, Any] | None:
-    data = json.loads(text)
-    model = loaded(data)
-    if model is None or model.parameters.total != parameters:
-        return None
-    family = family_of(data, model)
-    forms: dict[bool | None, Forms] = {
-        tied: forms_of(x, family) for tied in (False, True) if (x := loaded(family.config(family.values, tied)))
-    }
-    same = len({evaluate(x.total, family.values) for x in forms.values()}) < 2
-    own = loaded(family.config(family.values))
-    if own is None or not family.keys:
-        return None
-    own_forms = forms_of(own, family)
-    kept: dict[bool | None, Forms] = {None: own_forms} if same else forms
-    if not all(borne_out(family, tied, x) for tied, x in kept.items()):
-        return None
-    return _told(family, own, kept, tuple(rules_of(family, own_forms.total)))
-
-
-def _told(family: Family, own: Model, forms: Mapping[bool | None, Forms], rules: Sequence[Rule]) -> dict[str, Any]:
-    texts = {key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in family.data.items()}
-    by_key: dict[str, Form] = {**{key: letter for letter, key in family.keys.items()}, **family.bound}
-    if None not in forms:
-        texts.setdefault(TIED, "")
-    total = forms_of(own, family).total
-    moved = {**own.config.key_by_symbol, **own.count.formula.letters}.keys() - family.keys.keys() - family.follows.keys()
-    return {
-        "why": "",
-        "type": safe(str(family.data.get("model_type"))),
-        "letters": [_letter(family, total, x) for x in sorted(family.keys, key=_order)],
-        "follows": [{"letter": x, "form": form} for x, form in family.follows.items()],
-        "fixed": [x for x in (own.config.key_by_symbol.get(x, "") for x in sorted(moved, key=_order)) if type(family.data.get(x)) is int],
-        "defaults": [{"key": key, "text": json.dumps(x)} for key, x in own.config.defaults_used.items() if isinstance(x, (bool, str))],
-        "neutral": sorted(x for x in {*family.data, *own.config.keys_read} if _neutral(x, own.family.name)),
-        "tied": None if None in forms else own.tree.head is None or own.parameters.total == evaluate(forms[True].total, family.values),
-        "totals": [{"tied": tied, "form": x.total, "active": {"form": x.active}, "groups": _groups(x)} for tied, x in forms.items()],
-        "rules": [{"form": left, "most": {"form": right}, "says": safe(says)} for left, right, says in rules],
-        "config": [
-            {"key": key, "form": by_key.get(key), "text": texts.get(key, ""), "tied": key == TIED and None not in forms}
-            for key in {**texts, **by_key}
-        ],
-    }
-
-
-def _neutral(key: str, family: str) -> bool:
-    """Whether a key is known not to affect any weight."""
-    found = describe_key(key, family)
-    return found is not None and found[1].partition(":")[0].split(";")[0] in ("cache", "compute", "nothing")
-
-
-def _order(letter: str) -> int:
-    return ORDER.index(letter) if letter in ORDER else len(ORDER)
-
-
-def _groups(found: Forms) -> list[dict[str, Any]]:
-    return [{"name": name, "form": form} for name, form in found.groups.items()]
-
-
-def _letter(family: Family, total: Form, letter: str) -> dict[str, Any]:
-    n, twos = family.values[letter], family.values[letter] & -family.values[letter]
-    step = 1 if letter in ("L", "H", "K", "E", "k", "S") else min(twos, 128 if n >= 512 else 8)
-    return {
-        "letter": letter,
-        "key": safe(family.keys[letter]),
-        "says": CAUSE_TITLES.get(letter, "experts of a token" if letter == "k" else ""),
-        "value": str(n),
-        "step": str(step),
-        "most": str(min(max(4 * n, 16) // step * step, MOST)),
-        "absent": {"form": absent(family, total, letter)},
-    }
-
-
-TIED = "tie_word_embeddings"
-AGREED, TRIED = 4, 30
+_TIED = "tie_word_embeddings"
+_NUM_CHECKS, _MAX_ATTEMPTS = 4, 30
 """The number of random points that must agree, and the number of attempts."""
-MOST = 2**32 - 1
-DIVIDED = (("H", "K"), ("Hv", "Hk"))
+_MAX_DIM = 2**32 - 1
+_HEAD_PAIRS = (("H", "K"), ("Hv", "Hk"))
 """Head counts and the KV head counts that should divide them."""
 
-Values = Mapping[str, int]
-Rule = tuple[Form, Form, str]
-"""Rules left ≤ right, with their text."""
+_Sizes = Mapping[str, int]
 
 
-class Family(NamedTuple):
-    """The free dimensions with their config keys, and the dependent ones."""
+class _Rule(Record):
+    """A constraint left ≤ right, with its text."""
+
+    left: Form
+    right: Form
+    text: str
+
+    def is_violated(self, dimensions: _Sizes) -> bool:
+        """Whether these dimensions violate the constraint."""
+        return evaluate(self.left, dimensions) > evaluate(self.right, dimensions)
+
+
+class _DesignSpace(Record):
+    """The free dimensions with their config keys, and the derived ones."""
 
     data: Mapping[str, Any]
-    values: Values
+    sizes: _Sizes
     keys: Mapping[str, str]
-    follows: Mapping[str, Form]
-    bound: Mapping[str, Form]  # keys that the configuration has and that follow too
+    derived: Mapping[str, Form]
+    derived_keys: Mapping[str, Form] = {}
+    """Config keys whose values are derived."""
 
-    def config(self, at: Values, tied: bool | None = None) -> dict[str, Any]:
+    def config(self, dimensions: _Sizes, tied: bool | None = None) -> dict[str, Any]:
         """Return the config at other dimensions."""
-        made = {**self.data, **{key: at[letter] for letter, key in self.keys.items()}}
-        made |= {key: evaluate(form, at) for key, form in self.bound.items()}
-        return made if tied is None else made | {TIED: tied}
+        data = {**self.data, **{key: dimensions[letter] for letter, key in self.keys.items()}}
+        data |= {key: evaluate(form, dimensions) for key, form in self.derived_keys.items()}
+        return data if tied is None else data | {_TIED: tied}
 
 
-class Forms(NamedTuple):
+class _CountForms(Record):
     """The counts of a family as expressions of its dimensions."""
 
     total: Form
@@ -150,87 +78,184 @@ class Forms(NamedTuple):
     groups: Mapping[str, Form]
 
 
-def form_of(n: int, family: Family) -> Form:
+def build_design(model: Model) -> dict[str, Any]:
+    """Return the sliders of a model's family, or the reason why there are none."""
+    data = {key: value for key, value in model.config.data.items() if key not in _LAYER_LIST_KEYS}
+    for config in (data, dict(model.config.data)):
+        text = json.dumps(config)
+        if len(text) <= _MAX_CONFIG_CHARS and (design := _try_build_design(text, model.parameters.total)) is not None:
+            return design
+    return {"letters": [], "why": _NO_CLOSED_FORM}
+
+
+@lru_cache(maxsize=64)
+def _try_build_design(text: str, expected_total: int) -> dict[str, Any] | None:
+    data = json.loads(text)
+    model = _try_load(data)
+    if model is None or model.parameters.total != expected_total:
+        return None
+    space = _find_design_space(data, model)
+    forms_by_tying: dict[bool | None, _CountForms] = {
+        tied: _count_forms(x, space) for tied in (False, True) if (x := _try_load(space.config(space.sizes, tied)))
+    }
+    tying_is_irrelevant = len({evaluate(x.total, space.sizes) for x in forms_by_tying.values()}) < 2
+    own = _try_load(space.config(space.sizes))
+    if own is None or not space.keys:
+        return None
+    own_forms = _count_forms(own, space)
+    kept_forms: dict[bool | None, _CountForms] = {None: own_forms} if tying_is_irrelevant else forms_by_tying
+    if not all(_agrees_everywhere(space, tied, x) for tied, x in kept_forms.items()):
+        return None
+    return _design_data(space, own, kept_forms, tuple(_enforced_rules(space, own_forms.total)))
+
+
+def _design_data(
+    space: _DesignSpace, model: Model, forms_by_tying: Mapping[bool | None, _CountForms], rules: Sequence[_Rule]
+) -> dict[str, Any]:
+    value_texts = {key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in space.data.items()}
+    by_key: dict[str, Form] = {**{key: letter for letter, key in space.keys.items()}, **space.derived_keys}
+    if None not in forms_by_tying:
+        value_texts.setdefault(_TIED, "")
+    total = _count_forms(model, space).total
+    fixed_letters = {**model.config.key_by_symbol, **model.count.formula.letters}.keys() - space.keys.keys() - space.derived.keys()
+    return {
+        "why": "",
+        "type": safe(str(space.data.get("model_type"))),
+        "letters": [_letter(space, total, x) for x in sorted(space.keys, key=_order)],
+        "follows": [{"letter": x, "form": form} for x, form in space.derived.items()],
+        "fixed": [
+            x for x in (model.config.key_by_symbol.get(x, "") for x in sorted(fixed_letters, key=_order)) if type(space.data.get(x)) is int
+        ],
+        "defaults": [{"key": key, "text": json.dumps(x)} for key, x in model.config.defaults_used.items() if isinstance(x, (bool, str))],
+        "neutral": sorted(x for x in {*space.data, *model.config.keys_read} if _has_no_effect(x, model.family.name)),
+        "tied": None
+        if None in forms_by_tying
+        else model.tree.head is None or model.parameters.total == evaluate(forms_by_tying[True].total, space.sizes),
+        "totals": [
+            {"tied": tied, "form": x.total, "active": {"form": x.active}, "groups": _groups(x)} for tied, x in forms_by_tying.items()
+        ],
+        "rules": [{"form": x.left, "most": {"form": x.right}, "says": safe(x.text)} for x in rules],
+        "config": [
+            {"key": key, "form": by_key.get(key), "text": value_texts.get(key, ""), "tied": key == _TIED and None not in forms_by_tying}
+            for key in {**value_texts, **by_key}
+        ],
+    }
+
+
+def _has_no_effect(key: str, family: str) -> bool:
+    """Whether a key is known not to affect any weight."""
+    entry = describe_key(key, family)
+    return entry is not None and entry[1].partition(":")[0].split(";")[0] in ("cache", "compute", "nothing")
+
+
+def _order(letter: str) -> int:
+    return _LETTER_ORDER.index(letter) if letter in _LETTER_ORDER else len(_LETTER_ORDER)
+
+
+def _groups(forms: _CountForms) -> list[dict[str, Any]]:
+    return [{"name": name, "form": form} for name, form in forms.groups.items()]
+
+
+def _letter(space: _DesignSpace, total: Form, letter: str) -> dict[str, Any]:
+    n, power_of_two = space.sizes[letter], space.sizes[letter] & -space.sizes[letter]
+    step = 1 if letter in ("L", "H", "K", "E", "k", "S") else min(power_of_two, 128 if n >= 512 else 8)
+    return {
+        "letter": letter,
+        "key": safe(space.keys[letter]),
+        "says": CAUSE_TITLES.get(letter, "experts of a token" if letter == "k" else ""),
+        "value": str(n),
+        "step": str(step),
+        "most": str(min(max(4 * n, 16) // step * step, _MAX_DIM)),
+        "absent": {"form": _default_form(space, total, letter)},
+    }
+
+
+def _to_form(n: int, space: _DesignSpace) -> Form:
     """Return a number as an expression of the free letters; other letters are replaced by their value or definition."""
-    return number(n, {x: x for x in family.keys} | dict(family.follows))
+    return number(n, {x: x for x in space.keys} | dict(space.derived))
 
 
-def forms_of(model: Model, family: Family) -> Forms:
+def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
     """Return the counts of a model of the family as expressions."""
     report: Count = model.count
     groups: dict[str, list[int]] = {name: [] for name, n in report.groups.items() if n}
     for section in report.sections:
         for row in section.rows:
             groups.setdefault(row.group, []).append(product((section.times, row.copies, row.weight.parameters)))
-    parts = [times_of(form_of(x.times, family), form_of(x.formula, family)) for x in report.sections if x.formula]
-    return Forms(sum_of(*parts), form_of(_live(model), family), {name: form_of(total(x), family) for name, x in groups.items()})
+    sections = [times_of(_to_form(x.times, space), _to_form(x.formula, space)) for x in report.sections if x.formula]
+    return _CountForms(
+        total=sum_of(*sections),
+        active=_to_form(_active_parameters(model), space),
+        groups={name: _to_form(total(x), space) for name, x in groups.items()},
+    )
 
 
-def _live(model: Model) -> Expr:
+def _active_parameters(model: Model) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
-    shares = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
+    active_copies = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
     return total(
-        product((x.times, shares.get(id(row.weight), row.copies), row.weight.parameters)) for x in model.count.sections for row in x.rows
+        product((x.times, active_copies.get(id(row.weight), row.copies), row.weight.parameters))
+        for x in model.count.sections
+        for row in x.rows
     )
 
 
-def _counted(family: Family, at: Values, tied: bool | None = None) -> tuple[int, int] | None:
-    """Return (total, active) of a config; None if it is refused."""
-    if (model := loaded(family.config(at, tied))) is None:
+def _count_at(space: _DesignSpace, dimensions: _Sizes, tied: bool | None = None) -> tuple[int, int] | None:
+    """Return the total and active parameters at other dimensions; None if the library rejects them."""
+    if (model := _try_load(space.config(dimensions, tied))) is None:
         return None
-    whole = active = 0
+    total_parameters = active = 0
     for x in fold(model.tree):
         n = int(x.weight.parameters)
-        whole, active = whole + n * int(x.copies), active + n * int(x.active)
-    return whole, active
+        total_parameters, active = total_parameters + n * int(x.copies), active + n * int(x.active)
+    return total_parameters, active
 
 
-def family_of(data: Mapping[str, Any], model: Model) -> Family:
-    """Return the free letters: those with a config key whose expressions agree with the tree."""
-    letters, named = {**_others(model), **model.count.formula.letters}, model.config.key_by_symbol
+def _find_design_space(data: Mapping[str, Any], model: Model) -> _DesignSpace:
+    """Return the free dimensions: those with a config key along which the expressions agree with the tree."""
+    letters, key_by_symbol = {**_top_k(model), **model.count.formula.letters}, model.config.key_by_symbol
     keys: dict[str, str] = {}
     for x, n in letters.items():
-        key = named.get(x, "")
-        if x.isascii() and x.isalpha() and key and key not in keys.values() and n <= MOST and data.get(key) in (n, None):
+        key = key_by_symbol.get(x, "")
+        if x.isascii() and x.isalpha() and key and key not in keys.values() and n <= _MAX_DIM and data.get(key) in (n, None):
             keys[x] = key
-    found = Family(
-        data,
-        letters,
-        keys,
-        {x: form for x in ("K", "F") if x not in keys and (x == "K" or x not in named) and (form := source(letters, x))},
-        {},
-    )
-    if "h" in keys and not _moves(found, forms_of(model, found), "h"):
-        rest = {x: key for x, key in keys.items() if x != "h"}
-        follows = {x: form for x in ("h",) if (form := source(letters, x))}
-        bound = {keys[x]: form for x, form in follows.items() if data.get(keys[x]) is not None}
-        found = found._replace(keys=rest, follows={**found.follows, **follows}, bound=bound)
-    forms = forms_of(model, found)
-    found = found._replace(keys={x: key for x, key in found.keys.items() if _moves(found, forms, x)})
-    return next((x for x in _fewer(found) if borne_out(x, None, forms_of(model, x))), found)
+    may_be_derived = (x for x in ("K", "F") if x not in keys and (x == "K" or x not in key_by_symbol))
+    derived = {x: form for x in may_be_derived if (form := derived_form(letters, x))}
+    space = _DesignSpace(data=data, sizes=letters, keys=keys, derived=derived)
+    if "h" in keys and not _agrees_along(space, _count_forms(model, space), "h"):
+        keys_without_h = {x: key for x, key in keys.items() if x != "h"}
+        form = derived_form(letters, "h")
+        if form is not None:
+            derived |= {"h": form}
+        derived_keys = {keys["h"]: form} if form is not None and data.get(keys["h"]) is not None else {}
+        space = space.replace(keys=keys_without_h, derived=derived, derived_keys=derived_keys)
+    forms = _count_forms(model, space)
+    space = space.replace(keys={x: key for x, key in space.keys.items() if _agrees_along(space, forms, x)})
+    return next((x for x in _fix_dimensions(space) if _agrees_everywhere(x, None, _count_forms(model, x))), space)
 
 
-def _fewer(family: Family) -> Iterator[Family]:
-    """Yield the letters, then subsets with one and more letters fixed."""
-    yield family
-    for x in family.keys:
-        yield family._replace(keys={y: key for y, key in family.keys.items() if y != x})
-    for i in range(2, len(family.keys)):
-        yield family._replace(keys=dict(list(family.keys.items())[i:]))
+def _fix_dimensions(space: _DesignSpace) -> Iterator[_DesignSpace]:
+    """Yield the space itself, then spaces with one and more dimensions fixed."""
+    yield space
+    for x in space.keys:
+        yield space.replace(keys={y: key for y, key in space.keys.items() if y != x})
+    for i in range(2, len(space.keys)):
+        yield space.replace(keys=dict(list(space.keys.items())[i:]))
 
 
-def _others(model: Model) -> dict[str, int]:
-    """Whether top_k, which does not affect the total, is a dimension."""
+def _top_k(model: Model) -> dict[str, int]:
+    """Return the number of active experts, which is a dimension although the total does not depend on it."""
     k = model.config.key_by_symbol.get("k", "")
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
 
-def source(values: Values, x: str) -> Form | None:
-    """What a letter may follow from, as families have it: a head's size and the feed-forward from the width, KV heads
-    from heads, a group's width from the states.
+def derived_form(sizes: _Sizes, x: str) -> Form | None:
+    """Return how a dimension derives from others in most families, if its value agrees; else None.
+
+    The head size and the MLP width derive from the hidden size, KV heads from heads, and the width of a group from the states.
     """
-    d, H, n = values.get("d", 0), values.get("H", 0), values.get(x, 0)
+    d, H, n = sizes.get("d", 0), sizes.get("H", 0), sizes.get(x, 0)
     form: Form | None = None
     if x == "h" and H and d // H == n:
         form = ["floor", "d", "H"]
@@ -238,119 +263,121 @@ def source(values: Values, x: str) -> Form | None:
         form = "H"
     elif x == "F" and d and n and n % d == 0:
         form = times_of(str(n // d), "d")
-    elif x == "i" and values.get("G") and n * values["G"] == values.get("Hm", 0) * values.get("m", 0):
+    elif x == "i" and sizes.get("G") and n * sizes["G"] == sizes.get("Hm", 0) * sizes.get("m", 0):
         form = ["floor", ["*", "Hm", "m"], "G"]
     return form
 
 
-def _inside(form: Form) -> set[str]:
+def _letters_in(form: Form) -> set[str]:
     if isinstance(form, str):
         return set() if form.isdigit() else {form}
-    return {y for x in form[1:] for y in _inside(x)}
+    return {y for x in form[1:] for y in _letters_in(x)}
 
 
-def _moves(family: Family, forms: Forms, x: str) -> bool:
-    """Whether the expression agrees with the tree when only this letter changes."""
-    n, seen, rules = family.values[x], 0, list(_possible(family))
+def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
+    """Whether the expressions agree with the tree when only this dimension changes."""
+    n, num_agreeing, rules = space.sizes[x], 0, list(_candidate_rules(space))
     for other in dict.fromkeys((2 * n, n // 2, n + 2, 3 * n, 1)):
-        at = {**family.values, x: other}
-        if seen == 2 or not 1 <= other != n or any(broken(rule, at) for rule in rules) or (found := _counted(family, at)) is None:
+        dimensions = {**space.sizes, x: other}
+        if num_agreeing == 2 or not 1 <= other != n or any(rule.is_violated(dimensions) for rule in rules):
             continue
-        if found != (evaluate(forms.total, at), evaluate(forms.active, at)):
+        if (counted := _count_at(space, dimensions)) is None:
+            continue
+        if counted != (evaluate(forms.total, dimensions), evaluate(forms.active, dimensions)):
             return False
-        seen += 1
-    return seen > 0
+        num_agreeing += 1
+    return num_agreeing > 0
 
 
-def broken(rule: Rule, at: Values) -> bool:
-    """Whether these dimensions violate a rule."""
-    return evaluate(rule[0], at) > evaluate(rule[1], at)
+def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
+    """Yield the constraints that a family may have."""
+    keys, sizes = space.keys, space.sizes
+    forms = {x: x if x in keys else str(n) for x, n in sizes.items()}
+    names = {x: keys.get(x, str(n)) for x, n in sizes.items()}
 
+    def divides(few: str, many: str) -> _Rule:
+        multiple = times_of(forms[few], ["floor", forms[many], forms[few]])
+        return _Rule(left=forms[many], right=multiple, text=f"{names[few]} should divide {names[many]}")
 
-def _possible(family: Family) -> Iterator[Rule]:
-    """Yield the rules that a family may have, as (left, right, text) with left ≤ right."""
-    keys, v = family.keys, family.values
-    of = {x: x if x in keys else str(n) for x, n in v.items()}
-    name = {x: keys.get(x, str(n)) for x, n in v.items()}
-    for many, few in DIVIDED:
-        if {many, few} <= of.keys() and {many, few} & keys.keys() and few not in family.follows:
-            yield of[many], times_of(of[few], ["floor", of[many], of[few]]), f"{name[few]} should divide {name[many]}"
-    if "h" in family.follows and {"H", "d"} & keys.keys():
-        yield of["d"], times_of(of["H"], ["floor", of["d"], of["H"]]), f"{name['H']} should divide {name['d']}"
-    if {"E", "k"} <= of.keys() and {"E", "k"} & keys.keys():
-        yield of["k"], of["E"], f"{name['k']} should be at most {name['E']}"
+    for many, few in _HEAD_PAIRS:
+        if {many, few} <= forms.keys() and {many, few} & keys.keys() and few not in space.derived:
+            yield divides(few, many)
+    if "h" in space.derived and {"H", "d"} & keys.keys():
+        yield divides("H", "d")
+    if {"E", "k"} <= forms.keys() and {"E", "k"} & keys.keys():
+        yield _Rule(left=forms["k"], right=forms["E"], text=f"{names['k']} should be at most {names['E']}")
     for x in keys.keys() & {"h", "p"}:
-        yield x, times_of("2", ["floor", x, "2"]), f"{keys[x]} should be even"
+        yield _Rule(left=x, right=times_of("2", ["floor", x, "2"]), text=f"{keys[x]} should be even")
 
 
-def rules_of(family: Family, form: Form) -> Iterator[Rule]:
-    """Return the rules whose violation is refused, and the smallest depth for which the expressions hold."""
-    for rule in _possible(family):
-        letters = _inside(rule[0]) | _inside(rule[1])
-        around = [{**family.values, x: n} for x in letters for n in (family.values[x] + 1, 2 * family.values[x] + 1, 1)]
-        wrong = [at for at in around if broken(rule, at)]
-        if wrong and not any(_counted(family, at) for at in wrong):
+def _enforced_rules(space: _DesignSpace, form: Form) -> Iterator[_Rule]:
+    """Yield the constraints whose violation the library rejects, and the minimum depth for which the expressions hold."""
+    for rule in _candidate_rules(space):
+        letters = _letters_in(rule.left) | _letters_in(rule.right)
+        nearby = [{**space.sizes, x: n} for x in letters for n in (space.sizes[x] + 1, 2 * space.sizes[x] + 1, 1)]
+        violating = [at for at in nearby if rule.is_violated(at)]
+        if violating and not any(_count_at(space, at) for at in violating):
             yield rule
-    if "L" in family.keys and (least := _least(family, form)) > 1:
-        yield str(least), "L", f"{family.keys['L']} should be at least {least}"
+    if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
+        yield _Rule(left=str(min_layers), right="L", text=f"{space.keys['L']} should be at least {min_layers}")
 
 
-def _least(family: Family, form: Form) -> int:
-    """Return the smallest depth from which the expressions agree with the tree."""
-    for n in range(1, family.values["L"]):
-        at = {**family.values, "L": n}
-        if (found := _counted(family, at)) is not None and found[0] == evaluate(form, at):
+def _min_layers(space: _DesignSpace, form: Form) -> int:
+    """Return the minimum number of layers for which the expressions agree with the tree."""
+    for n in range(1, space.sizes["L"]):
+        dimensions = {**space.sizes, "L": n}
+        if (counted := _count_at(space, dimensions)) is not None and counted[0] == evaluate(form, dimensions):
             return n
-    return family.values["L"]
+    return space.sizes["L"]
 
 
-def absent(family: Family, form: Form, x: str) -> Form | None:
-    """Return the value of a letter that the config leaves out."""
-    sources: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
-    candidate = sources.get(x)
-    if candidate is None or not _inside(candidate) <= family.keys.keys():
+def _default_form(space: _DesignSpace, form: Form, x: str) -> Form | None:
+    """Return the value that the library uses for a dimension missing from the config, as an expression; None if it is required."""
+    defaults: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
+    candidate = defaults.get(x)
+    if candidate is None or not _letters_in(candidate) <= space.keys.keys():
         return None
     for n in (2, 4):
-        at = {**family.values, "d": n * 64 * family.values.get("H", 1)}
-        at[x] = evaluate(candidate, at)
-        model = loaded({key: value for key, value in family.config(at).items() if key != family.keys[x]})
-        if model is None or model.parameters.total != evaluate(form, at):
+        dimensions = {**space.sizes, "d": n * 64 * space.sizes.get("H", 1)}
+        dimensions[x] = evaluate(candidate, dimensions)
+        model = _try_load({key: value for key, value in space.config(dimensions).items() if key != space.keys[x]})
+        if model is None or model.parameters.total != evaluate(form, dimensions):
             return None
     return candidate
 
 
-def borne_out(family: Family, tied: bool | None, forms: Forms) -> bool:
+def _agrees_everywhere(space: _DesignSpace, tied: bool | None, forms: _CountForms) -> bool:
     """Whether the expressions agree with the tree when all dimensions change."""
-    draw, seen, rules = random.Random(5), 0, tuple(rules_of(family, forms.total))
-    for _ in range(TRIED):
-        at = drawn(family, draw)
-        if any(broken(x, at) for x in rules):
+    rng, num_agreeing, rules = random.Random(5), 0, tuple(_enforced_rules(space, forms.total))
+    for _ in range(_MAX_ATTEMPTS):
+        dimensions = _random_dimensions(space, rng)
+        if any(x.is_violated(dimensions) for x in rules):
             continue
-        total, groups = evaluate(forms.total, at), sum(evaluate(x, at) for x in forms.groups.values())
-        if _counted(family, at, tied) != (total, evaluate(forms.active, at)) or groups != total:
+        total, groups = evaluate(forms.total, dimensions), sum(evaluate(x, dimensions) for x in forms.groups.values())
+        if _count_at(space, dimensions, tied) != (total, evaluate(forms.active, dimensions)) or groups != total:
             return False
-        if (seen := seen + 1) == AGREED:
+        if (num_agreeing := num_agreeing + 1) == _NUM_CHECKS:
             return True
     return False
 
 
-def drawn(family: Family, draw: random.Random) -> dict[str, int]:
+def _random_dimensions(space: _DesignSpace, rng: random.Random) -> dict[str, int]:
     """Return random dimensions, most of them plausible."""
-    at = {x: max(int(n * 2 ** draw.uniform(-2, 2)), 1) for x, n in family.values.items()}
-    at |= {x: at[x] + at[x] % 2 for x in ("h", "p") if x in at}
-    at |= {x: n for x, n in family.values.items() if x not in family.keys}
-    for many, few in DIVIDED:
-        if many in at:
-            at[many] = at.get(few, 1) * draw.randint(1, 8)
-    if "h" in family.follows:
-        at["d"] = at["H"] * 2 * draw.randint(1, 99)
-    if "k" in at:
-        at["k"] = min(at["k"], at.get("E", at["k"]))
-    return {x: at[x] if x in family.keys else n for x, n in family.values.items()}
+    dimensions = {x: max(int(n * 2 ** rng.uniform(-2, 2)), 1) for x, n in space.sizes.items()}
+    dimensions |= {x: dimensions[x] + dimensions[x] % 2 for x in ("h", "p") if x in dimensions}
+    dimensions |= {x: n for x, n in space.sizes.items() if x not in space.keys}
+    for many, few in _HEAD_PAIRS:
+        if many in dimensions:
+            dimensions[many] = dimensions.get(few, 1) * rng.randint(1, 8)
+    if "h" in space.derived:
+        dimensions["d"] = dimensions["H"] * 2 * rng.randint(1, 99)
+    if "k" in dimensions:
+        dimensions["k"] = min(dimensions["k"], dimensions.get("E", dimensions["k"]))
+    return {x: dimensions[x] if x in space.keys else n for x, n in space.sizes.items()}
 
 
-def loaded(data: Mapping[str, Any]) -> Model | None:
-    """Load the model of a config; None if it is refused."""
+def _try_load(data: Mapping[str, Any]) -> Model | None:
+    """Return the model of a config; None if the library rejects it."""
     try:
         return load(data)
     except LlamathError:

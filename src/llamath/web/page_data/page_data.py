@@ -21,21 +21,21 @@ from ...core.tree import Folded, fold, fold_field
 from ...families.classes import HEADED
 from ...model import Model
 from ...render.text.diff_text import format_setting
-from .block_data import passes
-from .checkpoint_data import verdicts
+from .block_data import build_block_diagrams
+from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
-from .family_sliders import design, source
+from .family_sliders import build_design, derived_form
 from .forms import written
 from .page_settings import page_settings
 from .size_forms import cards, kept_as, sizes
 from .speed_forms import ROOF, gpus
-from .treemap_data import areas
+from .treemap_data import build_treemap
 from .ui_strings import UI_STRINGS
 
-NAMING = frozenset(("architectures", "model_type"))
+_IDENTITY_KEYS = frozenset(("architectures", "model_type"))
 """Config keys that only identify the model."""
 
-GROUPS = [
+_GROUP_PATTERNS = [
     ["norm", r"norm|(^|\.)ln_"],
     ["experts", r"exps|expert"],
     ["router", r"router|gate_inp|mlp\.gate\.weight"],
@@ -44,17 +44,20 @@ GROUPS = [
     ["mlp", r"mlp|ffn|feed_forward"],
     ["head", r"lm_head|^output"],
 ]
-"""The kind of a tensor by its name; the first match counts."""
+"""The group of a tensor by its name; the first match applies."""
 
 
-def files() -> dict[str, Any]:
-    """Return dtypes as (name, block elements, block bytes), metadata types as (name, bytes, DataView method), and limits."""
+def _file_formats() -> dict[str, Any]:
+    """Return the dtypes, metadata types and limits by which the page reads the headers of dropped files.
+
+    A dtype is (name, elements per block, bytes per block), a metadata type is (name, bytes, DataView method).
+    """
     return {
         "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
         "plain": list(PLAIN),
         "ggml": [[number, x.name] for number, x in GGML.items()],
         "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
-        "groups": GROUPS,
+        "groups": _GROUP_PATTERNS,
         "packed": ["U8", "I16", "I32", "I64", "U32"],
         "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
         "limits": {
@@ -72,7 +75,7 @@ def files() -> dict[str, Any]:
             "many": MAX_TENSORS,
         },
         "headed": list(HEADED),
-        "nothing": sorted(set(NO_EFFECT) - NAMING),
+        "nothing": sorted(set(NO_EFFECT) - _IDENTITY_KEYS),
     }
 
 
@@ -81,53 +84,54 @@ def _getter(name: str) -> str:
     return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"
 
 
-def difference(found: DiffReport) -> dict[str, Any]:
+def _diff_data(report: DiffReport) -> dict[str, Any]:
     """Return the data of the comparison view."""
     return {
-        "totals": [str(found.total.a), str(found.total.b)],
-        "delta": str(found.delta),
+        "totals": [str(report.total.a), str(report.total.b)],
+        "delta": str(report.delta),
         "method": METHOD,
         "causes": [
             {
                 "label": safe(x.label),
                 "where": x.where,
                 "delta": str(x.delta),
-                "of": list(_sums(x)),
+                "of": list(_cause_formulas(x)),
             }
-            for x in found.causes
+            for x in report.causes
         ],
         "weights": [
-            {"path": x.path, "group": x.group or "other", "a": _entry(x.a), "b": _entry(x.b), "delta": str(x.delta)} for x in found.weights
+            {"path": x.path, "group": x.group or "other", "a": _weight_entry(x.a), "b": _weight_entry(x.b), "delta": str(x.delta)}
+            for x in report.weights
         ],
-        "shared": {"weights": [safe(x) for x in found.same.weights], "parameters": str(found.same.parameters)},
+        "shared": {"weights": [safe(x) for x in report.same.weights], "parameters": str(report.same.parameters)},
         "config": [
             {"key": safe(x.key), "a": safe(format_setting(x, 0), 500), "b": safe(format_setting(x, 1), 500), "moves": x.moves}
-            for x in found.config
+            for x in report.config
         ],
-        "agreed": [safe(x) for x in found.same.config],
+        "agreed": [safe(x) for x in report.same.config],
     }
 
 
-def _sums(cause: Cause) -> Iterator[list[str]]:
-    """Return a cause with its layers, its difference per weight, and its total."""
+def _cause_formulas(cause: Cause) -> Iterator[list[str]]:
+    """Yield the formulas of a cause: its dimension, its layers, its difference per weight, and its total."""
     if cause.a is not None and cause.b is not None:
         yield [safe(cause.cause), f"{cause.a:,} → {cause.b:,}"]
     for n in sorted({x.layers for x in cause.parts if x.layers}):
-        yield ["layers that have it", f"{n:,}"]
+        yield ["affected layers", f"{n:,}"]
     groups: dict[str, list[CausePart]] = {}
     for x in cause.parts:
         groups.setdefault(x.group, []).append(x)
     for parts in groups.values() if len(groups) > 1 else ():
-        yield _sum(parts)
-    yield _sum(cause.parts)
+        yield _sum_formula(parts)
+    yield _sum_formula(cause.parts)
 
 
-def _sum(parts: Sequence[CausePart]) -> list[str]:
+def _sum_formula(parts: Sequence[CausePart]) -> list[str]:
     names = (x.path if x.layers is None else f"{x.path} of {x.layers} layers" for x in parts)
     return [" + ".join(names), " ".join(format_signed(x.delta) for x in parts), format_signed(sum(x.delta for x in parts))]
 
 
-def _entry(x: WeightEntry | None) -> dict[str, Any] | None:
+def _weight_entry(x: WeightEntry | None) -> dict[str, Any] | None:
     if x is None:
         return None
     return {
@@ -139,92 +143,96 @@ def _entry(x: WeightEntry | None) -> dict[str, Any] | None:
     }
 
 
-GIVEN, FAMILYS = "as its configuration says", "as the family has it where its configuration does not say"
-MOST = 20_000
+_FROM_CONFIG, _FAMILY_DEFAULT = "from the config", "the default of the family"
+_MAX_FORMULA_CHARS = 20_000
 """Longer formulas are truncated."""
 
 
 def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
     """Return all data of the page."""
-    found, devices = [_model(x) for x in models], gpus()
+    model_data, gpu_data = [_model(x) for x in models], gpus()
     return {
-        "models": found,
+        "models": model_data,
         "cards": cards(),
-        "gpus": devices,
-        "settings": page_settings(found, devices),
+        "gpus": gpu_data,
+        "settings": page_settings(model_data, gpu_data),
         "roof": ROOF,
-        "difference": _difference(*models) if len(models) == 2 else None,
-        "files": files(),
+        "difference": _comparison(*models) if len(models) == 2 else None,
+        "files": _file_formats(),
         "words": UI_STRINGS,
     }
 
 
-def _difference(a: Model, b: Model) -> dict[str, Any]:
-    found = diff(a, b)
-    return difference(found) | {"copy": diff_texts(found)}
+def _comparison(a: Model, b: Model) -> dict[str, Any]:
+    report = diff(a, b)
+    return _diff_data(report) | {"copy": diff_texts(report)}
 
 
 def _model(model: Model) -> dict[str, Any]:
-    found = model.count
-    kept = kept_as(model)
+    counts = model.count
+    memory_by_dtype = kept_as(model)
     return {
         "name": safe(model.name),
         "family": model.family.name,
         "source": safe(model.source),
         "notes": [safe(x, 500) for x in model.notes],
-        "checkpoint": verdicts(model),
-        "everyday": short_count(found.parameters.total),
+        "checkpoint": checkpoint_findings(model),
+        "everyday": short_count(counts.parameters.total),
         "counts": list(_counts(model)),
         "letters": list(_letters(model)),
-        "groups": [{"name": name, "parameters": str(n)} for name, n in found.groups.items()],
-        "sections": [_section(model, x) for x in found.sections],
-        **areas(model, kept),
-        "passes": passes(model),
-        "design": design(model),
+        "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
+        "sections": [_section(model, x) for x in counts.sections],
+        **build_treemap(model, memory_by_dtype),
+        "passes": build_block_diagrams(model),
+        "design": build_design(model),
         "copy": model_texts(model),
-        "sizes": sizes(model, kept),
+        "sizes": sizes(model, memory_by_dtype),
     }
 
 
 def _letters(model: Model) -> Iterator[dict[str, Any]]:
-    """Return the dimensions, each with its origin: a config key, a dependency, or a family default."""
+    """Yield the dimensions, each with its origin: a config key, other dimensions, or a default of the family."""
     values = model.count.formula.letters
     for letter, value in values.items():
-        key, form = model.config.key_by_symbol.get(letter, ""), source(values, letter)
-        given = key in model.config.data
-        lines = [key] if given else [FAMILYS] if form is None else [written(form), written(form, values)]
-        says = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": GIVEN if given else ""}
-        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | says
+        key, form = model.config.key_by_symbol.get(letter, ""), derived_form(values, letter)
+        in_config = key in model.config.data
+        lines = [key] if in_config else [_FAMILY_DEFAULT] if form is None else [written(form), written(form, values)]
+        description = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": _FROM_CONFIG if in_config else ""}
+        yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | description
 
 
 def _counts(model: Model) -> Iterator[dict[str, str]]:
     p, formula, groups = model.parameters, model.count.formula, model.count.groups
-    yield _count("total", p.total, "every weight, a tied matrix once", formula.symbols, formula.numbers)
-    folded = fold(model.tree)
+    yield _count("total", p.total, "every weight; a tied matrix counts once", formula.symbols, formula.numbers)
+    leaves = fold(model.tree)
     if p.active != p.total:
-        live = total(product((x.active, x.weight.parameters)) for x in folded)
-        yield _count("active", p.active, "what one token passes through", live.symbol, live.numbers)
+        active = total(product((x.active, x.weight.parameters)) for x in leaves)
+        yield _count("active", p.active, "the parameters that one token uses", active.symbol, active.numbers)
     if p.tied_counted_twice != p.total:
-        twice = p.tied_counted_twice - p.total
-        yield _count("tied counted twice", p.tied_counted_twice, "as a list of tensors has it", "total + tied", f"{p.total} + {twice}")
-    for name, n, less in (
+        tied = p.tied_counted_twice - p.total
+        yield _count("tied counted twice", p.tied_counted_twice, "the sum over the list of tensors", "total + tied", f"{p.total} + {tied}")
+    for name, n, subtracted in (
         ("without embeddings", p.without_embeddings, ("embedding",)),
         ("without head", p.without_head, ("head",)),
         ("layers and norms", p.blocks, ("embedding", "head")),
     ):
-        yield _count(name, n, "", " − ".join(("total", *less)), " − ".join(str(x) for x in (p.total, *(groups[y] for y in less))))
+        yield _count(
+            name, n, "", " − ".join(("total", *subtracted)), " − ".join(str(x) for x in (p.total, *(groups[y] for y in subtracted)))
+        )
     if p.per_layer is not None:
         layer = next(x for x in model.count.sections if x.name == "layers")
         yield _count("one layer", p.per_layer, "", layer.formula.symbol, layer.formula.numbers)
     if p.buffers:
-        kept = _all(x for x in folded if x.weight.buffer)
-        yield _count("buffers", p.buffers, "of the total; the reference implementation leaves them out", kept.symbol, kept.numbers)
+        buffers = _total_parameters(x for x in leaves if x.weight.buffer)
+        yield _count(
+            "buffers", p.buffers, "included in the total; buffers in the reference implementation", buffers.symbol, buffers.numbers
+        )
     for name, n in p.extras.items():
-        extra = _all(fold_field(model.tree, name))
-        yield _count(f"besides: {name}", n, "comes with the model, not in the total", extra.symbol, extra.numbers)
+        extra = _total_parameters(fold_field(model.tree, name))
+        yield _count(f"additional: {name}", n, "part of the checkpoint, not of the total", extra.symbol, extra.numbers)
 
 
-def _all(leaves: Iterable[Folded]) -> Expr:
+def _total_parameters(leaves: Iterable[Folded]) -> Expr:
     return total(product((x.copies, x.weight.parameters)) for x in leaves)
 
 
@@ -234,43 +242,43 @@ def _count(name: str, n: int, says: str, symbols: str, numbers: str) -> dict[str
         "value": str(n),
         "everyday": short_count(n),
         "says": says,
-        "symbols": safe(symbols, MOST),
-        "numbers": safe(numbers, MOST),
+        "symbols": safe(symbols, _MAX_FORMULA_CHARS),
+        "numbers": safe(numbers, _MAX_FORMULA_CHARS),
     }
 
 
 def _section(model: Model, section: Section) -> dict[str, Any]:
-    layers, times = bool(section.indices) or section.name == "layers", Expr.const(section.times)
+    layers, num_layers = bool(section.indices) or section.name == "layers", Expr.const(section.times)
     where = f"layers {format_ranges(section.indices)}" if section.indices else section.name
-    whole = section.each * int(section.times)
+    section_total = section.each * int(section.times)
     return {
         "where": where,
         "layers": layers,
-        "times": str(int(times)),
-        "letter": times.symbol,
+        "times": str(int(num_layers)),
+        "letter": num_layers.symbol,
         "each": str(section.each),
         "symbols": section.formula.symbol,
         "numbers": section.formula.numbers,
-        "of": _of_section(section, times, whole),
-        "total": str(whole),
-        "share": _share(whole, model),
+        "of": _of_section(section, num_layers, section_total),
+        "total": str(section_total),
+        "share": _share(section_total, model),
         "rows": [_row(model, section, x, layers) for x in section.rows],
     }
 
 
-def _of_section(section: Section, times: Expr, whole: int) -> list[list[str]]:
-    """Return size, copies and total as formulas."""
-    symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("nothing of its own", "0")
-    letter = times.symbol if times.atoms else "layers of this kind"
-    many = f"{int(times):,}"
-    alone = ["from the builder", many] if int(times) == 1 else [letter, many]
-    total = [symbols, numbers] if int(times) == 1 else [f"{letter}·({symbols})", f"{many}·({numbers})"]
-    return [[symbols, numbers, f"{int(section.each):,}"], alone, [*total, f"{whole:,}"]]
+def _of_section(section: Section, num_layers: Expr, section_total: int) -> list[list[str]]:
+    """Return the formulas of the size, the copies and the total of a section."""
+    symbols, numbers = (section.formula.symbol, section.formula.numbers) if int(section.each) else ("no weights of its own", "0")
+    letter = num_layers.symbol if num_layers.atoms else "layers of this kind"
+    num_text = f"{int(num_layers):,}"
+    copies_formula = ["from the builder", num_text] if int(num_layers) == 1 else [letter, num_text]
+    total_formula = [symbols, numbers] if int(num_layers) == 1 else [f"{letter}·({symbols})", f"{num_text}·({numbers})"]
+    return [[symbols, numbers, f"{int(section.each):,}"], copies_formula, [*total_formula, f"{section_total:,}"]]
 
 
 def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[str, Any]:
     path = f"layers.{{l}}.{row.pattern}" if layers else row.pattern
-    whole = row.parameters * int(section.times)
+    row_total = row.parameters * int(section.times)
     return {
         "path": path,
         "names": {name: _name(model.family.schemes.get(name), path) for name in ("hf", "meta", "gguf")},
@@ -282,8 +290,8 @@ def _row(model: Model, section: Section, row: WeightRow, layers: bool) -> dict[s
         "copies": str(int(row.copies)),
         "times": str(int(section.times)),
         "tied": row.weight.tied,
-        "total": str(whole),
-        "share": "tied" if row.weight.tied else _share(whole, model),
+        "total": str(row_total),
+        "share": "tied" if row.weight.tied else _share(row_total, model),
     }
 
 

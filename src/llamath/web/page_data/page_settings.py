@@ -1,37 +1,37 @@
-"""The settings of the page: initial value, possible values, and the parts that depend on each."""
+"""The settings of the page: their initial values, possible values, and the parts that show each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SIZED = ("memory", "speed", "where")
+_MEMORY_AND_SPEED = ("memory", "speed", "where")
 TREEMAP_MEASURES = {"parameters": "parameters", "bytes": "bytes", "flops": "FLOPs of one token", "cache": "bytes of cache"}
 TREEMAP_GROUPINGS = {"part": "kind of weight", "kind": "kind of layer", "layer": "layer by layer"}
 
 
 def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """Return (name, initial value, values or kind of input, parts); a setting without parts redraws the whole page."""
-    sizes, two = [x["sizes"] for x in models], len(models) > 1
-    views = ["a", *(["b", "difference"] if two else []), "design"]
-    training = sizes[0]["training"]
+    size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
+    views = ["a", *(["b", "difference"] if is_comparison else []), "design"]
+    training = size_data[0]["training"]
 
-    def named(key: str, of: str = "name") -> list[str]:
-        return list(dict.fromkeys(str(y[of]) for x in sizes for y in x[key]))
+    def option_names(key: str, of: str = "name") -> list[str]:
+        return list(dict.fromkeys(str(y[of]) for x in size_data for y in x[key]))
 
     return [
-        ["view", "difference" if two else "a", views, []],
+        ["view", "difference" if is_comparison else "a", views, []],
         ["like", "a", views[: len(models)], []],
         ["sizes", "", "sizes", ["design"]],
         ["target", "", "target", ["design"]],
-        ["context", sizes[0]["own"], "number", [*SIZED, "block"]],
-        ["batch", "1", "number", [*SIZED, "block"]],
-        ["dtype", "", named("dtypes"), SIZED],
-        ["kv", "", named("kvs"), SIZED],
-        ["gpus", "1", named("gpus", "count"), SIZED],
+        ["context", size_data[0]["own"], "number", [*_MEMORY_AND_SPEED, "block"]],
+        ["batch", "1", "number", [*_MEMORY_AND_SPEED, "block"]],
+        ["dtype", "", option_names("dtypes"), _MEMORY_AND_SPEED],
+        ["kv", "", option_names("kvs"), _MEMORY_AND_SPEED],
+        ["gpus", "1", option_names("gpus", "count"), _MEMORY_AND_SPEED],
         ["mode", "run", ["run", "train"], ["memory"]],
-        ["tp", "", ["1", "2", "4", "8", "16"], SIZED],
-        ["trainers", "1", [y for x in sizes for y in x["training"]["gpus"]], ["memory"]],
+        ["tp", "", ["1", "2", "4", "8", "16"], _MEMORY_AND_SPEED],
+        ["trainers", "1", [y for x in size_data for y in x["training"]["gpus"]], ["memory"]],
         *([x["name"], x["options"][0][0], [y[0] for y in x["options"]], ["memory"]] for x in training["choices"]),
         ["card", "h100-sxm", [x["name"] for x in cards], ["speed"]],
         ["map", "parameters", list(TREEMAP_MEASURES), ["where"]],

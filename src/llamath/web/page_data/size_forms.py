@@ -24,7 +24,7 @@ from ...core.errors import LlamathError
 from ...core.expr import Expr
 from ...hardware import Device, devices
 from ...model import Model
-from .checkpoint_data import Checked
+from .checkpoint_data import CheckpointModel
 from .device_facts import memory
 from .forms import Form, number, overhead_form, sum_of, times_of
 from .speed_forms import Term, passes, rates, reading, work
@@ -42,7 +42,7 @@ CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-
 def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     """Return the model under each possible dtype, the config's first."""
     names = dict.fromkeys((declared_dtype(model), *WEIGHTS))
-    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listed))} if isinstance(model, Checked) else {}
+    own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))} if isinstance(model, CheckpointModel) else {}
     return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
 
 

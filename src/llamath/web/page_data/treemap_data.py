@@ -7,118 +7,118 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.flops.flop_count import list_matmuls
-from ...analysis.inference.cache_bytes import cache_spec as what_is_kept
+from ...analysis.inference.cache_bytes import cache_spec
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.forward_pass import AttentionBase
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...model import Model
-from .checkpoint_data import Checked, pieces
+from .checkpoint_data import CheckpointModel, stored_weights
 from .forms import number, sum_of, times_of
 from .pass_forms import NEXT, known
 from .size_forms import cache_bytes_form
 
-SHOWN = 1000
-"""Deeper models are not shown layer by layer."""
-Key = tuple[str, tuple[int, ...]]
+_MAX_LISTED_LAYERS = 1000
+"""Models with more layers are not shown layer by layer."""
+_WeightKey = tuple[str, tuple[int, ...]]
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """A part of the model: a block outside the layers, or one kind of layer."""
 
     section: int
     prefix: str
-    block: Block | None  # of a layer
+    block: Block | None  # the layer; None outside the layers
     leaves: Sequence[Folded]
     times: int
 
 
-class Held(NamedTuple):
-    """Return the bytes of a weight in one layer, or with None in all layers of its kind."""
+class _WeightBytes(NamedTuple):
+    """The bytes of a weight in one layer, or in all layers of its kind if `layer` is None."""
 
-    part: Part
-    key: Key
+    part: _Part
+    key: _WeightKey
     layer: int | None
     bytes: int
-    codec: str  # what it is kept as, and the bytes of one copy
-    each: int
+    codec: str
+    each: int  # bytes of one copy
 
 
-def areas(model: Model, kept: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
-    """Return the weights by section, the mixing FLOPs, and the layers one by one."""
+def build_treemap(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+    """Return the weights by section, the FLOPs of attention products, the cache, and the layers one by one."""
     parts = list(_parts(model))
-    held = {name: list(_held(model.tree, parts, x)) for name, x in kept.items()}
-    if isinstance(model, Checked):
-        held[AS_STORED] = list(_stored(model, parts))
+    bytes_by_dtype = {name: list(_weight_bytes(model.tree, parts, x)) for name, x in memory_by_dtype.items()}
+    if isinstance(model, CheckpointModel):
+        bytes_by_dtype[AS_STORED] = list(_stored_bytes(model, parts))
     return {
-        "tiles": _tiles(model.tree, parts, held),
-        "mixing": [x for part in parts for x in _mixing(part)],
-        "cached": [x for part in parts for x in _cached_layers(part)],
-        "layers": _layers(model.tree, parts, held),
+        "tiles": _tiles(model.tree, parts, bytes_by_dtype),
+        "mixing": [x for part in parts for x in _attention_products(part)],
+        "cached": [x for part in parts for x in _cache_of_part(part)],
+        "layers": _layers_one_by_one(model.tree, parts, bytes_by_dtype),
     }
 
 
-def _parts(model: Model) -> Iterator[Part]:
+def _parts(model: Model) -> Iterator[_Part]:
     """Yield the parts in tree order, each with its section of `count`."""
     sections, tree = model.count.sections, model.tree
-    rows = {_alike((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
+    rows = {_signature((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
     for name, child in tree.children:
         if isinstance(child, Stack):
             for block, n in child.distinct():
                 leaves = fold(block)
-                where = rows[_alike((y.pattern.replace("{l}", "{e}"), y.weight.shape, y.copies) for y in leaves)]
-                yield Part(where, f"{name}.{{l}}.", block, leaves, int(n))
+                section = rows[_signature((y.pattern.replace("{l}", "{e}"), y.weight.shape, y.copies) for y in leaves)]
+                yield _Part(section, f"{name}.{{l}}.", block, leaves, int(n))
         else:
-            where = next(i for i, x in enumerate(sections) if x.name == name)
-            yield Part(where, "", None, fold_field(tree, name), 1)
+            section = next(i for i, x in enumerate(sections) if x.name == name)
+            yield _Part(section, "", None, fold_field(tree, name), 1)
 
 
-def _alike(rows: Iterable[tuple[str, Sequence[Expr], int]]) -> tuple[object, ...]:
+def _signature(rows: Iterable[tuple[str, Sequence[Expr], int]]) -> tuple[object, ...]:
     return tuple((pattern, tuple(d.symbol for d in shape), tuple(map(int, shape)), int(copies)) for pattern, shape, copies in rows)
 
 
-def _key(part: Part, x: Folded) -> Key:
+def _key(part: _Part, x: Folded) -> _WeightKey:
     pattern = x.pattern if part.block is None else x.pattern.replace("{l}", "{e}")
     return part.prefix + pattern, tuple(map(int, x.weight.shape))
 
 
-def _held(tree: Decoder, parts: Sequence[Part], sizes: MemoryCalculator) -> Iterator[Held]:
-    """Return the bytes of every weight under a dtype."""
-    storage = sizes.storage
+def _weight_bytes(tree: Decoder, parts: Sequence[_Part], calculator: MemoryCalculator) -> Iterator[_WeightBytes]:
+    """Yield the bytes of every weight under a dtype."""
+    storage = calculator.storage
     if storage is None:
         return
     if not any(x.layers for x in storage.weights):
         untied = ((part, x) for part in parts for x in part.leaves if not x.weight.tied)
-        for (part, x), found in zip(untied, storage.weights, strict=True):
-            yield Held(part, _key(part, x), None, found.bytes * int(x.copies) * part.times, found.codec, found.bytes)
+        for (part, x), weight in zip(untied, storage.weights, strict=True):
+            yield _WeightBytes(part, _key(part, x), None, weight.bytes * int(x.copies) * part.times, weight.codec, weight.bytes)
         return
-    kinds = {id(part.block): part for part in parts}
-    alone = {_key(part, x): part for part in parts if part.block is None for x in part.leaves}
-    order = [kinds[id(x)] for x in tree.layers]
-    for found in storage.weights:
-        key = found.leaf.pattern, tuple(map(int, found.leaf.weight.shape))
-        if found.layers:
-            each = found.total // len(found.layers)
-            yield from (Held(order[i], key, i, each, found.codec, found.bytes) for i in found.layers)
+    part_of_block = {id(part.block): part for part in parts}
+    part_of_weight = {_key(part, x): part for part in parts if part.block is None for x in part.leaves}
+    part_of_layer = [part_of_block[id(x)] for x in tree.layers]
+    for weight in storage.weights:
+        key = weight.leaf.pattern, tuple(map(int, weight.leaf.weight.shape))
+        if weight.layers:
+            each = weight.total // len(weight.layers)
+            yield from (_WeightBytes(part_of_layer[i], key, i, each, weight.codec, weight.bytes) for i in weight.layers)
         else:
-            yield Held(alone[key], key, None, found.total, found.codec, found.bytes)
+            yield _WeightBytes(part_of_weight[key], key, None, weight.total, weight.codec, weight.bytes)
 
 
-def _stored(model: Checked, parts: Sequence[Part]) -> Iterator[Held]:
-    """Return the stored bytes of the weights."""
-    kinds = {id(part.block): part for part in parts}
-    alone = {_key(part, x)[0]: part for part in parts if part.block is None for x in part.leaves}
-    order = [kinds[id(x)] for x in model.tree.layers]
-    for layer, part, size in pieces(model):
-        key = part.pattern, tuple(map(int, part.weight.shape))
-        yield Held(alone[part.pattern] if layer is None else order[layer], key, layer, size, "", size)
+def _stored_bytes(model: CheckpointModel, parts: Sequence[_Part]) -> Iterator[_WeightBytes]:
+    """Yield the bytes of the weights in the files of a checkpoint."""
+    part_of_block = {id(part.block): part for part in parts}
+    part_of_weight = {_key(part, x)[0]: part for part in parts if part.block is None for x in part.leaves}
+    part_of_layer = [part_of_block[id(x)] for x in model.tree.layers]
+    for layer, piece, num_bytes in stored_weights(model):
+        key = piece.pattern, tuple(map(int, piece.weight.shape))
+        yield _WeightBytes(part_of_weight[piece.pattern] if layer is None else part_of_layer[layer], key, layer, num_bytes, "", num_bytes)
 
 
-def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> list[dict[str, Any]]:
+def _tiles(tree: Decoder, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> list[dict[str, Any]]:
     """Return the weights of each section: parameters, FLOPs per token, and bytes under each dtype."""
-    done = iter(x for x in list_matmuls(tree, NEXT) if not x.mixing)
-    made: dict[tuple[int, Key], dict[str, Any]] = {}
+    matmuls = iter(x for x in list_matmuls(tree, NEXT) if not x.mixing)
+    tiles: dict[tuple[int, _WeightKey], dict[str, Any]] = {}
     for part in parts:
         for x in part.leaves:
             key = _key(part, x)
@@ -128,34 +128,37 @@ def _tiles(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]])
                 "live": 0,
                 "parameters": 0,
                 "flops": 0,
-                "bytes": dict.fromkeys(held, 0),
-                "kept": {dtype: {} for dtype in held},
+                "bytes": dict.fromkeys(bytes_by_dtype, 0),
+                "kept": {dtype: {} for dtype in bytes_by_dtype},
             }
-            tile = made.setdefault(
+            tile = tiles.setdefault(
                 (part.section, key), {"section": part.section, "path": key[0], "group": x.group or "other"} | shape | counts
             )
             tile["copies"] += int(x.copies) * part.times
             tile["live"] += int(x.active) * part.times
             tile["parameters"] += int(x.weight.parameters) * int(x.copies) * part.times
-            tile["flops"] += int(next(done).flops) if x.weight.role == "matmul" else 0
-    for dtype, found in held.items():
-        for one in found:
-            tile = made[one.part.section, one.key]
-            tile["bytes"][dtype] += one.bytes
-            if one.each:
-                kept, how = tile["kept"][dtype], (one.codec, one.each)
-                kept[how] = kept.get(how, 0) + one.bytes // one.each
-    return [_texts(x) for x in made.values()]
+            tile["flops"] += int(next(matmuls).flops) if x.weight.role == "matmul" else 0
+    for dtype, weights in bytes_by_dtype.items():
+        for weight in weights:
+            tile = tiles[weight.part.section, weight.key]
+            tile["bytes"][dtype] += weight.bytes
+            if weight.each:
+                copies_by_codec, codec_and_bytes = tile["kept"][dtype], (weight.codec, weight.each)
+                copies_by_codec[codec_and_bytes] = copies_by_codec.get(codec_and_bytes, 0) + weight.bytes // weight.each
+    return [_encode_tile(x) for x in tiles.values()]
 
 
-def _texts(tile: dict[str, Any]) -> dict[str, Any]:
+def _encode_tile(tile: dict[str, Any]) -> dict[str, Any]:
     counts = {name: str(tile[name]) for name in ("copies", "live", "parameters", "flops")}
-    kept = {dtype: [[codec, str(n), str(each)] for (codec, each), n in found.items()] for dtype, found in tile["kept"].items()}
-    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}, "kept": kept}
+    codecs = {
+        dtype: [[codec, str(n), str(each)] for (codec, each), n in copies_by_codec.items()]
+        for dtype, copies_by_codec in tile["kept"].items()
+    }
+    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}, "kept": codecs}
 
 
-def _mixing(part: Part) -> Iterator[dict[str, Any]]:
-    """Return the mixing FLOPs per token in all layers of a kind."""
+def _attention_products(part: _Part) -> Iterator[dict[str, Any]]:
+    """Yield the FLOPs per token of the attention products in all layers of a kind."""
     if part.block is None:
         return
     mixers = {x.pattern: x.block for x in fold_blocks(part.block)}
@@ -167,54 +170,54 @@ def _mixing(part: Part) -> Iterator[dict[str, Any]]:
             yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Expr.const(part.times)), each)}
 
 
-def _cached_layers(part: Part) -> Iterator[dict[str, Any]]:
-    """Return the cache bytes of a kind of layer, in all its layers."""
+def _cache_of_part(part: _Part) -> Iterator[dict[str, Any]]:
+    """Yield the cache bytes in all layers of a kind."""
     for x in fold_blocks(part.block) if part.block is not None else ():
-        if (found := what_is_kept(x.block)) is not None:
-            form = cache_bytes_form(found.replace(layers=Expr.const(part.times) * int(x.copies)))
-            yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": found.kind, "form": form}
+        if (spec := cache_spec(x.block)) is not None:
+            form = cache_bytes_form(spec.replace(layers=Expr.const(part.times) * int(x.copies)))
+            yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": spec.kind, "form": form}
 
 
-def _layers(tree: Decoder, parts: Sequence[Part], held: Mapping[str, list[Held]]) -> dict[str, Any]:
-    """Return every layer; identical layers share one entry."""
+def _layers_one_by_one(tree: Decoder, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> dict[str, Any]:
+    """Return the distinct layers, and the index of each layer in that list."""
     n = int(tree.layers.n)
-    if n > SHOWN:
+    if n > _MAX_LISTED_LAYERS:
         return {"kinds": [], "order": []}
-    kinds = {id(part.block): _one(part) for part in parts if part.block is not None}
+    layer_of_block = {id(part.block): _single_layer(part) for part in parts if part.block is not None}
     order = [id(x) for x in tree.layers]
-    sizes = {dtype: _by_layer(order, found) for dtype, found in held.items()}
+    sizes = {dtype: _bytes_by_layer(order, weights) for dtype, weights in bytes_by_dtype.items()}
     index_of: dict[str, int] = {}
-    made: list[dict[str, Any]] = []
-    places = []
+    distinct_layers: list[dict[str, Any]] = []
+    order_of_layers = []
     for i, kind in enumerate(order):
-        of = {dtype: each[i] for dtype, each in sizes.items()}
-        one = kinds[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in of.items()}}
-        one["of"] = {dtype: [str(x.get(path, 0)) for path in one["paths"]] for dtype, x in of.items()}
-        key = repr(one)
+        bytes_by_path = {dtype: each[i] for dtype, each in sizes.items()}
+        layer = layer_of_block[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in bytes_by_path.items()}}
+        layer["of"] = {dtype: [str(x.get(path, 0)) for path in layer["paths"]] for dtype, x in bytes_by_path.items()}
+        key = repr(layer)
         if key not in index_of:
-            index_of[key] = len(made)
-            made.append(one)
-        places.append(index_of[key])
-    return {"kinds": made, "order": places}
+            index_of[key] = len(distinct_layers)
+            distinct_layers.append(layer)
+        order_of_layers.append(index_of[key])
+    return {"kinds": distinct_layers, "order": order_of_layers}
 
 
-def _by_layer(order: Sequence[int], found: Sequence[Held]) -> list[Mapping[str, int]]:
+def _bytes_by_layer(order: Sequence[int], weights: Sequence[_WeightBytes]) -> list[Mapping[str, int]]:
     """Return the bytes of each layer, weight by weight."""
-    each: dict[int, Counter[str]] = {}
-    own = [Counter[str]() for _ in order]
-    for x in found:
+    shared: dict[int, Counter[str]] = {}
+    per_layer = [Counter[str]() for _ in order]
+    for x in weights:
         if x.layer is not None:
-            own[x.layer][x.key[0]] += x.bytes
+            per_layer[x.layer][x.key[0]] += x.bytes
         elif x.part.block is not None:
-            each.setdefault(id(x.part.block), Counter())[x.key[0]] += x.bytes // x.part.times
-    return [own[i] + each.get(kind, Counter()) for i, kind in enumerate(order)]
+            shared.setdefault(id(x.part.block), Counter())[x.key[0]] += x.bytes // x.part.times
+    return [per_layer[i] + shared.get(block_id, Counter()) for i, block_id in enumerate(order)]
 
 
-def _one(part: Part) -> dict[str, Any]:
+def _single_layer(part: _Part) -> dict[str, Any]:
     """Return one layer of a kind."""
     assert part.block is not None
-    one = part._replace(times=1)
-    products = sum(int(x.flops) for x in list_matmuls(part.block, NEXT) if not x.mixing)
+    single = part._replace(times=1)
+    matmul_flops = sum(int(x.flops) for x in list_matmuls(part.block, NEXT) if not x.mixing)
     groups: dict[str, int] = {}
     for x in part.leaves:
         groups[x.group or "other"] = groups.get(x.group or "other", 0) + int(x.weight.parameters) * int(x.copies)
@@ -223,6 +226,6 @@ def _one(part: Part) -> dict[str, Any]:
         "parameters": str(sum(groups.values())),
         "groups": {name: str(n) for name, n in groups.items() if n},
         "paths": list(dict.fromkeys(_key(part, x)[0] for x in part.leaves if not x.weight.tied)),
-        "flops": sum_of(str(products), *(x["flops"] for x in _mixing(one))),
-        "cache": sum_of(*(x["form"] for x in _cached_layers(one))),
+        "flops": sum_of(str(matmul_flops), *(x["flops"] for x in _attention_products(single))),
+        "cache": sum_of(*(x["form"] for x in _cache_of_part(single))),
     }

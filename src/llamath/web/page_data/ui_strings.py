@@ -6,7 +6,7 @@ from typing import Any
 
 from .page_settings import TREEMAP_GROUPINGS, TREEMAP_MEASURES
 
-LETTERS = {
+_LETTERS = {
     "T": "T: tokens of each sequence",
     "B": "B: sequences",
     "C": "C: tokens of a prefill chunk",
@@ -21,14 +21,14 @@ LETTERS = {
     "R": "R: bytes of a lookup table, of which each token reads one row",
     "X": "X: bytes of expert matrices; the expected number of distinct experts is read",
 }
-FORMS = {
+_FORM_LETTERS = {
     "M": "M: keys that a query attends to",
     "P": "P: query-key pairs",
     "Pw": "Pw: query-key pairs within the window",
     "Pc": "Pc: query-key pairs within chunks",
 }
 """Letters that stand for an expression."""
-KEYS = [
+_KEYS = [
     ["/", "find a tensor"],
     ["?", "keyboard shortcuts"],
     ["← →", "collapse or expand a group of tensors; next number in a row"],
@@ -36,17 +36,17 @@ KEYS = [
     ["Enter", "show the derivation of a number or tile"],
     ["Esc", "close"],
 ]
-PASSES = {
+_PASSES = {
     "prompt": "prefill of a prompt",
     "next": "decode of one token",
     "decode": "decode: one token per sequence",
     "prefill": "prefill: whole prompts",
 }
-SPEED_LIMIT_NOTE = (
+_SPEED_LIMIT_NOTE = (
     "Upper bounds, not predictions: every byte is read once at the published bandwidth, every product runs at the dense peak, and nothing"
     " else takes time. Context, batch, dtypes and GPUs are those set above for inference."
 )
-COLUMNS = {
+_COLUMNS = {
     "memory": [["bytes"], ["GB"], ["GiB"], ["share"]],
     "speed": ["pass", ["max tokens/s"], "bound by", ["bytes read"], ["FLOPs"], ["FLOPs per byte"]],
     "tensors": [["path", "weight"], ["", "shape"], ["each", "parameters"], ["", "copies"], ["total", "total"], ["", "share"]],
@@ -54,7 +54,7 @@ COLUMNS = {
     "types": ["dtype", ["tensors"], ["elements"], ["bytes"], ["share"]],
 }
 """Column headers; a list marks a column of numbers, and columns of tensors come with their sort key."""
-FILE_ERRORS = {
+_FILE_ERRORS = {
     "entry": "{0} should have a dtype, a shape and two data_offsets",
     "dtype": "{0} has the unknown dtype {1}",
     "bits": "{0} has a size that exceeds 64 bits",
@@ -109,9 +109,9 @@ FILE_ERRORS = {
 """Error messages for dropped files."""
 
 UI_STRINGS: dict[str, Any] = {
-    "letters": LETTERS,
-    "forms": FORMS,
-    "keys": KEYS,
+    "letters": _LETTERS,
+    "forms": _FORM_LETTERS,
+    "keys": _KEYS,
     "estimates": {
         "activations": "An estimate: a plain forward pass with FlashAttention.",
         "overhead": "An estimate: device context, workspaces, fragmentation.",
@@ -145,7 +145,7 @@ UI_STRINGS: dict[str, Any] = {
     "percent": "rounded to a hundredth of a percent",
     "ridge": "ridge point: memory and compute take equally long",
     "axes": ["tokens of each sequence; k 1,024, M 1,048,576", "GiB"],
-    "columns": COLUMNS,
+    "columns": _COLUMNS,
     "sliders": {"run": ["Context", "Batch"], "train": ["Sequence length", "Microbatch"]},
     "plane": ["FLOPs per byte read", "FLOP/s per GPU"],
     "header": "bytes, of which only the header was read, locally",
@@ -153,16 +153,16 @@ UI_STRINGS: dict[str, Any] = {
     "shapes": [["letters", "letters"], ["numbers", "numbers"]],
     "themes": [["", "system"], ["light", "light"], ["dark", "dark"]],
     "modes": [["run", "Inference"], ["train", "Training"]],
-    "refused": FILE_ERRORS,
+    "refused": _FILE_ERRORS,
     "maps": TREEMAP_MEASURES,
     "by": TREEMAP_GROUPINGS,
-    "passes": PASSES,
+    "passes": _PASSES,
     "flops": "2 per active weight, plus the attention products.",
     "stages": {"decode": "stages run one after the other, so they add up.", "prefill": "stages run concurrently: the slowest counts."},
     "bounds": {
         "memory": "bytes / bandwidth takes longer than FLOPs / peak",
         "arithmetic": "FLOPs / peak takes longer than bytes / bandwidth",
     },
-    "ceilings": SPEED_LIMIT_NOTE,
+    "ceilings": _SPEED_LIMIT_NOTE,
 }
 """All strings by where they are used."""

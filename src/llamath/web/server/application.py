@@ -1,4 +1,4 @@
-"""The page over HTTP for a browser on this machine: requests need the launch's token, a known host name and no foreign origin.
+"""The page over HTTP for a browser on this machine: requests need the token of this launch, a known host name and no foreign origin.
 
 A request names models only by id (see `web/server/pages.py`); no path, address or body is ever taken from it. The server sets no cookie
 and allows no other origin. `openapi.json` describes the same for programs.
@@ -17,15 +17,15 @@ from ...core.errors import LlamathError
 from ...core.record_type import Record
 from .chooser import error_page
 from .page_html import read_asset
-from .pages import Pages
+from .pages import PageError, Pages
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-Answer = Callable[["Request"], Awaitable["Response"]]
-HEADERS = {
+_RequestHandler = Callable[["Request"], Awaitable["Response"]]
+_SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -45,7 +45,7 @@ class AccessPolicy(Record):
     one_time_path: str = ""
 
     def is_known_host(self, host: str) -> bool:
-        """Whether a Host header names this server; a DNS name of someone else's never does (DNS rebinding)."""
+        """Whether a Host header names this server; foreign DNS names never do, which prevents DNS rebinding."""
         if host in self.hosts:
             return True
         name, _, port = host.rpartition(":")
@@ -59,22 +59,22 @@ def _is_ip_address(host: str) -> bool:
         return False
 
 
-def create_application(pages: Pages, door: AccessPolicy) -> Starlette:
+def create_application(pages: Pages, policy: AccessPolicy) -> Starlette:
     """Return the application that serves the pages under `/TOKEN/`."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.routing import Route
 
-    answers = RouteHandlers(pages)
-    guard = Middleware(BaseHTTPMiddleware, dispatch=partial(guard_request, OneTimeEntry(door)))
-    routes = [Route(f"/{door.token}/{path}", partial(handler, answers), methods=["GET"]) for path, handler in ROUTES.items()]
-    made = Starlette(routes=routes, middleware=[guard])
-    made.router.redirect_slashes = False
-    return made
+    handlers = _RouteHandlers(pages)
+    access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy)))
+    routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
+    application = Starlette(routes=routes, middleware=[access_check])
+    application.router.redirect_slashes = False
+    return application
 
 
-class RouteHandlers:
+class _RouteHandlers:
     """The handlers of the routes."""
 
     def __init__(self, pages: Pages) -> None:
@@ -82,7 +82,7 @@ class RouteHandlers:
 
     async def start(self, _: Request) -> Response:
         """Show the launch's models, or the page to choose one."""
-        return await self._page(self.pages.first(), "")
+        return await self._page(self.pages.initial_ids(), "")
 
     async def choose(self, _: Request) -> Response:
         """Show the page to choose a model."""
@@ -90,8 +90,8 @@ class RouteHandlers:
 
     async def show(self, request: Request) -> Response:
         """Show one model, or compare two."""
-        wanted = tuple(request.path_params.values())
-        return await self._page(wanted, "../" * len(wanted))
+        model_ids = tuple(request.path_params.values())
+        return await self._page(model_ids, "../" * len(model_ids))
 
     async def openapi(self, _: Request) -> Response:
         """Return the OpenAPI description of the routes."""
@@ -99,33 +99,33 @@ class RouteHandlers:
 
         return JSONResponse(json.loads(read_asset("../openapi.json")))
 
-    async def _page(self, wanted: tuple[str, ...], up: str) -> Response:
+    async def _page(self, model_ids: tuple[str, ...], link_prefix: str) -> Response:
         from starlette.responses import HTMLResponse
 
         try:
-            return HTMLResponse(await self.pages.get(wanted, up))
+            return HTMLResponse(await self.pages.get(model_ids, link_prefix))
         except LlamathError as error:
-            status = getattr(error, "status", 422)
+            status = error.status if isinstance(error, PageError) else 422
             title = {404: "No such model", 424: "The hub did not answer", 429: "Busy"}.get(status, "This model cannot be shown")
-            more = {"Retry-After": "2"} if status == 429 else None
-            return HTMLResponse(error_page(title, str(error), up), status, more)
+            headers = {"Retry-After": "2"} if status == 429 else None
+            return HTMLResponse(error_page(title, str(error), link_prefix), status, headers)
 
 
-ROUTES: Mapping[str, Callable[[RouteHandlers, Request], Awaitable[Response]]] = {
-    "": RouteHandlers.start,
-    "choose": RouteHandlers.choose,
-    "model/{a}": RouteHandlers.show,
-    "models/{a}/{b}": RouteHandlers.show,
-    "openapi.json": RouteHandlers.openapi,
+ROUTES: Mapping[str, Callable[[_RouteHandlers, Request], Awaitable[Response]]] = {
+    "": _RouteHandlers.start,
+    "choose": _RouteHandlers.choose,
+    "model/{a}": _RouteHandlers.show,
+    "models/{a}/{b}": _RouteHandlers.show,
+    "openapi.json": _RouteHandlers.openapi,
 }
-"""The routes under `/TOKEN/`, and the handlers that answer them."""
+"""The routes under `/TOKEN/` with their handlers."""
 
 
-class OneTimeEntry:
+class _OneTimeEntry:
     """The access policy, and its one-time path until it is used."""
 
-    def __init__(self, door: AccessPolicy) -> None:
-        self.policy, self.one_time_path = door, door.one_time_path
+    def __init__(self, policy: AccessPolicy) -> None:
+        self.policy, self.one_time_path = policy, policy.one_time_path
 
     def redeem(self, path: str) -> bool:
         """Whether `path` is the one-time path, which is valid only once."""
@@ -135,27 +135,27 @@ class OneTimeEntry:
         return True
 
 
-async def guard_request(entry: OneTimeEntry, request: Request, call: Answer) -> Response:
+async def _guard_request(entry: _OneTimeEntry, request: Request, call_next: _RequestHandler) -> Response:
     """Answer a request if the policy admits it, and add the security headers to every response."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
-    status = refusal_status(request, entry.policy)
+    status = _refusal_status(request, entry.policy)
     if status == 404 and entry.redeem(request.url.path):
-        answer: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
+        response: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
     elif status:
-        answer = PlainTextResponse("refused", status, {"Allow": "GET, HEAD"} if status == 405 else None)
+        response = PlainTextResponse("refused", status, {"Allow": "GET, HEAD"} if status == 405 else None)
     else:
-        answer = await call(request)
-    answer.headers.update(HEADERS)
-    answer.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
-    return answer
+        response = await call_next(request)
+    response.headers.update(_SECURITY_HEADERS)
+    response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
+    return response
 
 
-def refusal_status(request: Request, door: AccessPolicy) -> int:
-    """Return the status with which a request is refused, or 0."""
+def _refusal_status(request: Request, policy: AccessPolicy) -> int:
+    """Return the HTTP status with which the policy refuses a request, or 0 if it admits it."""
     headers = request.headers
     host, origin = headers.get("host", "").lower(), headers.get("origin")
-    if not door.is_known_host(host) or len(headers.getlist("host")) != 1:
+    if not policy.is_known_host(host) or len(headers.getlist("host")) != 1:
         return 421
     if request.method not in ("GET", "HEAD"):
         return 405
@@ -163,5 +163,5 @@ def refusal_status(request: Request, door: AccessPolicy) -> int:
         return 403
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         return 413
-    given = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
-    return 0 if hmac.compare_digest(given.encode("utf-8", "surrogateescape"), door.token.encode()) else 404
+    token = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
+    return 0 if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), policy.token.encode()) else 404

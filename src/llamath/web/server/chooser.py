@@ -14,29 +14,29 @@ from .page_html import build_style, bundle_script, content_security_policy, docu
 
 
 def chooser_page(own: Sequence[Model], hub: bool) -> str:
-    """Return the page that lists the launch's models and the presets, to search, open and compare."""
-    found = [
+    """Return the page that lists the models of this launch and the presets, to search, open and compare."""
+    preset_entries = [
         {"id": x.slug, "name": x.name, "parameters": str(x.parameters), "everyday": short_count(x.parameters), "also": list(x.ids)}
         for x in presets()
     ]
-    given = [
+    own_entries = [
         {"id": f"~{i}", "name": safe(x.name), "parameters": str(int(n)), "everyday": short_count(n), "also": []}
         for i, x in enumerate(own, 1)
         for n in [x.parameters.total]
     ]
-    found.sort(key=lambda x: str(x["name"]).lower())
-    plain = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*given, *found)]
+    preset_entries.sort(key=lambda x: str(x["name"]).lower())
+    links = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*own_entries, *preset_entries)]
     code = bundle_script(("forms", "dom", "page_links", "chooser"))
-    return document("Choose a model", {"own": given, "presets": found, "hub": hub}, code, plain)
+    return document("Choose a model", {"own": own_entries, "presets": preset_entries, "hub": hub}, code, links)
 
 
-def error_page(title: str, text: str, up: str) -> str:
+def error_page(title: str, text: str, link_prefix: str) -> str:
     """Return a page with an error message and a link back."""
-    look = build_style()
+    style = build_style()
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{content_security_policy("", look)}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)} · llamath</title><style>{look}</style></head>
+<meta http-equiv="Content-Security-Policy" content="{content_security_policy("", style)}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)} · llamath</title><style>{style}</style></head>
 <body><main id="page"><h1>{escape(title)}</h1><p>{escape(text)}</p>
-<p><a href="{escape(up)}choose">Choose a model</a></p></main></body></html>
+<p><a href="{escape(link_prefix)}choose">Choose a model</a></p></main></body></html>
 """

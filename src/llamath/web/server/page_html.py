@@ -15,8 +15,8 @@ from ...model import Model
 from ...render.svg.svg_shapes import DARK, LIGHT
 from ..page_data.page_data import build_page_data
 
-FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
-MODULES = (
+STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
+_MODULES = (
     "forms",
     "dom",
     "derivations",
@@ -47,15 +47,15 @@ MODULES = (
     "main",
 )
 """The JavaScript modules in the order of their imports."""
-MEMORY_COLORS = {"weights": "embedding", "cache": "attention", "activations": "mlp", "logits": "head", "overhead": "norm"}
-MEMORY_COLORS |= {"gradients": "router", "master": "experts", "optimizer": "mixer"}
+_MEMORY_COLORS = {"weights": "embedding", "cache": "attention", "activations": "mlp", "logits": "head", "overhead": "norm"}
+_MEMORY_COLORS |= {"gradients": "router", "master": "experts", "optimizer": "mixer"}
 """The colors of the parts of memory."""
-IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
-COMMENTS_AND_INDENTATION = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
+_COMMENTS_AND_INDENTATION = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
 """Indentation, blank lines and whole-line comments, which are stripped."""
-CSS_SPACES = re.compile(r"\s*([{};])\s*|([:,]) +")
+_CSS_SPACES = re.compile(r"\s*([{};])\s*|([:,]) +")
 """Optional white space of a stylesheet."""
-EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function) (\w+))", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function) (\w+))", re.MULTILINE)
 
 
 def model_page(models: Sequence[Model]) -> str:
@@ -66,29 +66,29 @@ def model_page(models: Sequence[Model]) -> str:
 def page_from_data(data: Mapping[str, Any]) -> str:
     """Return the page for data from `build_page_data`."""
     title = " and ".join(x["name"] for x in data["models"])
-    plain = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
-    return document(title, data, bundle_script(), plain)
+    without_script = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
+    return document(title, data, bundle_script(), without_script)
 
 
-def document(title: str, data: Mapping[str, Any], code: str, plain: Sequence[str]) -> str:
-    """Return a page with its data and script; `plain` is the markup shown without JavaScript."""
-    look = build_style()
+def document(title: str, data: Mapping[str, Any], code: str, without_script: Sequence[str]) -> str:
+    """Return a page with its data and script; `without_script` is the markup shown without JavaScript."""
+    style = build_style()
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en">',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(code, look)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(code, style)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{escape(title)} · llamath</title>",
-            f"<style>{look}</style>",
+            f"<style>{style}</style>",
             "</head>",
             "<body>",
             f'<main id="page"><h1>{escape(title)}</h1></main>',
             "<noscript><ul>",
-            *(f"<li>{x}</li>" for x in plain),
+            *(f"<li>{x}</li>" for x in without_script),
             "</ul></noscript>",
             f'<script type="application/json" id="data">{html_safe_json(data)}</script>',
             f'<script type="module">{code}</script>',
@@ -99,29 +99,29 @@ def document(title: str, data: Mapping[str, Any], code: str, plain: Sequence[str
     )
 
 
-def bundle_script(names: Sequence[str] = MODULES) -> str:
+def bundle_script(names: Sequence[str] = _MODULES) -> str:
     """Bundle the modules into one script, each as a function that returns its exports."""
     return "\n" + "\n".join(_module(name, read_asset(f"{name}.js")) for name in names)
 
 
 def _module(name: str, text: str) -> str:
-    inside = COMMENTS_AND_INDENTATION.sub("", EXPORT.sub("", IMPORT.sub(r"const \1 = \2Module;", text)))
-    return f"const {name}Module = (() => {{\n{inside}return {{ {', '.join(EXPORT.findall(text))} }};\n}})();"
+    body = _COMMENTS_AND_INDENTATION.sub("", _EXPORT.sub("", _IMPORT.sub(r"const \1 = \2Module;", text)))
+    return f"const {name}Module = (() => {{\n{body}return {{ {', '.join(_EXPORT.findall(text))} }};\n}})();"
 
 
 def build_style() -> str:
     """Return the stylesheet with the color variables."""
-    look = COMMENTS_AND_INDENTATION.sub("", f"{_color_rules()}\n{read_asset('page.css')}")
-    return f"\n{CSS_SPACES.sub(lambda x: x[1] or x[2], look)}\n"
+    css = _COMMENTS_AND_INDENTATION.sub("", f"{_color_rules()}\n{read_asset('page.css')}")
+    return f"\n{_CSS_SPACES.sub(lambda x: x[1] or x[2], css)}\n"
 
 
-def content_security_policy(code: str, look: str) -> str:
+def content_security_policy(code: str, style: str) -> str:
     """Return a content security policy that admits only this script and this style."""
     return "; ".join(
         [
             "default-src 'none'",
             f"script-src '{_digest(code)}'",
-            f"style-src '{_digest(look)}'",
+            f"style-src '{_digest(style)}'",
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",
@@ -138,7 +138,7 @@ def html_safe_json(data: Mapping[str, Any]) -> str:
 
 def read_asset(name: str) -> str:
     """Read a static file of the page."""
-    with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
+    with open(os.path.join(STATIC_FOLDER, name), encoding="utf-8") as file:
         return file.read()
 
 
@@ -150,9 +150,12 @@ def _color_rules() -> str:
     def variables(theme: Mapping[str, str]) -> str:
         return " ".join(f"--{name}: {color};" for name, color in theme.items())
 
-    areas = {name: name for name in LIGHT if name not in ("page", "ink", "faint", "line")} | MEMORY_COLORS | {"more": "up", "fewer": "down"}
+    color_by_class = (
+        {name: name for name in LIGHT if name not in ("page", "ink", "faint", "line")} | _MEMORY_COLORS | {"more": "up", "fewer": "down"}
+    )
     fills = [
-        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{color}); background: var(--{color}); }}" for name, color in areas.items()
+        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{color}); background: var(--{color}); }}"
+        for name, color in color_by_class.items()
     ]
     return "\n".join(
         [

@@ -1,6 +1,6 @@
-"""The pages that exist, and how they are made: of the launch's models, of presets and, if enabled, of models on the hub.
+"""Pages of the models of this launch, of presets and, if enabled, of models on the hub.
 
-The id of a model is a preset's slug, `~1` for the first model of the launch, or `hub:owner:name`; paths and addresses are never ids.
+The id of a model is a preset's slug, `~1` for the first model of this launch, or `hub:owner:name`; paths and addresses are never ids.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..page_data.page_data import build_page_data
 from .chooser import chooser_page
 from .page_html import page_from_data
 
-MAX_CACHED_PAGES, MAX_CONCURRENT, MAX_WAITING, WAIT_SECONDS = 16, 2, 16, 20
+_MAX_CACHED_PAGES, _MAX_CONCURRENT, _MAX_WAITING, _WAIT_SECONDS = 16, 2, 16, 20
 """Cached pages, concurrent page builds, waiting requests, and the time limit of waiting."""
-HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
+_HUB_ID = re.compile(r"hub:([A-Za-z0-9][A-Za-z0-9._-]{0,95}):([A-Za-z0-9][A-Za-z0-9._-]{0,95})", re.ASCII)
 HUB_LIMITS = Limits(connect=5, read=10, response=12, session=15, redirects=3)
-MAX_LAYERS = 1000
+_MAX_LAYERS = 1000
 """The largest number of layers of a model from the hub; the time to build a page grows with it."""
 
 
-class PageRefused(LlamathError):
-    """A page is refused; `status` is the HTTP status."""
+class PageError(LlamathError):
+    """A page that cannot be shown, with the HTTP status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -38,83 +38,85 @@ class PageRefused(LlamathError):
 class Pages:
     """Builds and caches pages by the ids of their models."""
 
-    def __init__(self, own: Sequence[Model], hub: bool = False, hub_limits: Limits = HUB_LIMITS) -> None:
-        self.own = {f"~{i}": x for i, x in enumerate(own, 1)}
-        self.hub, self.hub_limits, self.known = hub, hub_limits, frozenset(slugs())
-        self.cached: OrderedDict[tuple[str, ...], str] = OrderedDict()
-        self.gate, self.waiting = asyncio.Semaphore(MAX_CONCURRENT), 0
+    def __init__(self, models: Sequence[Model], hub: bool = False, hub_limits: Limits = HUB_LIMITS) -> None:
+        self.models = {f"~{i}": x for i, x in enumerate(models, 1)}
+        self.hub, self.hub_limits, self.slugs = hub, hub_limits, frozenset(slugs())
+        self.cache: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self.slots, self.waiting = asyncio.Semaphore(_MAX_CONCURRENT), 0
 
-    def first(self) -> tuple[str, ...]:
-        """The ids on the first page: the launch's models if there are one or two."""
-        return tuple(self.own) if len(self.own) in (1, 2) else ()
+    def initial_ids(self) -> tuple[str, ...]:
+        """Return the ids of the first page: the models of this launch if there are one or two."""
+        return tuple(self.models) if len(self.models) in (1, 2) else ()
 
-    def is_known(self, wanted: Sequence[str]) -> bool:
+    def is_known(self, model_ids: Sequence[str]) -> bool:
         """Whether every id exists."""
-        return all(x in self.known or x in self.own or (self.hub and HUB_ID.fullmatch(x)) for x in wanted)
+        return all(x in self.slugs or x in self.models or (self.hub and _HUB_ID.fullmatch(x)) for x in model_ids)
 
-    async def get(self, wanted: tuple[str, ...], up: str) -> str:
-        """Return the page of one or two models, or without ids the page to choose one; `up` is the prefix of relative links."""
-        key = (*wanted, up)
-        if key in self.cached:
-            self.cached.move_to_end(key)
-            return self.cached[key]
-        if not self.is_known(wanted):
-            raise PageRefused(404, "No model with this id.")
-        text = await self._in_thread(lambda: self._make(wanted, up))
-        self.cached[key] = text
-        while len(self.cached) > MAX_CACHED_PAGES:
-            self.cached.popitem(last=False)
+    async def get(self, model_ids: tuple[str, ...], link_prefix: str) -> str:
+        """Return the page of one or two models, or the page to choose one if there are no ids."""
+        key = (*model_ids, link_prefix)
+        if key in self.cache:
+            self.cache.move_to_end(key)
+            return self.cache[key]
+        if not self.is_known(model_ids):
+            raise PageError(404, "There is no model with this id.")
+        text = await self._in_thread(lambda: self._build(model_ids, link_prefix))
+        self.cache[key] = text
+        while len(self.cache) > _MAX_CACHED_PAGES:
+            self.cache.popitem(last=False)
         return text
 
-    async def _in_thread(self, make: Callable[[], str]) -> str:
+    async def _in_thread(self, build: Callable[[], str]) -> str:
         """Run `make` in a thread; it occupies a slot until the thread ends, even if the request was cancelled."""
-        if self.waiting >= MAX_WAITING:
-            raise PageRefused(429, "Too many requests; try again in a moment.")
+        if self.waiting >= _MAX_WAITING:
+            raise PageError(429, "Too many requests; try again in a moment.")
         self.waiting += 1
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
-                await self.gate.acquire()
-                work = asyncio.ensure_future(asyncio.to_thread(make))
-                work.add_done_callback(self._ended)
-                return await asyncio.shield(work)
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self.slots.acquire()
+                task = asyncio.ensure_future(asyncio.to_thread(build))
+                task.add_done_callback(self._release_slot)
+                return await asyncio.shield(task)
         except TimeoutError:
-            raise PageRefused(429, "This takes too long; try again in a moment.") from None
+            raise PageError(429, "The server is busy; try again in a moment.") from None
         finally:
             self.waiting -= 1
 
-    def _ended(self, work: asyncio.Future[str]) -> None:
-        self.gate.release()
-        if not work.cancelled():
-            work.exception()
+    def _release_slot(self, task: asyncio.Future[str]) -> None:
+        self.slots.release()
+        if not task.cancelled():
+            task.exception()
 
-    def _make(self, wanted: tuple[str, ...], up: str) -> str:
-        if not wanted:
-            return chooser_page(tuple(self.own.values()), self.hub)
-        models = [self.own.get(x) or (load_hub_model(x, self.hub_limits) if HUB_ID.fullmatch(x) else load_preset(x)) for x in wanted]
-        return page_from_data(build_page_data(models) | {"served": {"up": up, "ids": list(wanted)}})
+    def _build(self, model_ids: tuple[str, ...], link_prefix: str) -> str:
+        if not model_ids:
+            return chooser_page(tuple(self.models.values()), self.hub)
+        models = [
+            self.models.get(x) or (_load_hub_model(x, self.hub_limits) if _HUB_ID.fullmatch(x) else load_preset(x)) for x in model_ids
+        ]
+        return page_from_data(build_page_data(models) | {"served": {"up": link_prefix, "ids": list(model_ids)}})
 
 
 def load_preset(slug: str) -> Model:
     """Load the preset of a slug, never a file of that name."""
-    found = read_preset(slug)
-    return load(found.config).replace(name=found.name, source=f"preset {slug}: {found.source}")
+    preset = read_preset(slug)
+    return load(preset.config).replace(name=preset.name, source=f"preset {slug}: {preset.source}")
 
 
-def load_hub_model(text: str, limits: Limits = HUB_LIMITS) -> Model:
+def _load_hub_model(model_id: str, limits: Limits = HUB_LIMITS) -> Model:
     """Load a model from its config on the hub; nothing else of the repository is read."""
-    found = HUB_ID.fullmatch(text)
-    assert found is not None
-    name = f"{found[1]}/{found[2]}"
+    match = _HUB_ID.fullmatch(model_id)
+    assert match is not None
+    name = f"{match[1]}/{match[2]}"
     try:
-        keys, where = read_config(f"hf://{name}", limits=limits)
+        config, source = read_config(f"hf://{name}", limits=limits)
     except RemoteError as error:
-        raise PageRefused(404 if error.code in ("missing", "id") else 424, str(error)) from None
+        raise PageError(404 if error.code in ("missing", "id") else 424, str(error)) from None
     except LlamathError as error:
-        raise PageRefused(422, str(error)) from None
+        raise PageError(422, str(error)) from None
     try:
-        model = load(keys)
-        if len(model.tree.layers) > MAX_LAYERS:
-            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and pages are limited to {MAX_LAYERS:,}")
+        model = load(config)
+        if len(model.tree.layers) > _MAX_LAYERS:
+            raise ConfigError(f"{name} has {len(model.tree.layers):,} layers, and pages are limited to {_MAX_LAYERS:,}")
     except LlamathError as error:
-        raise PageRefused(422, f"{error}. {error.hint}".removesuffix(". ")) from None
-    return model.replace(name=name, source=safe(where))
+        raise PageError(422, f"{error}. {error.hint}".removesuffix(". ")) from None
+    return model.replace(name=name, source=safe(source))

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
 from ...core.errors import LlamathError, MissingExtra
@@ -16,7 +17,10 @@ from ...model import Model
 from .application import AccessPolicy, create_application
 from .pages import HUB_LIMITS, Pages
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+if TYPE_CHECKING:
+    from .timeouts import ConnectionLimits
+
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class ServerAddress(Record):
@@ -27,13 +31,14 @@ class ServerAddress(Record):
 
 
 def serve(
-    own: Sequence[Model],
+    models: Sequence[Model],
     host: str,
     port: int,
     ready: Callable[[ServerAddress], None],
     *,
     hub: bool = False,
     hub_limits: Limits = HUB_LIMITS,
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until interrupted; `ready` is called with the address. With `hub`, pages of models on the hub are served too."""
     try:
@@ -41,14 +46,14 @@ def serve(
         import uvicorn
     except ImportError as error:
         raise MissingExtra(error.name or "starlette", "web") from None
-    from .timeouts import TimeoutProtocol
+    from .timeouts import ConnectionLimits, protocol_with_limits
 
-    place = listen(host, port)
-    shown, number = host_in_url(host), place.getsockname()[1]
-    door = access_policy(host, number)
+    listener = listen(host, port)
+    url_host, port_number = _host_in_url(host), listener.getsockname()[1]
+    policy = access_policy(host, port_number)
     config = uvicorn.Config(
-        create_application(Pages(own, hub, hub_limits), door),
-        http=TimeoutProtocol,
+        create_application(Pages(models, hub, hub_limits), policy),
+        http=protocol_with_limits(limits or ConnectionLimits()),
         ws="none",
         lifespan="off",
         log_level="error",
@@ -60,23 +65,23 @@ def serve(
         h11_max_incomplete_event_size=16_384,
         timeout_graceful_shutdown=2,
     )
-    start = f"http://{shown}:{number}"
-    ready(ServerAddress(address=f"{start}/{door.token}/", one_time_address=f"{start}/{door.one_time_path}"))
-    uvicorn.Server(config).run(sockets=[place])
+    base_url = f"http://{url_host}:{port_number}"
+    ready(ServerAddress(address=f"{base_url}/{policy.token}/", one_time_address=f"{base_url}/{policy.one_time_path}"))
+    uvicorn.Server(config).run(sockets=[listener])
 
 
-def access_policy(host: str, number: int) -> AccessPolicy:
+def access_policy(host: str, port: int) -> AccessPolicy:
     """Return a policy with two new secrets and the host names of this server."""
-    names = (*(LOOPBACK if is_loopback(host) or is_unspecified(host) else ()), host_in_url(host).lower())
+    host_names = (*(_LOOPBACK if is_loopback(host) or is_unspecified(host) else ()), _host_in_url(host).lower())
     return AccessPolicy(
         token=secrets.token_urlsafe(24),
         one_time_path=secrets.token_urlsafe(24),
-        hosts=frozenset(f"{x}:{number}" for x in names),
-        port=number if is_unspecified(host) else 0,
+        hosts=frozenset(f"{x}:{port}" for x in host_names),
+        port=port if is_unspecified(host) else 0,
     )
 
 
-def host_in_url(host: str) -> str:
+def _host_in_url(host: str) -> str:
     """Return the host as in a URL; the unspecified address becomes the machine's name."""
     if is_unspecified(host):
         return socket.gethostname()
@@ -100,13 +105,13 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket; port 0 selects any free port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with ExitStack() as undone:
-            place = undone.enter_context(socket.socket(family, kind, protocol))
+        with ExitStack() as cleanup:
+            listener = cleanup.enter_context(socket.socket(family, kind, protocol))
             if os.name == "posix":
-                place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            place.bind(address)
-            place.listen(64)
-            undone.pop_all()
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(64)
+            cleanup.pop_all()
     except OSError as error:
         raise LlamathError(f"cannot listen on {host}:{port}: {error.strerror}", hint="--port 0 selects a free port") from None
-    return place
+    return listener

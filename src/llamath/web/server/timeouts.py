@@ -1,4 +1,4 @@
-"""Time limits of connections: for sending a request and for reading the response; the oldest idle connection makes room for a new one.
+"""Time limits of connections: for sending a request and for reading the response; the oldest idle connection is closed for a new one.
 
 uvicorn itself waits without limit for a request's headers and for slow readers.
 """
@@ -9,13 +9,23 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from ...core.record_type import Record
+
+
+class ConnectionLimits(Record):
+    """Time limits in seconds, and the number of connections above which the oldest idle one is closed."""
+
+    request_seconds: float = 10.0
+    response_seconds: float = 60.0
+    max_connections: int = 48
+
 
 class TimeoutProtocol(H11Protocol):
-    """A connection with time limits in seconds, which trickling data does not extend."""
+    """A connection with time limits, which trickling data does not extend."""
 
-    request_seconds, response_seconds, max_connections = 10.0, 60.0, 48
+    limits = ConnectionLimits()
     timer: asyncio.TimerHandle | None = None
-    since = 0.0
+    opened_at = 0.0
 
     @property
     def is_idle(self) -> bool:
@@ -25,24 +35,24 @@ class TimeoutProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timer, and close the oldest idle connection if there are too many."""
         super().connection_made(transport)
-        self.since = self.loop.time()
-        self._restart_timer(self.request_seconds)
+        self.opened_at = self.loop.time()
+        self._restart_timer(self.limits.request_seconds)
         others = [x for x in self.connections if isinstance(x, TimeoutProtocol) and not x.transport.is_closing()]
         idle = [x for x in others if x.is_idle and x is not self]
-        if len(others) > self.max_connections and idle:
-            min(idle, key=lambda x: x.since).transport.abort()
+        if len(others) > self.limits.max_connections and idle:
+            min(idle, key=lambda x: x.opened_at).transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Give the response its own time limit once the request is complete."""
-        before = self.is_idle
+        was_idle = self.is_idle
         super().data_received(data)
-        if before and not self.is_idle:
-            self._restart_timer(self.response_seconds)
+        if was_idle and not self.is_idle:
+            self._restart_timer(self.limits.response_seconds)
 
     def on_response_complete(self) -> None:
         """Restart the timer; the next request may have arrived already."""
         super().on_response_complete()
-        self._restart_timer(self.request_seconds if self.is_idle else self.response_seconds)
+        self._restart_timer(self.limits.request_seconds if self.is_idle else self.limits.response_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
@@ -54,3 +64,8 @@ class TimeoutProtocol(H11Protocol):
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+def protocol_with_limits(limits: ConnectionLimits) -> type[TimeoutProtocol]:
+    """Return the protocol class with these limits."""
+    return type("LimitedProtocol", (TimeoutProtocol,), {"limits": limits})

@@ -1,66 +1,66 @@
 // The block diagram section: choose the layer, the pass, and shapes in letters or numbers; each step opens its derivation.
-import { grouped, sum, texts, value, written } from "./forms.js";
+import { grouped, sum, texts, value, formatForm } from "./forms.js";
 import { sumFormula, derivation, inShort, legend, productFormula, sideFormulas } from "./derivations.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { blockDiagram, shapeLabel } from "./block_diagram.js";
 import { count, headRatio, headSharing } from "./head_sharing.js";
 
-const sizes = (state) => ({ T: BigInt(state.context), B: BigInt(state.batch) });
+const passVariables = (state) => ({ T: BigInt(state.context), B: BigInt(state.batch) });
 const passOf = (one, state) => (one.passes[state.pass] ? state.pass : "prompt");
 const stagesOf = (one, state) => one.passes[passOf(one, state)];
 
 // The index of the selected kind of layer, by default the most frequent kind.
-function chosen(one, state) {
+function selectedStage(one, state) {
 	const stages = stagesOf(one, state);
 	const layers = stages.map((x, i) => [i, BigInt(x.times)]).filter(([i]) => stages[i].layers);
 	const most = layers.reduce((a, x) => (a === null || x[1] > a[1] ? x : a), null);
 	return stages[Number(state.stage || -1)] ? Number(state.stage) : (most?.[0] ?? 0);
 }
 
-function used(x) {
+function weightDerivation(x) {
 	const result = x.tied ? `no parameters of its own: tied to ${x.tied}` : `${grouped(x.parameters)} parameters`;
 	return [productFormula(x, [[grouped(x.copies), x.copies]], result, [`${x.path}: `, ""]), sideFormulas(x)];
 }
 
 // The derivation of one step.
 function stepDerivation(step, variables, stage) {
-	const { shape: sizes, each, flops, keeps } = step;
-	const shapes = formula(shapeLabel(sizes, { letters: true, variables }), shapeLabel(sizes, { letters: false, variables }));
-	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...sizes])];
+	const { shape, each, flops, keeps } = step;
+	const shapes = formula(shapeLabel(shape, { letters: true, variables }), shapeLabel(shape, { letters: false, variables }));
+	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...shape])];
 	const part = (text, form, unit) => form !== "0" && [text, derivation(form, variables, unit)[0]];
 	return [
 		step.name,
 		step.does,
 		step.takes.length ? `Inputs: ${step.takes.join(", ")}. Output:` : "Output:",
 		shapes,
-		step.uses.length ? [...step.uses.map(used), step.uses.length > 1 && sumFormula(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
+		step.uses.length ? [...step.uses.map(weightDerivation), step.uses.length > 1 && sumFormula(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
 		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...headRatio(x), `${count(x.n) / count(x.k)} ${x.many} for each of ${x.few}`)),
 		part(texts.step[0], each.length ? ["+", ...each] : "0", "FLOPs"),
 		part(texts.step[1], flops, "FLOPs"),
 		part(texts.step[2], keeps, "elements"),
-		legend(["+", ...sizes, flops, keeps]),
+		legend(["+", ...shape, flops, keeps]),
 	];
 }
 
-function summed(stage, key, unit, variables) {
+function totalButton(stage, key, unit, variables) {
 	const parts = stage.steps.filter((x) => x[key] !== "0");
 	const all = sum(parts.map((x) => value(x[key], variables)));
-	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${written(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
+	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${formatForm(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
 	return numberButton(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 
 function summary(stage, state, pass) {
-	const variables = sizes(state);
+	const variables = passVariables(state);
 	const tokens = `${pass === "next" ? "the last of " : ""}${grouped(variables.T)} tokens × ${grouped(variables.B)}`;
 	return faint(
 		stage.layers && stage.times !== "1" && "one layer: ",
-		summed(stage, "parameters", "parameters", variables),
+		totalButton(stage, "parameters", "parameters", variables),
 		" parameters; ",
-		summed(stage, "flops", "FLOPs", variables),
+		totalButton(stage, "flops", "FLOPs", variables),
 		" FLOPs for ",
 		h("span.set", tokens),
 		"; ",
-		summed(stage, "keeps", "elements written to the cache", variables),
+		totalButton(stage, "keeps", "elements written to the cache", variables),
 		" elements written to the cache",
 	);
 }
@@ -69,37 +69,37 @@ export function blockView(one, state, change) {
 	const place = h("div.block-place");
 	const note = h("div");
 	const controls = group();
-	let [key, look, renew, room] = ["", "", () => {}, 0];
+	let [key, display, update, room] = ["", "", () => {}, 0];
 	const width = () => Math.max(place.clientWidth || Math.min(document.documentElement.clientWidth, 1024) - 32, 260);
-	const renewed = () => {
+	const updateLabels = () => {
 		const letters = state.shapes === "letters";
-		const wanted = letters ? "letters" : `${state.context} ${state.batch}`;
-		if (wanted !== look) renew({ letters, variables: sizes(state) });
-		look = wanted;
+		const view = letters ? "letters" : `${state.context} ${state.batch}`;
+		if (view !== display) update({ letters, variables: passVariables(state) });
+		display = view;
 	};
 	const rebuild = (stage) => {
 		const focused = document.activeElement?.dataset?.step;
-		const inside = place.contains(document.activeElement);
-		const made = blockDiagram(stage, room, (step) => stepDerivation(step, sizes(state), stage));
-		[renew, look] = [made.renew, ""];
-		place.replaceChildren(made.picture, ...headSharing(stage, room));
-		renewed();
-		if (inside && focused) [...place.querySelectorAll("[data-step]")].find((x) => x.dataset.step === focused)?.focus();
+		const hadFocus = place.contains(document.activeElement);
+		const diagram = blockDiagram(stage, room, (step) => stepDerivation(step, passVariables(state), stage));
+		[update, display] = [diagram.update, ""];
+		place.replaceChildren(diagram.picture, ...headSharing(stage, room));
+		updateLabels();
+		if (hadFocus && focused) [...place.querySelectorAll("[data-step]")].find((x) => x.dataset.step === focused)?.focus();
 	};
-	const draw = (now = room || width()) => {
-		const at = chosen(one, state);
+	const draw = (newRoom = room || width()) => {
+		const at = selectedStage(one, state);
 		const stage = stagesOf(one, state)[at];
-		const wanted = `${at} ${state.pass} ${now}`;
+		const view = `${at} ${state.pass} ${newRoom}`;
 		for (const [name, x] of [["stage", String(at)], ["pass", passOf(one, state)], ["shapes", state.shapes]]) controls.querySelector(`#choice-${name}`).value = x;
 		note.replaceChildren(summary(stage, state, passOf(one, state)));
-		if (wanted === key) return renewed();
-		[key, room] = [wanted, now];
+		if (view === key) return updateLabels();
+		[key, room] = [view, newRoom];
 		return rebuild(stage);
 	};
 	const kinds = stagesOf(one, state).map((x, i) => [String(i), x.name]);
 	const passes = Object.entries(texts.passes).filter(([x]) => one.passes[x]);
 	controls.append(
-		choice("Block", "stage", kinds, String(chosen(one, state)), change),
+		choice("Block", "stage", kinds, String(selectedStage(one, state)), change),
 		choice("Pass", "pass", passes, passOf(one, state), change),
 		choice("Shapes in", "shapes", texts.shapes, state.shapes, change),
 	);

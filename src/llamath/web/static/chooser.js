@@ -1,5 +1,5 @@
 // The start page of the server: find a model, open it, or choose a second one to compare with.
-import { data, grouped, sought } from "./forms.js";
+import { data, grouped, matchWords } from "./forms.js";
 import { button, group, h } from "./dom.js";
 import { pageUrl } from "./page_links.js";
 
@@ -9,13 +9,13 @@ const status = h("p.faint", { role: "status" });
 const comparing = h("p.comparing");
 const find = input("find", { type: "search", maxlength: "80", oninput: filter });
 const rows = [];
-let first = given();
+let first = firstModel();
 
 // The first model of a comparison, from the URL. The URL is untrusted, so only known ids are accepted.
-function given() {
+function firstModel() {
 	const id = new URLSearchParams(location.hash.slice(1, 300)).get("with") ?? "";
-	const known = [...data.own, ...data.presets].find((x) => x.id === id) ?? (data.hub && id.startsWith("hub:") && HUB.test(id.slice(4)) && { id, name: id.slice(4).replace(":", "/") });
-	return known || null;
+	const model = [...data.own, ...data.presets].find((x) => x.id === id) ?? (data.hub && id.startsWith("hub:") && HUB.test(id.slice(4)) && { id, name: id.slice(4).replace(":", "/") });
+	return model || null;
 }
 
 function choose(id) {
@@ -27,7 +27,7 @@ function choose(id) {
 const ids = (id) => [...(first ? [first.id] : []), id];
 
 function label() {
-	first = given();
+	first = firstModel();
 	comparing.hidden = !first;
 	if (first) comparing.replaceChildren("Compare ", h("strong", first.name), " with: choose a second model. ", button("One model only", () => choose("")));
 	for (const x of rows) {
@@ -48,8 +48,8 @@ const list = (title, id, models) => (models.length ? h("section", { "aria-labell
 const shown = () => rows.filter((x) => !x.element.hidden).map((x) => x.link);
 
 function filter() {
-	const has = sought(find.value);
-	for (const x of rows) x.element.hidden = !has(...x.words);
+	const matches = matchWords(find.value);
+	for (const x of rows) x.element.hidden = !matches(...x.words);
 	const n = shown().length;
 	status.textContent = find.value ? `${n} of ${rows.length}${n ? "; Enter opens the first" : ""}` : `${n} models`;
 }
@@ -59,20 +59,20 @@ function hub() {
 	const id = input("hub", { type: "text", maxlength: "193", placeholder: "owner/name", "aria-describedby": "hub-note", onkeydown: (event) => event.key === "Enter" && open() });
 	const open = () => {
 		const text = id.value.trim().replace("/", ":");
-		const good = HUB.test(text) && !id.value.includes(":");
-		id.setAttribute("aria-invalid", String(!good));
-		note.textContent = good ? "asking the hub…" : "an id is owner/name";
-		if (good) location.assign(pageUrl("", ids(`hub:${text}`)));
+		const isValid = HUB.test(text) && !id.value.includes(":");
+		id.setAttribute("aria-invalid", String(!isValid));
+		note.textContent = isValid ? "asking the hub…" : "expected owner/name";
+		if (isValid) location.assign(pageUrl("", ids(`hub:${text}`)));
 	};
 	return group(h("label", { for: "hub" }, "From the hub"), id, button("Open", open), note);
 }
 
 function key(event) {
-	const at = [find, ...shown()];
-	const next = at.indexOf(document.activeElement) + { ArrowDown: 1, ArrowUp: -1 }[event.key];
-	if (event.key === "Enter" && event.target === find) at[1]?.click();
+	const focusable = [find, ...shown()];
+	const next = focusable.indexOf(document.activeElement) + { ArrowDown: 1, ArrowUp: -1 }[event.key];
+	if (event.key === "Enter" && event.target === find) focusable[1]?.click();
 	else if (event.key === "/" && !event.target.closest("input")) find.focus();
-	else if (next >= 0 && at.includes(document.activeElement)) at[next]?.focus();
+	else if (next >= 0 && focusable.includes(document.activeElement)) focusable[next]?.focus();
 	else return;
 	event.preventDefault();
 }

@@ -6,13 +6,13 @@ import { asMarkdown, asText, copyText, saveFile, visibleTables, countJson } from
 const small = (text, label, act) => button(text, act, { class: "take", "aria-label": label });
 
 // `given` has the text, Markdown and JSON of a model or a comparison.
-export function copyPageButtons(given, name) {
-	const forms = [["text", () => given.text], ["Markdown", () => given.markdown], given.json && ["JSON", () => (typeof given.json === "string" ? given.json : countJson(given.json))]].filter(Boolean);
-	return h("span.choice", { role: "group", "aria-label": "Copy the page" }, "Copy: ", ...forms.map(([form, make]) => small(form, `Copy as ${form}`, () => copyText(make(), `${name} as ${form}`))));
+export function copyPageButtons(texts, name) {
+	const formats = [["text", () => texts.text], ["Markdown", () => texts.markdown], texts.json && ["JSON", () => (typeof texts.json === "string" ? texts.json : countJson(texts.json))]].filter(Boolean);
+	return h("span.choice", { role: "group", "aria-label": "Copy the page" }, "Copy: ", ...formats.map(([form, getText]) => small(form, `Copy as ${form}`, () => copyText(getText(), `${name} as ${form}`))));
 }
 
-function choose(found, save) {
-	const rows = found.map((x) => h("li", button(x.name, () => [dialog.close(), save(x)])));
+function choose(pictures, save) {
+	const rows = pictures.map((x) => h("li", button(x.name, () => [dialog.close(), save(x)])));
 	const dialog = openDialog("Select a picture", h("ul.plainly", rows));
 }
 
@@ -21,16 +21,16 @@ export function addCopyButtons(main, name) {
 	for (const part of main.querySelectorAll("section")) {
 		const heading = part.querySelector("h2");
 		if (!heading || heading.nextElementSibling?.classList.contains("takes")) continue;
-		const what = heading.textContent;
-		const words = (form, make) => small(form, `Copy ${what} as ${form}`, () => copyText(make(visibleTables(part)), `${what} as ${form}`));
-		const save = (x) => saveFile(`${name}-${x.name}.svg`, svgDocument(x, `${name}, ${what}`), "image/svg+xml");
-		const draw = () => {
-			const found = findPictures(part).map((x) => ({ ...x, name: x.name === name ? what : x.name }));
-			if (found.length === 1) save(found[0]);
-			else choose(found, save);
+		const title = heading.textContent;
+		const copyTables = (form, make) => small(form, `Copy ${title} as ${form}`, () => copyText(make(visibleTables(part)), `${title} as ${form}`));
+		const save = (x) => saveFile(`${name}-${x.name}.svg`, svgDocument(x, `${name}, ${title}`), "image/svg+xml");
+		const savePicture = () => {
+			const pictures = findPictures(part).map((x) => ({ ...x, name: x.name === name ? title : x.name }));
+			if (pictures.length === 1) save(pictures[0]);
+			else choose(pictures, save);
 		};
-		const svg = part.querySelector("svg") && small("SVG", `Save a picture of ${what} as SVG`, draw);
-		const buttons = [...(part.querySelector("table") ? [words("text", asText), words("Markdown", asMarkdown)] : []), svg].filter(Boolean);
-		if (buttons.length) heading.after(h("div.takes", { role: "group", "aria-label": `Copy or save: ${what}` }, buttons));
+		const svg = part.querySelector("svg") && small("SVG", `Save a picture of ${title} as SVG`, savePicture);
+		const buttons = [...(part.querySelector("table") ? [copyTables("text", asText), copyTables("Markdown", asMarkdown)] : []), svg].filter(Boolean);
+		if (buttons.length) heading.after(h("div.takes", { role: "group", "aria-label": `Copy or save: ${title}` }, buttons));
 	}
 }

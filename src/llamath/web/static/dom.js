@@ -2,7 +2,7 @@
 const HTML = "http://www.w3.org/1999/xhtml";
 const SVG = "http://www.w3.org/2000/svg";
 
-function filled(element, attributes, children) {
+function fillElement(element, attributes, children) {
 	for (const [name, value] of Object.entries(attributes)) {
 		if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
 		else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
@@ -11,18 +11,18 @@ function filled(element, attributes, children) {
 	return element;
 }
 
-const plain = (x) => x?.constructor === Object;
+const isAttributes = (x) => x?.constructor === Object;
 
-function made(space, name, parts) {
-	const [tag, ...looks] = name.split(".");
+function createElement(space, name, parts) {
+	const [tag, ...classes] = name.split(".");
 	const element = document.createElementNS(space, tag);
-	if (looks.length) element.setAttribute("class", looks.join(" "));
-	return plain(parts[0]) ? filled(element, parts[0], parts.slice(1)) : filled(element, {}, parts);
+	if (classes.length) element.setAttribute("class", classes.join(" "));
+	return isAttributes(parts[0]) ? fillElement(element, parts[0], parts.slice(1)) : fillElement(element, {}, parts);
 }
 
 // Create an element from tag.class.class, optional attributes, and children. Falsy children are dropped, lists are flattened.
-export const h = (name, ...parts) => made(HTML, name, parts);
-export const s = (name, ...parts) => made(SVG, name, parts);
+export const h = (name, ...parts) => createElement(HTML, name, parts);
+export const s = (name, ...parts) => createElement(SVG, name, parts);
 
 export const rect = (x, y, width, height, style, ...inside) => s("rect", { x, y, width, height, class: style }, ...inside);
 export const line = (x1, y1, x2, y2, style) => s("line", { x1, x2, y1, y2, class: style });
@@ -49,20 +49,20 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => document.querySelector(".printed")?.remove());
 
 // Open a dialog with the title and the lines that `tell` returns.
-export function showDetails(tell) {
-	const [title, ...lines] = tell().flat(2).filter(Boolean);
+export function showDetails(details) {
+	const [title, ...lines] = details().flat(2).filter(Boolean);
 	openDialog(title, h("div.lines", lines.map((x) => (typeof x === "string" ? h("p", x) : x))));
 }
 
 export const formula = (...lines) => h("pre", { tabindex: "0", "aria-label": "formula" }, lines.filter(Boolean).join("\n= "));
 
 // A number as a button that opens its derivation.
-export const numberButton = (text, tell, attributes) => button(text, () => showDetails(tell), { class: "number", "aria-haspopup": "dialog", ...attributes });
+export const numberButton = (text, details, attributes) => button(text, () => showDetails(details), { class: "number", "aria-haspopup": "dialog", ...attributes });
 
 // Text that the callbacks in `live` update in place; a button where it has a derivation.
-export function liveText(live, text, tell, attributes) {
-	const node = tell ? numberButton("", tell, attributes) : h("span");
-	live.push(() => {
+export function liveText(updaters, text, details, attributes) {
+	const node = details ? numberButton("", details, attributes) : h("span");
+	updaters.push(() => {
 		const content = text();
 		if (node.textContent !== content) node.textContent = content;
 	});
@@ -83,7 +83,7 @@ export function section(id, title, ...children) {
 
 // Tables. In headers and rows, a cell in a list is a right-aligned number.
 const cells = (list) => list.map((x) => (x instanceof Node && x.localName === "td" ? x : h("td", { class: Array.isArray(x) ? "n" : null }, x)));
-export const row = (first, ...rest) => (plain(first) ? filled(row(...rest), first, []) : h("tr", first instanceof Node && first.localName === "th" ? first : h("th", { scope: "row" }, first), cells(rest)));
+export const row = (first, ...rest) => (isAttributes(first) ? fillElement(row(...rest), first, []) : h("tr", first instanceof Node && first.localName === "th" ? first : h("th", { scope: "row" }, first), cells(rest)));
 export const path = (text) => h("th.path", { scope: "row" }, text);
 export const head = (list) => h("thead", h("tr", list.map((x) => (x.localName === "th" ? x : h("th", { scope: "col", class: Array.isArray(x) ? "n" : null }, x)))));
 export const table = (caption, columns, ...rows) => h("table", caption && h("caption", caption), head(columns), h("tbody", ...rows));
@@ -119,7 +119,7 @@ export function layeredSvg() {
 	const svg = s("svg", { role: "img" });
 	const keys = [];
 	return (attributes, layers) => {
-		filled(svg, attributes, []);
+		fillElement(svg, attributes, []);
 		for (const [i, [key, make]] of layers.entries()) {
 			if (!svg.children[i]) svg.append(s("g"));
 			if (key === undefined || keys[i] !== key) svg.children[i].replaceChildren(...make().filter(Boolean));

@@ -1,16 +1,16 @@
 // Memory of each GPU for inference or training, evaluated from the expressions that Python sent.
-import { rough, value } from "./forms.js";
+import { approximate, value } from "./forms.js";
 
-const PARTS = ["weights", "cache", "activations", "logits", "overhead"];
-const STEP = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"];
+const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"];
+const TRAINING_PARTS = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"];
 
-export const MOST = 2n ** 32n;
+export const MAX_CONTEXT = 2n ** 32n;
 
-const named = (list, name, key = "name") => list.find((x) => x[key] === name) ?? list[0];
+const findNamed = (list, name, key = "name") => list.find((x) => x[key] === name) ?? list[0];
 const integers = (texts) => Object.fromEntries(Object.entries(texts).map(([name, n]) => [name, BigInt(n)]));
 const line = (what, form) => [{ what, form, says: "" }];
 
-function running({ sizes, dtype, split, variables }) {
+function inferencePlan({ sizes, dtype, split, variables }) {
 	const stages = split.stages.map((x) => ({
 		where: x.where,
 		sums: x.sums,
@@ -23,68 +23,68 @@ function running({ sizes, dtype, split, variables }) {
 		},
 	}));
 	const label = split.count === "1" ? "one GPU" : `${split.count} GPUs, ${split.layout}`;
-	return { mode: "run", parts: PARTS, stages, variables, label, gpus: split.count };
+	return { mode: "run", parts: INFERENCE_PARTS, stages, variables, label, gpus: split.count };
 }
 
-function stepping({ sizes }, state) {
-	const found = sizes.training;
-	const chosen = Object.fromEntries(found.choices.map((x) => [x.name, named(x.options, state[x.name], 0)[0]]));
-	const gpus = found.gpus.includes(state.trainers) ? state.trainers : "1";
-	const ranks = found.ranks.filter((x) => Number(x) <= Number(gpus));
+function trainingPlan({ sizes }, state) {
+	const training = sizes.training;
+	const chosen = Object.fromEntries(training.choices.map((x) => [x.name, findNamed(x.options, state[x.name], 0)[0]]));
+	const gpus = training.gpus.includes(state.trainers) ? state.trainers : "1";
+	const ranks = training.ranks.filter((x) => Number(x) <= Number(gpus));
 	const tp = ranks.includes(state.tp) ? state.tp : "1";
-	const stays = found.static[chosen.precision][tp];
-	const moves = found.moving[`${found.kept[chosen.precision]} ${chosen.attention} ${chosen.kernels}`];
-	const lines = { ...stays, optimizer: stays.optimizer[chosen.optimizer], activations: moves[chosen.recompute], logits: moves.logits };
+	const staticForms = training.static[chosen.precision][tp];
+	const activationForms = training.moving[`${training.kept[chosen.precision]} ${chosen.attention} ${chosen.kernels}`];
+	const lines = { ...staticForms, optimizer: staticForms.optimizer[chosen.optimizer], activations: activationForms[chosen.recompute], logits: activationForms.logits };
 	const variables = integers({ T: state.context, B: state.batch, P: tp, D: Number(gpus) / Number(tp), Z: chosen.zero });
 	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${variables.D}, ZeRO-${chosen.zero}`;
-	return { mode: "train", parts: STEP, stages: [{ where: "", lines }], variables, label, gpus, ranks, tp, chosen, tokens: found.tokens };
+	return { mode: "train", parts: TRAINING_PARTS, stages: [{ where: "", lines }], variables, label, gpus, ranks, tp, chosen, tokens: training.tokens };
 }
 
 export function settings(model, state) {
 	const { sizes } = model;
-	const dtype = named(sizes.dtypes, state.dtype);
-	const kv = sizes.kvs.find((x) => x.name === state.kv) ?? named(sizes.kvs, sizes.kv);
-	const same = sizes.gpus.filter((x) => x.count === state.gpus);
-	const split = named(same.length ? same : sizes.gpus, state.tp, "tp");
+	const dtype = findNamed(sizes.dtypes, state.dtype);
+	const kv = sizes.kvs.find((x) => x.name === state.kv) ?? findNamed(sizes.kvs, sizes.kv);
+	const splits = sizes.gpus.filter((x) => x.count === state.gpus);
+	const split = findNamed(splits.length ? splits : sizes.gpus, state.tp, "tp");
 	const variables = integers({ T: state.context, B: state.batch, ...dtype.variables, ...kv.variables, ...split.read[dtype.name] });
 	const set = { sizes, dtype, kv, split, variables };
-	return { ...set, plan: state.mode === "train" ? stepping(set, state) : running(set) };
+	return { ...set, plan: state.mode === "train" ? trainingPlan(set, state) : inferencePlan(set) };
 }
 
-function share(plan, stage, variables, work) {
-	const found = { ...variables };
-	const nothing = work === value ? 0n : 0;
-	if (plan.tokens) found.T = work(plan.tokens, variables);
-	let total = nothing;
+function stageMemory(plan, stage, variables, evaluate) {
+	const result = { ...variables };
+	const zero = evaluate === value ? 0n : 0;
+	if (plan.tokens) result.T = evaluate(plan.tokens, variables);
+	let total = zero;
 	for (const part of plan.parts) {
-		found[part] = stage.lines[part].reduce((sum, x) => sum + work(x.form, found), nothing);
-		total += found[part];
+		result[part] = stage.lines[part].reduce((sum, x) => sum + evaluate(x.form, result), zero);
+		total += result[part];
 	}
-	return { ...found, total, stage };
+	return { ...result, total, stage };
 }
 
 // Memory of a GPU in each pipeline stage, and the most loaded one.
 export function memoryPerGpu({ plan }, context = plan.variables.T) {
-	const shares = plan.stages.map((x) => share(plan, x, { ...plan.variables, T: context }, value));
+	const shares = plan.stages.map((x) => stageMemory(plan, x, { ...plan.variables, T: context }, value));
 	return { shares, mostLoaded: shares.reduce((a, x) => (x.total > a.total ? x : a)) };
 }
 
 // The memory of the most loaded GPU as a float function of the context, for plots and initial guesses.
 export function approximateMemory({ plan }) {
 	const variables = Object.fromEntries(Object.entries(plan.variables).map(([name, n]) => [name, Number(n)]));
-	return (context) => Math.max(...plan.stages.map((x) => share(plan, x, { ...variables, T: context }, rough).total));
+	return (context) => Math.max(...plan.stages.map((x) => stageMemory(plan, x, { ...variables, T: context }, approximate).total));
 }
 
 // The longest context that fits: 0n if none does, null if any does. Exact bisection around an initial guess.
-export function longestContext(set, memory, near) {
+export function longestContext(set, memory, guess) {
 	const fits = (n) => memoryPerGpu(set, n).mostLoaded.total <= memory;
-	let [low, high] = [BigInt(Math.max(Math.floor(near), 1)), 0n];
+	let [low, high] = [BigInt(Math.max(Math.floor(guess), 1)), 0n];
 	for (let step = 1n; !fits(low); step *= 8n) {
 		if (low === 1n) return 0n;
 		[high, low] = [low, low > step ? low - step : 1n];
 	}
 	for (let step = 1n; !high; step *= 8n) {
-		if (low >= MOST) return null;
+		if (low >= MAX_CONTEXT) return null;
 		if (fits(low + step)) low += step;
 		else high = low + step;
 	}

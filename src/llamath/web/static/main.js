@@ -1,7 +1,7 @@
 // The main script: renders the views from the state in the URL and redraws the parts that a setting affects.
 import { data, grouped, texts } from "./forms.js";
 import { inShort } from "./derivations.js";
-import { openDialog, button, choice, faint, formula, h, hidden, numberButton, row, section } from "./dom.js";
+import { openDialog, button, choice, formula, h, hidden, numberButton, row, section } from "./dom.js";
 import { settingRules, readState, writeState } from "./url_state.js";
 import { tensorTable } from "./tensor_table.js";
 import { memoryPerGpu, settings } from "./gpu_memory.js";
@@ -19,8 +19,8 @@ import { readHeader, indexFormats } from "./file_headers.js";
 import { FileError } from "./strict_json.js";
 import { evaluateDesign, designer, decodeSizes, formatPpm, parseCount } from "./design.js";
 
-const known = settingRules(data.settings);
-const state = readState(location.hash, known);
+const rules = settingRules(data.settings);
+const state = readState(location.hash, rules);
 const main = document.getElementById("page");
 let parts = {};
 let waiting = 0;
@@ -28,16 +28,16 @@ const file = fileOpener(data, change);
 
 const model = () => data.models[state.view === "b" ? 1 : 0];
 
-function counts(one) {
-	const [total, ...rest] = one.counts;
-	const tell = (x) => () => [`${x.name}: ${x.everyday}`, x.says, formula(x.symbols, x.numbers, grouped(x.value)), inShort(x.name, BigInt(x.value), x.everyday), letters(one)];
-	const otherCounts = rest.map((x) => h("li", `${x.name} `, numberButton(grouped(x.value), tell(x))));
+function counts(model) {
+	const [total, ...rest] = model.counts;
+	const details = (x) => () => [`${x.name}: ${x.everyday}`, x.says, formula(x.symbols, x.numbers, grouped(x.value)), inShort(x.name, BigInt(x.value), x.everyday), letters(model)];
+	const otherCounts = rest.map((x) => h("li", `${x.name} `, numberButton(grouped(x.value), details(x))));
 	return [
-		h("p.total", numberButton(grouped(total.value), tell(total), { "data-part": "parameters" }), " parameters (", numberButton(one.everyday, tell(total)), ")"),
+		h("p.total", numberButton(grouped(total.value), details(total), { "data-part": "parameters" }), " parameters (", numberButton(model.everyday, details(total)), ")"),
 		h("details", h("summary", "Other counts"), h("ul", otherCounts)),
-		h("p.faint.source", `${one.family}: ${one.source}`),
-		...[checkpointStatus(one)].filter(Boolean),
-		...one.notes.map((x) => h("p.faint.note", x)),
+		h("p.faint.source", `${model.family}: ${model.source}`),
+		...[checkpointStatus(model)].filter(Boolean),
+		...model.notes.map((x) => h("p.faint.note", x)),
 	];
 }
 
@@ -48,16 +48,16 @@ function letters(one, open) {
 }
 
 function single() {
-	const one = model();
-	parts = { where: treemapView(one, state, change), block: blockView(one, state, change), memory: memoryView([one], data.cards, state, change), speed: speedView(one, data, state, change), tensors: tensorTable(one, state, change) };
+	const shown = model();
+	parts = { where: treemapView(shown, state, change), block: blockView(shown, state, change), memory: memoryView([shown], data.cards, state, change), speed: speedView(shown, data, state, change), tensors: tensorTable(shown, state, change) };
 	return [
-		...counts(one),
+		...counts(shown),
 		section("where", "Treemap", parts.where.element),
 		section("block", "Block diagram", parts.block.element),
 		section("memory", "Memory", parts.memory.element),
 		section("speed", "Speed", parts.speed.element),
 		section("tensors", "Tensors", parts.tensors.element),
-		section("letters", "Letters", letters(one, true)),
+		section("letters", "Letters", letters(shown, true)),
 	];
 }
 
@@ -72,7 +72,7 @@ function difference() {
 }
 
 function views() {
-	const names = { a: data.models[0].name, ...(data.models.length > 1 ? { b: data.models[1].name, difference: "both" } : {}), design: "Design" };
+	const names = { a: data.models[0].name, ...(data.models.length > 1 ? { b: data.models[1].name, difference: "Comparison" } : {}), design: "Design" };
 	const buttons = Object.entries(names).map(([key, text]) => button(text, () => change({ view: key }), { "data-view": key, "aria-pressed": String(state.view === key) }));
 	return h("nav", { "aria-label": "views" }, buttons);
 }
@@ -81,17 +81,17 @@ function help() {
 	return openDialog("Keys", h("dl", texts.keys.flatMap(([key, text]) => [h("dt", key), h("dd", text)])));
 }
 
-const themed = () => (document.documentElement.dataset.theme = state.theme || "auto");
+const applyTheme = () => (document.documentElement.dataset.theme = state.theme || "auto");
 
 function draw() {
-	themed();
-	const both = state.view === "difference";
+	applyTheme();
+	const isComparison = state.view === "difference";
 	const names = data.models.map((x) => x.name);
-	const own = state.view === "design";
-	const title = own ? "Design" : both ? names.join(" → ") : model().name;
-	const tools = h("div.controls.tools", choice("Theme", "theme", texts.themes, state.theme, change), !own && copyPageButtons(both ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
+	const isDesign = state.view === "design";
+	const title = isDesign ? "Design" : isComparison ? names.join(" → ") : model().name;
+	const tools = h("div.controls.tools", choice("Theme", "theme", texts.themes, state.theme, change), !isDesign && copyPageButtons(isComparison ? data.difference.copy : model().copy, title), file.button, button("Keys ( ? )", help));
 	document.title = `${title} · llamath`;
-	main.replaceChildren(h("header", h("h1", title), tools), ...[file.place, pageLinks(data.served), views()].filter(Boolean), ...(own ? design() : both ? difference() : single()));
+	main.replaceChildren(h("header", h("h1", title), tools), ...[file.place, pageLinks(data.served), views()].filter(Boolean), ...(isDesign ? design() : isComparison ? difference() : single()));
 	addCopyButtons(main, title);
 }
 
@@ -100,9 +100,9 @@ function change(to) {
 	Object.assign(state, to);
 	const names = Object.keys(to);
 	cancelAnimationFrame(waiting);
-	waiting = requestAnimationFrame(() => history.replaceState(null, "", writeState(state, known)));
-	if (names.includes("theme")) themed();
-	else if (names.every((x) => known[x][2].length)) for (const part of new Set(names.flatMap((x) => known[x][2]))) redraw(part);
+	waiting = requestAnimationFrame(() => history.replaceState(null, "", writeState(state, rules)));
+	if (names.includes("theme")) applyTheme();
+	else if (names.every((x) => rules[x][2].length)) for (const part of new Set(names.flatMap((x) => rules[x][2]))) redraw(part);
 	else {
 		draw();
 		if (names.includes("view")) main.querySelector(`[data-view="${state.view}"]`)?.focus();
@@ -116,7 +116,7 @@ function redraw(part) {
 }
 
 addEventListener("hashchange", () => {
-	Object.assign(state, readState(location.hash, known));
+	Object.assign(state, readState(location.hash, rules));
 	draw();
 });
 

@@ -8,6 +8,6 @@ export function pageLinks(served) {
 	if (!served) return null;
 	const { up, ids } = served;
 	const link = (to, text) => h("a", { href: to }, text);
-	const one = ids.length === 1 ? link(`${up}choose#${new URLSearchParams({ with: ids[0] })}`, "Compare with…") : link(pageUrl(up, ids.toReversed()), "The other way round");
+	const one = ids.length === 1 ? link(`${up}choose#${new URLSearchParams({ with: ids[0] })}`, "Compare with…") : link(pageUrl(up, ids.toReversed()), "Swap models");
 	return h("nav", { "aria-label": "other models" }, link(`${up}choose`, "Another model"), one);
 }

@@ -11,12 +11,12 @@ export function refuseIf(condition, why, ...values) {
 const SPACE = /[ \t\n\r]*/y;
 const STRING = /"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
-const WORDS = { true: true, false: false, null: null };
-const DEPTH = 200;
+const LITERALS = { true: true, false: false, null: null };
+const MAX_DEPTH = 200;
 
-function parser(text, most) {
+function parser(text, maxValues) {
 	let at = 0;
-	let left = most;
+	let remaining = maxValues;
 	const fail = (expected) => {
 		refuseIf(true, "expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
 	};
@@ -26,61 +26,61 @@ function parser(text, most) {
 		at += found.length;
 		return found;
 	};
-	const next = (mark) => {
+	const skipIf = (mark) => {
 		take(SPACE);
 		if (text[at] !== mark) return false;
 		at += 1;
 		return true;
 	};
-	const string = () => {
+	const parseString = () => {
 		take(SPACE);
 		const found = take(STRING);
 		return found ? JSON.parse(found) : fail("a whole string");
 	};
 	// The items of an object or array, up to the closing bracket.
-	const list = (end, part) => {
-		if (next(end)) return;
-		do part(); while (next(","));
-		if (!next(end)) fail(`, or ${end}`);
+	const parseList = (end, part) => {
+		if (skipIf(end)) return;
+		do part(); while (skipIf(","));
+		if (!skipIf(end)) fail(`, or ${end}`);
 	};
-	const number = () => {
+	const parseNumber = () => {
 		const found = take(NUMBER);
 		if (!found) fail("a value");
 		refuseIf(found.length > 400, "digits");
 		if (/^-?\d+$/.test(found) && found !== "-0") return BigInt(found);
 		return Number.isFinite(Number(found)) ? Number(found) : fail("a number that a float holds");
 	};
-	const value = (depth) => {
-		refuseIf((left -= 1) < 0, "values", most.toLocaleString("en"));
-		refuseIf(depth > DEPTH, "deep");
-		if (next("{")) {
+	const parseValue = (depth) => {
+		refuseIf((remaining -= 1) < 0, "values", maxValues.toLocaleString("en"));
+		refuseIf(depth > MAX_DEPTH, "deep");
+		if (skipIf("{")) {
 			const found = new Map();
-			list("}", () => {
-				const key = string();
+			parseList("}", () => {
+				const key = parseString();
 				refuseIf(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
-				if (!next(":")) fail(":");
-				found.set(key, value(depth + 1));
+				if (!skipIf(":")) fail(":");
+				found.set(key, parseValue(depth + 1));
 			});
 			return found;
 		}
-		if (next("[")) {
+		if (skipIf("[")) {
 			const found = [];
-			list("]", () => found.push(value(depth + 1)));
+			parseList("]", () => found.push(parseValue(depth + 1)));
 			return found;
 		}
-		if (text[at] === '"') return string();
-		for (const [word, meant] of Object.entries(WORDS)) if (text.startsWith(word, at)) return (at += word.length), meant;
-		return number();
+		if (text[at] === '"') return parseString();
+		for (const [word, meant] of Object.entries(LITERALS)) if (text.startsWith(word, at)) return (at += word.length), meant;
+		return parseNumber();
 	};
 	return () => {
-		const found = value(0);
+		const found = parseValue(0);
 		take(SPACE);
 		return at === text.length ? found : fail("its end");
 	};
 }
 
 // Parse one value; objects become Maps, integers become BigInts.
-export function parseStrictJson(bytes, most) {
+export function parseStrictJson(bytes, maxValues) {
 	let text = "";
 	try {
 		text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -88,7 +88,7 @@ export function parseStrictJson(bytes, most) {
 		refuseIf(true, "text");
 	}
 	try {
-		return parser(text, most)();
+		return parser(text, maxValues)();
 	} catch (error) {
 		refuseIf(error instanceof RangeError, "deep");
 		throw error;

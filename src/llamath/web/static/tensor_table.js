@@ -1,14 +1,14 @@
 // The table of tensors: grouped by section, with a filter, sorting and four naming schemes.
-import { grouped, sought, texts } from "./forms.js";
+import { grouped, matchWords, texts } from "./forms.js";
 import { button, choice, formula, group, h, head, hidden, labeled, numberButton, path, row, scrollRegion } from "./dom.js";
 import { productFormula, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 
-const called = (row, kind) => (kind === "path" ? row.path : row.names[kind] || `– (${row.path})`);
+const displayName = (row, kind) => (kind === "path" ? row.path : row.names[kind] || `– (${row.path})`);
 
 // The derivations of the numbers in a row or a section.
-function sources(row, section, whole) {
+function rowDerivations(row, section, whole) {
 	const [title, total] = row ? [row.path, row.total] : [section.where, section.total];
-	const entry = (what, i, made) => () => [`${title}: ${what}`, row ? made() : formula(...section.of[i])];
+	const entry = (what, i, details) => () => [`${title}: ${what}`, row ? details() : formula(...section.of[i])];
 	const layers = section.of[1][0];
 	const factors = row && [[grouped(row.copies), row.copies], [layers, row.times]];
 	return [
@@ -21,15 +21,15 @@ function sources(row, section, whole) {
 
 // The numbers of a row; Tab reaches one of them, arrow keys move between cells.
 function numbers(texts, tells) {
-	return texts.map((text, i) => h("td.n", numberButton(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: across })));
+	return texts.map((text, i) => h("td.n", numberButton(text, tells[i], { tabindex: i === 2 ? null : "-1", "data-column": i, onkeydown: moveFocus })));
 }
 
-function across(event) {
-	const [over, down] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [];
-	if (over === undefined) return;
-	const own = [...event.currentTarget.closest("tr").querySelectorAll(".number")];
-	const column = [...event.currentTarget.closest("table").querySelectorAll(`[data-column="${event.currentTarget.dataset.column}"]`)];
-	(over ? own[own.indexOf(event.currentTarget) + over] : column[column.indexOf(event.currentTarget) + down])?.focus();
+function moveFocus(event) {
+	const [columnStep, rowStep] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key] ?? [];
+	if (columnStep === undefined) return;
+	const rowButtons = [...event.currentTarget.closest("tr").querySelectorAll(".number")];
+	const columnButtons = [...event.currentTarget.closest("table").querySelectorAll(`[data-column="${event.currentTarget.dataset.column}"]`)];
+	(columnStep ? rowButtons[rowButtons.indexOf(event.currentTarget) + columnStep] : columnButtons[columnButtons.indexOf(event.currentTarget) + rowStep])?.focus();
 	event.preventDefault();
 }
 
@@ -39,32 +39,32 @@ function sorted(rows, key) {
 	return rows.toSorted((a, b) => (BigInt(a[key]) < BigInt(b[key]) ? 1 : -1));
 }
 
-function line(x, section, names, whole) {
+function weightRow(x, section, names, whole) {
 	const texts = [grouped(x.each), grouped(BigInt(x.copies) * BigInt(x.times)), x.tied ? "tied" : grouped(x.total), x.share];
-	const shape = numberButton(shapeText({ ...x, copies: 1 }), () => [`${x.path}: shape`, sideFormulas(x)], { tabindex: "-1", "data-column": "shape", onkeydown: across });
-	return row(path(called(x, names)), shape, ...numbers(texts, sources(x, section, whole)));
+	const shape = numberButton(shapeText({ ...x, copies: 1 }), () => [`${x.path}: shape`, sideFormulas(x)], { tabindex: "-1", "data-column": "shape", onkeydown: moveFocus });
+	return row(path(displayName(x, names)), shape, ...numbers(texts, rowDerivations(x, section, whole)));
 }
 
-function body(section, index, state, closed, again, whole) {
-	const has = sought(state.find);
-	const rows = sorted(section.rows.filter((x) => has(x.path, x.group, ...Object.values(x.names))), state.sort);
+function sectionBody(section, index, state, closed, redraw, whole) {
+	const matches = matchWords(state.find);
+	const rows = sorted(section.rows.filter((x) => matches(x.path, x.group, ...Object.values(x.names))), state.sort);
 	if (!rows.length) return null;
 	const open = !closed.has(index) || state.find.trim() !== "";
-	const turn = (to) => {
+	const setOpen = (to) => {
 		if (to) closed.delete(index);
 		else closed.add(index);
-		again(index);
+		redraw(index);
 	};
-	const key = (event) => {
-		if (event.key === "ArrowRight" && !open) turn(true);
-		else if (event.key === "ArrowLeft" && open) turn(false);
+	const onKey = (event) => {
+		if (event.key === "ArrowRight" && !open) setOpen(true);
+		else if (event.key === "ArrowLeft" && open) setOpen(false);
 		else if (event.key === "ArrowDown" || event.key === "ArrowUp") focusNeighbor(event.currentTarget, event.key === "ArrowDown" ? 1 : -1);
 		else return;
 		event.preventDefault();
 	};
-	const toggle = button(section.where, () => turn(!open), { class: "fold", "aria-expanded": String(open), "data-section": index, onkeydown: key });
-	const sums = numbers([section.each, section.times, section.total].map(grouped).concat(section.share), sources(null, section, whole));
-	return h("tbody", row({ class: "head" }, h("th", { scope: "rowgroup", colspan: "2" }, toggle), ...sums), ...(open ? rows.map((x) => line(x, section, state.names, whole)) : []));
+	const toggle = button(section.where, () => setOpen(!open), { class: "fold", "aria-expanded": String(open), "data-section": index, onkeydown: onKey });
+	const sums = numbers([section.each, section.times, section.total].map(grouped).concat(section.share), rowDerivations(null, section, whole));
+	return h("tbody", row({ class: "head" }, h("th", { scope: "rowgroup", colspan: "2" }, toggle), ...sums), ...(open ? rows.map((x) => weightRow(x, section, state.names, whole)) : []));
 }
 
 function focusNeighbor(button, step) {
@@ -75,9 +75,9 @@ function focusNeighbor(button, step) {
 export function tensorTable(model, state, change) {
 	const closed = new Set();
 	const place = scrollRegion("table of tensors");
-	const found = h("p.faint", { role: "status" });
+	const status = h("p.faint", { role: "status" });
 	const draw = (focused) => {
-		const bodies = model.sections.map((x, i) => body(x, i, state, closed, draw, BigInt(model.counts[0].value)));
+		const bodies = model.sections.map((x, i) => sectionBody(x, i, state, closed, draw, BigInt(model.counts[0].value)));
 		const sorts = texts.columns.tensors.map(([key, text]) => {
 			const chosen = key && state.sort === key;
 			const next = () => change({ sort: chosen ? "" : key });
@@ -87,11 +87,11 @@ export function tensorTable(model, state, change) {
 		});
 		place.replaceChildren(h("table", h("caption", hidden(`Tensors of ${model.name}`)), head(sorts), bodies));
 		const shown = bodies.filter(Boolean).length;
-		found.textContent = state.find ? `${shown} of ${model.sections.length} groups have “${state.find}”` : "";
+		status.textContent = state.find ? `${shown} of ${model.sections.length} groups have “${state.find}”` : "";
 		if (focused !== undefined) place.querySelector(`button[data-section="${focused}"]`)?.focus();
 	};
 	const find = h("input", { type: "search", id: "find", value: state.find, maxlength: "80", oninput: () => change({ find: find.value }) });
 	const controls = group(labeled("Find ( / )", find), choice("Names", "names", texts.names, state.names, change));
 	draw();
-	return { element: h("div", controls, found, place), draw };
+	return { element: h("div", controls, status, place), draw };
 }

@@ -1,37 +1,37 @@
 // A squarified treemap (Bruls, Huizing, van Wijk 2000). Positions are floats, sizes are exact.
-import { gibibytes, grouped, percent, short, sum } from "./forms.js";
+import { gibibytes, grouped, percent, shortCount, sum } from "./forms.js";
 import { button, formula, h, numberButton, clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
 import { sumFormula, inBytes, inShort, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 
 // A path without its layer prefix and without .weight.
-export const bare = (path) => path.replace("layers.{l}.", "").replace(/\.weight$/, "");
+export const shortPath = (path) => path.replace("layers.{l}.", "").replace(/\.weight$/, "");
 
 const WIDTH = 960;
 const HEIGHT = 460;
 
-function worst(row, side) {
+function worstRatio(row, side) {
 	const whole = row.reduce((a, b) => a + b, 0);
 	const [low, high] = [Math.min(...row), Math.max(...row)];
 	return low > 0 ? Math.max((side * side * high) / whole ** 2, whole ** 2 / (side * side * low)) : Infinity;
 }
 
-function squarified(sizes, [x, y, width, height]) {
-	const whole = sizes.reduce((a, b) => a + b, 0);
-	let areas = sizes.map((n) => (whole ? (n * width * height) / whole : 0));
+function squarify(sizes, [x, y, width, height]) {
+	const total = sizes.reduce((a, b) => a + b, 0);
+	let areas = sizes.map((n) => (total ? (n * width * height) / total : 0));
 	const boxes = [];
 	while (areas.length) {
 		const side = Math.min(width, height);
 		let n = 1;
-		while (n < areas.length && worst(areas.slice(0, n + 1), side) <= worst(areas.slice(0, n), side)) n += 1;
-		const thick = side ? areas.slice(0, n).reduce((a, b) => a + b, 0) / side : 0;
-		let at = 0;
+		while (n < areas.length && worstRatio(areas.slice(0, n + 1), side) <= worstRatio(areas.slice(0, n), side)) n += 1;
+		const thickness = side ? areas.slice(0, n).reduce((a, b) => a + b, 0) / side : 0;
+		let offset = 0;
 		for (const area of areas.slice(0, n)) {
-			const length = thick ? area / thick : 0;
-			boxes.push(width >= height ? [x, y + at, thick, length] : [x + at, y, length, thick]);
-			at += length;
+			const length = thickness ? area / thickness : 0;
+			boxes.push(width >= height ? [x, y + offset, thickness, length] : [x + offset, y, length, thickness]);
+			offset += length;
 		}
-		if (width >= height) [x, width] = [x + thick, Math.max(width - thick, 0)];
-		else [y, height] = [y + thick, Math.max(height - thick, 0)];
+		if (width >= height) [x, width] = [x + thickness, Math.max(width - thickness, 0)];
+		else [y, height] = [y + thickness, Math.max(height - thickness, 0)];
 		areas = areas.slice(n);
 	}
 	return boxes;
@@ -48,9 +48,9 @@ function label(box, lines) {
 }
 
 // A legend entry: its share opens the sum.
-const portion = (name, list, whole, unit) => {
+const shareButton = (name, list, total, unit) => {
 	const n = sum(list.map((x) => x[1]));
-	return numberButton(percent(n, whole), () => [name, sumFormula(list, unit), shareFormula(name, n, whole)]);
+	return numberButton(percent(n, total), () => [name, sumFormula(list, unit), shareFormula(name, n, total)]);
 };
 
 // items: {name, group, place, detail, size: bigint, sign, tell}; tiles are grouped by place, or by group without places.
@@ -60,27 +60,27 @@ export function treemap(title, items, unit, focus = () => undefined) {
 	const groups = Map.groupBy(items.filter((x) => x.size > 0n), (x) => x.place ?? x.group);
 	const sums = [...groups].map(([name, list]) => [name, sum(list.map((x) => x.size)), list.toSorted((a, b) => (a.size < b.size ? 1 : a.size > b.size ? -1 : 0))]);
 	sums.sort((a, b) => (a[1] < b[1] ? 1 : -1));
-	const spoken = sums.map(([name, n]) => `${name} ${percent(n, whole)}`).join(", ");
+	const summary = sums.map(([name, n]) => `${name} ${percent(n, whole)}`).join(", ");
 	const tiles = [];
 	const frames = [];
-	const outer = squarified(sums.map((x) => scale(x[1])), [0, 0, WIDTH, HEIGHT]);
+	const outer = squarify(sums.map((x) => scale(x[1])), [0, 0, WIDTH, HEIGHT]);
 	for (const [i, [, , list]] of sums.entries()) {
-		const inner = squarified(list.map((x) => scale(x.size)), outer[i]);
+		const inner = squarify(list.map((x) => scale(x.size)), outer[i]);
 		for (const [j, x] of list.entries()) tiles.push(tile(x, inner[j], whole, unit));
 		const [x, y, width, height] = outer[i];
 		if (list[0].place !== undefined) frames.push(rect(x + 1, y + 1, Math.max(width - 2, 0), Math.max(height - 2, 0), "frame thick"));
 	}
 	addRovingFocus(tiles);
-	const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${title}: ${spoken}` }, ...tiles, ...frames);
-	const called = (x) => x.label ?? x.name;
-	const pieces = items.flatMap((x) => (x.inside ?? [[x.group, x.size]]).map(([group, n]) => [called(x), n, group])).filter((x) => x[1]);
-	const all = (x) => sum(x[1].map((y) => y[1]));
-	const sorted = [...Map.groupBy(pieces, (x) => x[2])].toSorted((a, b) => (all(a) < all(b) ? 1 : -1));
+	const picture = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "group", "aria-label": `${title}: ${summary}` }, ...tiles, ...frames);
+	const labelOf = (x) => x.label ?? x.name;
+	const parts = items.flatMap((x) => (x.inside ?? [[x.group, x.size]]).map(([group, n]) => [labelOf(x), n, group])).filter((x) => x[1]);
+	const groupTotal = (x) => sum(x[1].map((y) => y[1]));
+	const sorted = [...Map.groupBy(parts, (x) => x[2])].toSorted((a, b) => (groupTotal(a) < groupTotal(b) ? 1 : -1));
 	const legend = sorted.map(([group, list]) => {
 		const name = group === "other" ? "layers" : group;
-		return h("li", h(`span.key.${group}`), `${name} `, portion(name, list, whole, unit));
+		return h("li", h(`span.key.${group}`), `${name} `, shareButton(name, list, whole, unit));
 	});
-	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, , list]) => h("li", focusButton(name, focus(list[0])), " ", portion(name, list.map((x) => [called(x), x.size]), whole, unit)));
+	const places = sums.filter(([, , list]) => list[0].place !== undefined).map(([name, , list]) => h("li", focusButton(name, focus(list[0])), " ", shareButton(name, list.map((x) => [labelOf(x), x.size]), whole, unit)));
 	return h("figure.map", picture, h("ul.legend", legend), places.length && h("ul.legend", { "aria-label": "kinds of layers" }, places));
 }
 
@@ -91,9 +91,9 @@ function slices(parts, [x, y, width, height]) {
 	const whole = sum(parts.map((x) => x[1]));
 	let top = y;
 	return parts.map(([group, n]) => {
-		const high = (height * Number((n * 10n ** 9n) / whole)) / 10 ** 9;
-		top += high;
-		return rect(x, top - high, width, high, group);
+		const sliceHeight = (height * Number((n * 10n ** 9n) / whole)) / 10 ** 9;
+		top += sliceHeight;
+		return rect(x, top - sliceHeight, width, sliceHeight, group);
 	});
 }
 
@@ -101,8 +101,8 @@ function tile(x, box, whole, unit) {
 	const [left, top, width, height] = box;
 	const inset = [left + 1, top + 1, Math.max(width - 2, 0.3), Math.max(height - 2, 0.3)];
 	const description = `${x.label ?? x.name}: ${x.detail ? `${x.detail}, ` : ""}${grouped(x.size)} ${unit}, ${percent(x.size, whole)}`;
-	const open = () => showDetails(() => [...x.tell(), unit === "bytes" ? inBytes(x.size) : inShort(unit, x.size), shareFormula(x.name, x.size, whole)]);
-	const lines = [x.name, x.detail, unit === "bytes" ? gibibytes(x.size) : short(x.size)].filter(Boolean);
+	const open = () => showDetails(() => [...x.details(), unit === "bytes" ? inBytes(x.size) : inShort(unit, x.size), shareFormula(x.name, x.size, whole)]);
+	const lines = [x.name, x.detail, unit === "bytes" ? gibibytes(x.size) : shortCount(x.size)].filter(Boolean);
 	return clickable(
 		open,
 		{ "aria-label": description },
@@ -115,15 +115,15 @@ function tile(x, box, whole, unit) {
 }
 
 // The matrices of one block to a common scale: width is inputs, height is outputs.
-export function matrices(title, rows, tell) {
+export function matrices(title, rows, details) {
 	const longest = Math.max(...rows.flatMap((x) => x.shape.map(Number)), 1);
-	const side = (n) => Math.max((Number(n) * 200) / longest, 1.5);
+	const scaled = (n) => Math.max((Number(n) * 200) / longest, 1.5);
 	const figures = rows.map((x) => {
-		const [out, into] = [x.shape[0], x.shape.length > 1 ? x.shape.slice(1).reduce((a, b) => String(BigInt(a) * BigInt(b))) : "1"];
-		const [width, height] = [side(into), side(out)];
-		const name = bare(x.path);
-		const drawn = s("svg", { width, height, role: "img", "aria-label": `${name}, ${x.shape.join(" by ")}` }, rect(0, 0, width, height, x.group));
-		return h("li", drawn, h("span.name", name), numberButton(shapeText(x), () => [`${name}: shape`, sideFormulas(x), x.copies !== "1" && formula("copies in a block", grouped(x.copies))]), tell(x));
+		const [outputs, inputs] = [x.shape[0], x.shape.length > 1 ? x.shape.slice(1).reduce((a, b) => String(BigInt(a) * BigInt(b))) : "1"];
+		const [width, height] = [scaled(inputs), scaled(outputs)];
+		const name = shortPath(x.path);
+		const picture = s("svg", { width, height, role: "img", "aria-label": `${name}, ${x.shape.join(" by ")}` }, rect(0, 0, width, height, x.group));
+		return h("li", picture, h("span.name", name), numberButton(shapeText(x), () => [`${name}: shape`, sideFormulas(x), x.copies !== "1" && formula("copies in a block", grouped(x.copies))]), details(x));
 	});
 	return h("ul.matrices", { "aria-label": title }, figures);
 }
