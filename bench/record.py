@@ -1,4 +1,4 @@
-"""Measures the graph of a forward pass, and what is derived from it: CPU in a warm process, then whole commands against an earlier commit."""
+"""Measures the graph of a pass and what is derived from it: CPU in a warm process, and whole commands against an earlier commit."""
 
 from __future__ import annotations
 
