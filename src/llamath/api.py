@@ -59,14 +59,14 @@ GPUs = str | Device
 """GPUs: `"h100"`, `"8xh100"`, `"mem=24GiB bw=1TB/s bf16=300TF"`, or one device of `gpus()`."""
 Scheme = Literal["hf", "meta", "gguf"]
 Recompute = Literal["none", "selective", "full"]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-MAX_PLANS = 1000
-MAX_TRAINING_TOKENS = 10**18
-MAX_DIMENSION = 2**40
+_MAX_PLANS = 1000
+_MAX_TRAINING_TOKENS = 10**18
+_MAX_DIMENSION = 2**40
 _MAX_SPEED = 1e18
 _PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
-LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
+_LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
 def count(model: _ModelSource) -> CountReport:
@@ -168,9 +168,9 @@ def design(
     budget_law = find_law(law or DEFAULT_LAW)
     training_tokens = None if tokens is None else _count("tokens", tokens)
     compute = None if flops is None else _count("flops", flops)
-    wanted, exact = _design_target(target, budget_law, training_tokens, compute)
+    parameters, exact = _design_target(target, budget_law, training_tokens, compute)
     request = DesignRequest(
-        target=wanted,
+        target=parameters,
         like=like,
         fixed=FixedDims(
             layers=_range("layers", layers),
@@ -458,8 +458,8 @@ def plan(
     the report has `fits` False and says why.
     """
     loaded, cluster = load(model), _gpus(on)
-    if not 1 <= top <= MAX_PLANS:
-        raise ArgumentError("top", f" should be from 1 to {MAX_PLANS:,}, found {top:,}")
+    if not 1 <= top <= _MAX_PLANS:
+        raise ArgumentError("top", f" should be from 1 to {_MAX_PLANS:,}, found {top:,}")
     if not cluster[1].bandwidth:
         hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
         raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
@@ -477,7 +477,7 @@ def plan(
     if unused := _given(latency=latency, kv_dtype=kv_dtype):
         raise ArgumentError(unused, " is for serving", call="plan(model, on=…, serve=True, …)")
     training_tokens = None if tokens is None else _count("tokens", tokens)
-    if training_tokens is not None and training_tokens >= MAX_TRAINING_TOKENS:
+    if training_tokens is not None and training_tokens >= _MAX_TRAINING_TOKENS:
         raise ArgumentError("tokens", f" {safe(str(tokens), 40)}: more text than exists", hint="like 15.6T")
     from .analysis.plan import PlanRequest
     from .analysis.plan import plan as plan_training
@@ -615,7 +615,7 @@ def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: st
 
 
 def _positive(argument: str, value: int | None) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_DIMENSION):
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _MAX_DIMENSION):
         raise ArgumentError(argument, f" should be a positive integer, found {safe(repr(value), 60)}")
     return value
 
@@ -628,7 +628,7 @@ def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
         numbers = [int(x) for x in ends]
     except (TypeError, ValueError):
         numbers = []
-    if len(numbers) not in (1, 2) or not 0 < numbers[0] <= numbers[-1] < MAX_DIMENSION:
+    if len(numbers) not in (1, 2) or not 0 < numbers[0] <= numbers[-1] < _MAX_DIMENSION:
         raise ArgumentError(
             argument, f" should be a positive number or a range such as (60, 100) or '60:100', found {safe(repr(value), 60)}"
         )
@@ -663,8 +663,8 @@ def _tolerance(value: float | str | Fraction) -> Fraction:
 
 def _seconds(value: float | str) -> float:
     if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)\s*", value, re.ASCII)
-        seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else 0.0
+        match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s)\s*", value, re.ASCII)
+        seconds = float(match[1]) / (1000 if match[2] == "ms" else 1) if match else 0.0
     else:
         seconds = float(value)
     if not 0 < seconds < float("inf"):
@@ -672,7 +672,7 @@ def _seconds(value: float | str) -> float:
     return seconds
 
 
-def _choice(argument: str, value: T, choices: tuple[T, ...]) -> T:
+def _choice(argument: str, value: _T, choices: tuple[_T, ...]) -> _T:
     if value not in choices:
         raise ArgumentError(argument, f" should be {' or '.join(map(repr, choices))}, found {safe(repr(value), 60)}")
     return value
@@ -698,7 +698,7 @@ def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | No
     if isinstance(layout, Layout):
         return layout.replace(microbatch=batch, flash=flash, recompute=recompute or layout.recompute)
     _check_text(layout=layout)
-    readers = {name: integer() for name in LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
+    readers = {name: integer() for name in _LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
     axes = parse_key_values(layout, "layout", readers)
     sequence_parallel = axes.pop("sp", True)
     again = _choice("recompute", recompute or "none", ("none", "selective", "full"))
@@ -707,18 +707,18 @@ def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | No
 
 def _lora(text: str) -> _Lora:
     """Parse `r=16,targets=q,v`; a word without `=` continues the list before it."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     last = ""
     for part in text.split(","):
         name, equals, value = (x.strip() for x in part.partition("="))
         last, value = (name, value) if equals else (last, name)
         if last not in ("r", "targets", "saved") or not value:
             raise ArgumentError("lora", f" should be like 'r=16,targets=q,v', found {safe(repr(part.strip()), 40)}")
-        found.setdefault(last, []).append(value)
-    rank = "=".join(found.get("r", []))
+        values.setdefault(last, []).append(value)
+    rank = "=".join(values.get("r", []))
     if not (rank.isascii() and rank.isdecimal()) or not 1 <= int(rank[:11]) < 2**31:
         raise ArgumentError("lora", " needs a rank r from 1 to 2,147,483,647", hint="like 'r=16,targets=q,v'")
-    return _Lora(rank=int(rank), targets=tuple(found.get("targets", ["all"])), saved=tuple(found.get("saved", ())))
+    return _Lora(rank=int(rank), targets=tuple(values.get("targets", ["all"])), saved=tuple(values.get("saved", ())))
 
 
 def _stored_weights(model: Model) -> StoredWeights | None:

@@ -99,7 +99,7 @@ def _summarize_preset(preset: Preset) -> PresetSummary:
 
 
 def _has_word(preset: Preset, word: str) -> bool:
-    """Whether a word is in a preset's names; a number must be the beginning of a part, so that `3` does not match 13B."""
+    """Return whether a word is in a preset's names; a number must be the beginning of a part, so that `3` does not match 13B."""
     names = " ".join((preset.slug, preset.name, preset.config["model_type"], *preset.ids, *preset.aliases)).lower()
     if word[:1].isdigit():
         return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())

@@ -28,16 +28,16 @@ from .output import echo, echo_json, note, print_error
 if TYPE_CHECKING:
     from ..run import ChatSession, GeneratedPiece, GenerationLimits, Sampling
 
-EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
-HELP = """/reset        start again with the same system prompt
+_EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
+_HELP = """/reset        start again with the same system prompt
 /system TEXT  start again with another system prompt; without TEXT, show it
 /regenerate   generate the last answer again
 /help         this
 /quit         leave, as Ctrl-D does; Ctrl-C stops an answer"""
-PROMPT = "> "
+_PROMPT = "> "
 
 
-@make_command("chat", EXAMPLES)
+@make_command("chat", _EXAMPLES)
 @click.argument("model", required=False, type=MODEL)
 @generation_options
 def command(model: str | None, *, form: str | None, **options: Any) -> None:
@@ -54,10 +54,10 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
     session = ChatSession(llama, llama.find_format(options["chat_template"]), options["system"])
     if llama.chat_template is None and not options["chat_template"]:
         note(f"no chat template in the files; using {session.chat_format.name} (--chat-template NAME for another)")
-    Conversation(session, choose_sampling(llama, options), choose_limits(llama, options), form == "json").run()
+    _Conversation(session, choose_sampling(llama, options), choose_limits(llama, options), form == "json").run()
 
 
-class Conversation:
+class _Conversation:
     """A user at a terminal or a pipe, and a model."""
 
     def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, as_json: bool = False) -> None:
@@ -100,7 +100,7 @@ class Conversation:
         import readline  # noqa: F401  line editing for input()
 
         try:
-            return input(PROMPT)
+            return input(_PROMPT)
         except EOFError:
             echo("", err=True)
             return None
@@ -168,5 +168,5 @@ class Conversation:
         return True
 
     def _help(self, _: str) -> bool:
-        echo(HELP, err=True)
+        echo(_HELP, err=True)
         return True

@@ -187,7 +187,7 @@ def command(
     return decorate
 
 
-class CommandGroup(_Main, click.Group):
+class _CommandGroup(_Main, click.Group):
     """The group of all commands, whose modules are imported when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -195,7 +195,7 @@ class CommandGroup(_Main, click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name == "help":
-            return show_help
+            return _show_help
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f".{cmd_name}", __package__).command
@@ -267,7 +267,7 @@ def _unknown_command(name: str) -> LlamathError:
     return LlamathError(f"unknown command {safe(repr(name), 60)}", hint=hint)
 
 
-@click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -279,7 +279,7 @@ def cli(ctx: click.Context) -> None:
 @click.command("help", hidden=True)
 @click.argument("topics", nargs=-1, metavar="[COMMAND | options]")
 @click.pass_context
-def show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
+def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
     """Show the help of a command, or of the options that many commands share."""
     parent = ctx.parent or ctx
     if not topics:

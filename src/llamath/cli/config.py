@@ -7,10 +7,10 @@ from .command_group import command as make_command
 from .model_options import takes_model
 from .output import echo, echo_json, note
 
-EXAMPLES = ("llamath config llama-3.1-8b", "llamath config llama-3-8b --format params > params.json")
+_EXAMPLES = ("llamath config llama-3.1-8b", "llamath config llama-3-8b --format params > params.json")
 
 
-@make_command("config", EXAMPLES, brief=True, formats=("params",))
+@make_command("config", _EXAMPLES, brief=True, formats=("params",))
 @takes_model
 def command(model: Model, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params prints a params.json."""

@@ -17,35 +17,35 @@ from .output import echo, echo_json
 if TYPE_CHECKING:
     from ..conversion.convert_checkpoint import ConversionReport
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
     "llamath convert llama-hf model.gguf --names gguf --dtype f16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
 )
-UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
 
-class Size(click.ParamType[int]):
+class _Size(click.ParamType[int]):
     """A number of bytes: 5GB is 5·10⁹, 5GiB is 5·2³⁰."""
 
     name = "size"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,3}))?\s*([KMGT]?I?)B?", str(value).upper())
-        if found is None or found[3] not in UNITS:
+        match = re.fullmatch(r"(\d{1,15})(?:\.(\d{1,3}))?\s*([KMGT]?I?)B?", str(value).upper())
+        if match is None or match[3] not in _UNITS:
             self.fail(f"{value!r} is not a size: expected 5GB, 500MB or 2GiB", param, ctx)
-        size = int(found[1] + (found[2] or "")) * UNITS[found[3]] // int(10 ** len(found[2] or ""))
+        size = int(match[1] + (match[2] or "")) * _UNITS[match[3]] // int(10 ** len(match[2] or ""))
         if not size:
             self.fail("a shard has at least one byte", param, ctx)
         return size
 
 
-@make_command("convert", EXAMPLES)
+@make_command("convert", _EXAMPLES)
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
 @click.option("--names", required=True, type=click.Choice(["hf", "meta", "gguf"]), help="Write safetensors (hf), .pth (meta) or GGUF.")
 @click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help="fp32, bf16 or fp16.  [default: as stored]")
-@click.option("--max-shard-size", type=Size(), default="5GB", show_default=True, help="Size of each safetensors file.")
+@click.option("--max-shard-size", type=_Size(), default="5GB", show_default=True, help="Size of each safetensors file.")
 @set_option
 @force_option
 @click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")

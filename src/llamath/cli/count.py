@@ -14,7 +14,7 @@ from .output import echo, echo_json, write_file
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath count llama-3-8b",
     "llamath count dim=4096,n_layers=32,n_heads=32,vocab_size=32000",
     "llamath count llama-3-8b --set tie_word_embeddings=true",
@@ -22,7 +22,7 @@ EXAMPLES = (
 )
 
 
-@make_command("count", EXAMPLES, brief=True, formats=("csv", "markdown", "tree"))
+@make_command("count", _EXAMPLES, brief=True, formats=("csv", "markdown", "tree"))
 @takes_checkpoint
 @click.option("--layer", type=click.IntRange(min=0), metavar="N", help="This layer only.")
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
@@ -74,12 +74,12 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
         echo(count_text(model, layer, scheme))
 
 
-def _print_header(found: HeaderCount, unfold: bool, form: str | None) -> None:
+def _print_header(header_count: HeaderCount, unfold: bool, form: str | None) -> None:
     if form == "json":
-        echo_json(found.to_json())
+        echo_json(header_count.to_json())
     else:
         from ..render.text.count_text import header_count_text
 
-        lines = header_count_text(found, unfold)
+        lines = header_count_text(header_count, unfold)
         for line in [next(iter(lines))] if form == "brief" else lines:
             echo(line)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
     from ..model import Model
 
-MAX_DIMENSION = 2**40
-EXAMPLES = (
+_MAX_DIMENSION = 2**40
+_EXAMPLES = (
     "llamath design 8B",
     "llamath design 500M --set vocab=32000,tied=yes",
     "llamath design 70B --set layers=60:100,kv_heads=8,max_memory=80GiB",
@@ -36,7 +36,7 @@ def _span(text: str) -> tuple[int, int]:
     if not low.isascii() or not low.isdigit() or (":" in text and not (high.isascii() and high.isdigit())):
         raise ValueError("expected a number (80) or a range (60:100)")
     first, last = int(low), int(high or low)
-    if not 0 < first <= last < MAX_DIMENSION:
+    if not 0 < first <= last < _MAX_DIMENSION:
         raise ValueError("expected a positive number, or a range from a smaller to a larger one")
     return first, last
 
@@ -61,13 +61,13 @@ def _tolerance(text: str) -> Fraction:
     return value
 
 
-DIMENSIONS: dict[str, Reader] = {
+_DIMENSIONS: dict[str, Reader] = {
     **dict.fromkeys(("layers", "width", "heads", "kv_heads", "head_dim"), _span),
-    "vocab": integer(1, MAX_DIMENSION),
+    "vocab": integer(1, _MAX_DIMENSION),
     "tied": yes_or_no,
-    **dict.fromkeys(("experts", "top_k"), integer(1, MAX_DIMENSION)),
+    **dict.fromkeys(("experts", "top_k"), integer(1, _MAX_DIMENSION)),
     **dict.fromkeys(("ffn_ratio", "aspect"), _ratio),
-    **dict.fromkeys(("multiple_of", "tensor_parallel"), integer(1, MAX_DIMENSION)),
+    **dict.fromkeys(("multiple_of", "tensor_parallel"), integer(1, _MAX_DIMENSION)),
     "active": parse_count,
     **dict.fromkeys(("max_kv_per_token", "max_memory"), parse_bytes),
     "tolerance": _tolerance,
@@ -79,7 +79,7 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
     return None if text is None else parse_count(text)
 
 
-@make_command("design", EXAMPLES, brief=True, formats=("config", "params"))
+@make_command("design", _EXAMPLES, brief=True, formats=("config", "params"))
 @click.argument("target", required=False)
 @click.option(
     "--like", default="llama-3", show_default=True, type=MODEL, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
@@ -105,37 +105,37 @@ def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg
     Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
     params.json.
     """
-    given = parse_key_values(",".join(fixed), "--set", DIMENSIONS) if fixed else {}
+    dimensions = parse_key_values(",".join(fixed), "--set", _DIMENSIONS) if fixed else {}
     with Progress("searching designs"):
-        found = design(target, **given, **options)
+        report = design(target, **dimensions, **options)
     if target is None and (options["tokens"] is None or options["flops"] is None):
-        echo(f"{found.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}", err=True)
-    _print(found, form)
+        echo(f"{report.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}", err=True)
+    _print(report, form)
     if svg is not None:
         from ..render.svg.design_svg import design_svg
 
-        write_file(svg, design_svg(found), overwrite=force)
-    return int(not found.candidates)
+        write_file(svg, design_svg(report), overwrite=force)
+    return int(not report.candidates)
 
 
-def _print(found: DesignReport, form: str | None) -> None:
+def _print(report: DesignReport, form: str | None) -> None:
     from ..render.text.design_text import budget_text, contrast_text, design_text
 
-    best, contrast = found.best, found.contrast
+    best, contrast = report.best, report.contrast
     if form == "json":
-        echo_json(found.to_json())
+        echo_json(report.to_json())
     elif form in ("config", "params"):
         if best is None:
-            echo(design_text(found), err=True)
+            echo(design_text(report), err=True)
         else:
             echo(_params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2))
     elif form == "brief":
-        echo(found.summary)
+        echo(report.summary)
     else:
-        lines = [design_text(found)]
+        lines = [design_text(report)]
         if contrast and best:
             lines.append(contrast_text(best.model, contrast.other, contrast.like, contrast.difference))
-        echo("\n".join([*lines, budget_text(found.budget)] if found.budget else lines))
+        echo("\n".join([*lines, budget_text(report.budget)] if report.budget else lines))
 
 
 def _params(model: Model) -> str:

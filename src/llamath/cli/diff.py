@@ -16,7 +16,7 @@ from .output import echo, write_file
 if TYPE_CHECKING:
     from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath diff llama-2-7b llama-3-8b",
     "llamath diff llama-3.2-1b llama-3.1-8b llama-3.1-70b",
     "llamath diff llama-3-8b --set tie_word_embeddings=true",
@@ -24,7 +24,7 @@ EXAMPLES = (
 )
 
 
-@make_command("diff", EXAMPLES, brief=True, formats=("csv", "markdown"))
+@make_command("diff", _EXAMPLES, brief=True, formats=("csv", "markdown"))
 @click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
 @svg_option("Also draw the waterfall chart.")

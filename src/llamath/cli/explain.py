@@ -9,10 +9,10 @@ from .command_group import command as make_command
 from .model_options import MODEL
 from .output import echo, echo_json
 
-EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamath explain 685B --like deepseek-v3")
+_EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamath explain 685B --like deepseek-v3")
 
 
-@make_command("explain", EXAMPLES, brief=True)
+@make_command("explain", _EXAMPLES, brief=True)
 @click.argument("number")
 @click.option("--like", type=MODEL, metavar="MODEL", help="Consider this model only.")
 @click.option("--all", "everything", is_flag=True, help="Show unlikely explanations, too.")
@@ -25,11 +25,11 @@ def command(number: str, *, like: str | None, everything: bool, form: str | None
     from ..render.text.explain_text import explain_text
 
     with Progress("searching"):
-        found = explain(number, like=like, all=everything)
+        report = explain(number, like=like, all=everything)
     if form == "json":
-        echo_json(found.to_json())
+        echo_json(report.to_json())
     elif form == "brief":
-        echo(found.summary)
+        echo(report.summary)
     else:
-        echo(explain_text(found))
-    return int(not found.candidates)
+        echo(explain_text(report))
+    return int(not report.candidates)

@@ -9,10 +9,10 @@ from .command_group import command as make_command
 from .model_options import MODEL, force_option
 from .output import echo_json, write_file
 
-EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
+_EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
 
 
-@make_command("export", EXAMPLES)
+@make_command("export", _EXAMPLES)
 @click.argument("models", nargs=-1, required=True, metavar="MODEL [MODEL]", type=MODEL)
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @force_option

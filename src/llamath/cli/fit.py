@@ -27,23 +27,23 @@ from .output import note, write_file
 if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath fit llama-3.1-8b  # which GPUs can run it",
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
     "llamath fit llama-3.1-8b --on 3060,4090  # in one machine",
 )
-DEFAULT_CONTEXT = 4096
+_DEFAULT_CONTEXT = 4096
 """Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""
 
 
-@make_command("fit", EXAMPLES, brief=True)
+@make_command("fit", _EXAMPLES, brief=True)
 @takes_model
 @on_option("GPUs: rtx-4090, 8xh100, a machine with several (3060,4090), or 'mem=24GiB bw=1TB/s bf16=300TF'.")
 @dtype_option()
 @kv_dtype_option
-@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {DEFAULT_CONTEXT}]")
+@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {_DEFAULT_CONTEXT}]")
 @batch_option
 @click.option("--layout", metavar="SPEC", help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.")
 @svg_option("Also draw the roofline.")

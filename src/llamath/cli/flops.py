@@ -14,17 +14,17 @@ from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
 from .output import echo, echo_json
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
     "llamath flops llama-3-8b --on 64xh100 --mfu tokens_per_second=600000",
     "llamath flops llama-2-70b --on 2048xa100 --mfu tflops=150,counted_by=palm",
 )
-MFU = {"tokens_per_second": number(1e-9, 1e18), "tflops": number(1e-9, 1e18), "counted_by": plain, "precision": plain}
-ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
+_MFU = {"tokens_per_second": number(1e-9, 1e18), "tflops": number(1e-9, 1e18), "counted_by": plain, "precision": plain}
+_ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 """Default of --attention -> the other choice."""
 
 
-@make_command("flops", EXAMPLES, brief=True, formats=("csv", "markdown", "conventions"))
+@make_command("flops", _EXAMPLES, brief=True, formats=("csv", "markdown", "conventions"))
 @takes_model
 @context_option("Tokens of each sequence: 8192, 8k.  [default: MODEL's own context]")
 @batch_option
@@ -48,7 +48,7 @@ def command(model: Model, *, on: str | None, mfu: str | None, attention: str, fo
     from ..api import flops
 
     chosen = _attention(attention)
-    speed = parse_key_values(mfu or "", "--mfu", MFU)
+    speed = parse_key_values(mfu or "", "--mfu", _MFU)
     if on is not None:
         parse_devices(on)
     if (on, mfu) != (None, None) and (on is None or ("tokens_per_second" in speed) == ("tflops" in speed)):
@@ -78,10 +78,10 @@ def command(model: Model, *, on: str | None, mfu: str | None, attention: str, fo
 
 def _attention(text: str) -> set[str]:
     chosen = {x.strip() for x in text.split(",")} if text else set()
-    known = {*ATTENTION, *ATTENTION.values()}
+    known = {*_ATTENTION, *_ATTENTION.values()}
     if unknown := sorted(chosen - known):
         raise LlamathError(f"--attention: unknown {safe(repr(unknown[0]), 40)}", hint=f"some of {', '.join(sorted(known))}")
-    for default, other in ATTENTION.items():
+    for default, other in _ATTENTION.items():
         if {default, other} <= chosen:
             raise LlamathError(f"--attention: either {default} or {other}, not both")
     return chosen

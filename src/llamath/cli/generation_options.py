@@ -20,13 +20,13 @@ from .output import echo, note, warn
 if TYPE_CHECKING:
     from ..run import GeneratedPiece, GenerationLimits, Llama, Sampling
 
-SAMPLING: Mapping[str, Reader] = {
+_SAMPLING: Mapping[str, Reader] = {
     "top_k": integer(0),
     "min_p": number(0, 1),
     "repetition_penalty": number(0, float("inf")),
 }
 """Keys of --sampling, besides the options of their own."""
-NARROWING = ("top_k", "top_p", "min_p")
+_NARROWING = ("top_k", "top_p", "min_p")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -38,7 +38,7 @@ def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or i
     return click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help=text)
 
 
-OPTIONS: tuple[Decorator, ...] = (
+_OPTIONS: tuple[Decorator, ...] = (
     click.option("--max-tokens", type=click.IntRange(min=1), metavar="N", help="Maximum number of new tokens."),
     click.option("--temperature", type=float, metavar="X", help="Sampling temperature; 0 is greedy."),
     click.option(
@@ -57,7 +57,7 @@ OPTIONS: tuple[Decorator, ...] = (
 
 def generation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add these options to a command."""
-    for option in reversed(OPTIONS):
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
@@ -81,14 +81,14 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
     from ..render.progress import Bar
     from ..run import Llama, Sampling, limit_threads
 
-    Sampling(**_given_sampling(options))
+    Sampling(**_sampling_settings(options))
     with Bar("opening the checkpoint") as bar:
-        found = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
-    limit_threads(found.module)
-    known = found.model.notes if found.model is not None else ()
-    for text in found.notes[len(known) :]:
+        llama = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
+    limit_threads(llama.module)
+    known = llama.model.notes if llama.model is not None else ()
+    for text in llama.notes[len(known) :]:
         note(text)
-    return found
+    return llama
 
 
 def model_name(llama: Llama) -> str | None:
@@ -96,21 +96,21 @@ def model_name(llama: Llama) -> str | None:
     return llama.model.name if llama.model is not None else None
 
 
-def _given_sampling(options: Mapping[str, Any]) -> dict[str, float]:
+def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
     """Return the sampling parameters that are given as options."""
-    given = {name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None}
-    return given | (parse_key_values(options["sampling"], "--sampling", SAMPLING) if options["sampling"] else {})
+    settings = {name: x for name in ("temperature", "top_p", "seed") if (x := options[name]) is not None}
+    return settings | (parse_key_values(options["sampling"], "--sampling", _SAMPLING) if options["sampling"] else {})
 
 
 def choose_sampling(llama: Llama, options: Mapping[str, Any]) -> Sampling:
     """Return the sampling parameters: the options, else the model's generation_config, else greedy."""
-    given = _given_sampling(options)
-    if llama.sampling.temperature == 0 and "temperature" not in given and any(name in given for name in NARROWING):
-        given["temperature"] = 1.0
-    made = llama.sampling.replace(**given)
-    if "seed" in given and made.greedy:
+    settings = _sampling_settings(options)
+    if llama.sampling.temperature == 0 and "temperature" not in settings and any(name in settings for name in _NARROWING):
+        settings["temperature"] = 1.0
+    sampling = llama.sampling.replace(**settings)
+    if "seed" in settings and sampling.greedy:
         note("a seed has no effect on greedy generation; add --temperature 1 to sample")
-    return made
+    return sampling
 
 
 def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None = None) -> GenerationLimits:

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from ..run.debug.activations import Activations
     from ..run.weights.verified_checkpoint import VerifiedCheckpoint
 
-TEXT = (
+_TEXT = (
     "The river was low that summer, and on the 14th of July the children walked across it without wetting their knees. "
     'Anna counted the stones (there were 27) and said: "If the rain comes back, we shall need a boat."\n'
     "def area(width, height):\n    return width * height\n"
 )
 """The text that both read if no prompt is given."""
-RANDOM_IDS = re.compile(r"random:(\d{1,7})(?:,(\d{1,18}))?", re.ASCII)
-NUM_RANDOM_IDS, MAX_IDS = 64, 1 << 20
+_RANDOM_IDS = re.compile(r"random:(\d{1,7})(?:,(\d{1,18}))?", re.ASCII)
+_NUM_RANDOM_IDS, _MAX_IDS = 64, 1 << 20
 
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath logits ./Llama-3.2-1B ./Llama-3.2-1B-converted",
     "llamath logits original/ model.gguf 'The capital of France is' --tolerance 0.05",
 )
 
 
-@make_command("logits", EXAMPLES, brief=True)
+@make_command("logits", _EXAMPLES, brief=True)
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="B", type=MODEL)
 @click.argument("prompt", required=False)
@@ -108,25 +108,25 @@ def _tokens(sources: list[VerifiedCheckpoint], prompt: str | None, ids: str | No
     """Return the token ids that both read, and their text if there is one."""
     smallest = min(sources, key=lambda x: int(x.model.tree.vocab))
     vocabulary = int(smallest.model.tree.vocab)
-    random = RANDOM_IDS.fullmatch(ids) if ids is not None else None
+    random = _RANDOM_IDS.fullmatch(ids) if ids is not None else None
     if ids is None:
-        found, text = _encode(sources, prompt)
+        tokens, text = _encode(sources, prompt)
     else:
-        found, text = ([] if random else _parse_ids(ids)), ""
-    if not found:
-        count, seed = (int(random[1]), int(random[2] or 0)) if random else (NUM_RANDOM_IDS, 0)
-        if not 1 <= count <= MAX_IDS:
-            raise LlamathError(f"--ids random:{count:,}: expected 1 to {MAX_IDS:,} ids")
+        tokens, text = ([] if random else _parse_ids(ids)), ""
+    if not tokens:
+        count, seed = (int(random[1]), int(random[2] or 0)) if random else (_NUM_RANDOM_IDS, 0)
+        if not 1 <= count <= _MAX_IDS:
+            raise LlamathError(f"--ids random:{count:,}: expected 1 to {_MAX_IDS:,} ids")
         generator = Random(seed)
-        found = [generator.randrange(vocabulary) for _ in range(count)]
+        tokens = [generator.randrange(vocabulary) for _ in range(count)]
     if prompt is None and (ids is None or random):
-        found = found[: min((int(x.model.tree.context) for x in sources if x.model.tree.context), default=None)]
-    if max(found) >= vocabulary:
+        tokens = tokens[: min((int(x.model.tree.context) for x in sources if x.model.tree.context), default=None)]
+    if max(tokens) >= vocabulary:
         name = safe(smallest.path)
         raise LlamathError(
-            f"token {max(found):,} is not in the vocabulary of {name}, which has {vocabulary:,} tokens", hint="--ids for both"
+            f"token {max(tokens):,} is not in the vocabulary of {name}, which has {vocabulary:,} tokens", hint="--ids for both"
         )
-    return found, text
+    return tokens, text
 
 
 def _parse_ids(text: str) -> list[int]:
@@ -140,7 +140,7 @@ def _encode(sources: list[VerifiedCheckpoint], prompt: str | None) -> tuple[list
     """Return the ids of the text by the first tokenizer that can be read; none if there is no tokenizer and no prompt."""
     from ..tokenizers import load_tokenizer
 
-    text, read = TEXT if prompt is None else prompt, []
+    text, read = _TEXT if prompt is None else prompt, []
     for source in sources:
         try:
             read.append(load_tokenizer(source.folder).encode(text, parse_special_tokens=prompt is not None))

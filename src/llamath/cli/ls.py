@@ -11,14 +11,14 @@ from .command_group import command as make_command
 from .model_options import MODEL
 from .output import echo
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath ls ./my-checkpoint",
     "llamath ls model.gguf --format tree",
     "llamath ls hf://owner/name --unfold --format csv",
 )
 
 
-@make_command("ls", EXAMPLES, brief=True, formats=("csv", "tree"))
+@make_command("ls", _EXAMPLES, brief=True, formats=("csv", "tree"))
 @click.argument("path", type=MODEL)
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
@@ -26,21 +26,21 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     from ..analysis.verify.listing import list_checkpoint
 
     with Progress("reading headers"):
-        found = list_checkpoint(path)
-    for remark in found.remarks:
+        listing = list_checkpoint(path)
+    for remark in listing.remarks:
         echo(remark, err=True)
     if form == "json":
-        echo(found.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
+        echo(listing.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
     elif form == "csv":
         from ..render.text.ls_text import ls_csv
 
-        echo(ls_csv(found, unfold))
+        echo(ls_csv(listing, unfold))
     elif form == "brief":
-        size = sum(x.size for x in found.files)
-        files = format_count(len(found.files), f"{found.manifest.format} file")
+        size = sum(x.size for x in listing.files)
+        files = format_count(len(listing.files), f"{listing.manifest.format} file")
         in_gib = f" ({size / 2**30:,.2f} GiB)" if size >= 2**30 // 100 else ""
-        echo(f"{safe(path)}: {format_count(found.total.tensors, 'tensor')} in {files}, {size:,} bytes{in_gib}")
+        echo(f"{safe(path)}: {format_count(listing.total.tensors, 'tensor')} in {files}, {size:,} bytes{in_gib}")
     else:
         from ..render.text.ls_text import ls_text
 
-        echo("\n".join(ls_text(path, found, unfold, form == "tree")))
+        echo("\n".join(ls_text(path, listing, unfold, form == "tree")))

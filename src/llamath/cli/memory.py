@@ -29,13 +29,13 @@ from .output import echo, echo_json, note
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath memory llama-3.1-70b --context 128k --kv-dtype fp8",
     "llamath memory llama-3.1-8b --dtype q4_k_m --on 'mem=12GiB'",
     "llamath memory llama-3-8b --train --layout tp=2,dp=4,zero=1 --training recompute=full",
     "llamath memory llama-3-8b --lora r=16,targets=attention --dtype bnb-nf4",
 )
-TRAINING: Mapping[str, Reader] = {
+_TRAINING: Mapping[str, Reader] = {
     "optimizer": plain,
     "recompute": choice("none", "selective", "full"),
     "attention": choice("flash", "eager"),
@@ -46,7 +46,7 @@ TRAINING: Mapping[str, Reader] = {
 }
 
 
-@make_command("memory", EXAMPLES, brief=True)
+@make_command("memory", _EXAMPLES, brief=True)
 @takes_checkpoint
 @on_option("What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.")
 @dtype_option("Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or q4_k_m:no-imatrix.")
@@ -72,8 +72,8 @@ def command(model: Model | HeaderCount, *, form: str | None, train: bool, **opti
     """
     lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
     if not isinstance(model, Model):
-        given = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
-        return _weights_only(model, form, given)
+        has_options = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
+        return _weights_only(model, form, has_options)
     if train or lora is not None or training is not None:
         return _train(model, options | {"lora": lora or "", "layout": layout or ""}, training, form)
     if layout is not None:
@@ -101,15 +101,15 @@ def _note_gpus(on: str) -> None:
         note(f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; `llamath fit` splits the model over them")
 
 
-def _weights_only(found: HeaderCount, form: str | None, given: bool) -> int:
+def _weights_only(header_count: HeaderCount, form: str | None, has_options: bool) -> int:
     """Print the weights of a checkpoint of an unknown family."""
-    if given:
-        raise click.UsageError(f"{found.reason}; without a family only the bytes of the weights are known")
+    if has_options:
+        raise click.UsageError(f"{header_count.reason}; without a family only the bytes of the weights are known")
     from ..analysis.inference.inference_memory import WeightsReport
     from ..analysis.inference.weight_bytes import stored_weights
     from ..render.text.memory_text import weights_only_text
 
-    report = WeightsReport(name=safe(found.name), lines=stored_weights(found.listing).lines, reason=found.reason)
+    report = WeightsReport(name=safe(header_count.name), lines=stored_weights(header_count.listing).lines, reason=header_count.reason)
     if form == "json":
         echo_json(report.to_json())
     else:
@@ -127,7 +127,7 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
     first, *more = options.pop("context") or [None]
     if more:
         raise click.UsageError("training has one --context")
-    settings = parse_key_values(training or "", "--training", TRAINING)
+    settings = parse_key_values(training or "", "--training", _TRAINING)
     with Progress("sizing a training step"):
         report = memory(model, train=True, context=first, **options, **settings)
     warn_context(model, report.context)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ..analysis.plan.serving_plan import ServeReport
     from ..model import Model
 
-R = TypeVar("R", "MemoryReport", "FitReport", "GPURanking")
-DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
-WEIGHT_DTYPES = (
+_R = TypeVar("_R", "MemoryReport", "FitReport", "GPURanking")
+_DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
+_WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
     *("q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "q8_0", "iq2_xs", "iq3_xs", "iq4_xs"),
 )
 """Weight dtypes that shell completion offers; more spellings are accepted."""
-KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0")
+_KV_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "q8_0", "q5_1", "q4_0")
 
 
 class _CompletedText(click.ParamType[str]):
@@ -50,8 +50,8 @@ class _CompletedText(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         from click.shell_completion import CompletionItem
 
-        found = re.fullmatch(r"((?:.*,)?(?:\d+x)?)(.*)", incomplete, re.DOTALL)
-        before, start = (found[1], found[2].lower()) if found and not self.files else ("", incomplete.lower())
+        match = re.fullmatch(r"((?:.*,)?(?:\d+x)?)(.*)", incomplete, re.DOTALL)
+        before, start = (match[1], match[2].lower()) if match and not self.files else ("", incomplete.lower())
         items = [CompletionItem(before + word, help=text) for word, text in self.words() if word.startswith(start)]
         return [*items, CompletionItem(incomplete, type="file")] if self.files else items
 
@@ -70,8 +70,8 @@ def _gpus() -> Iterable[tuple[str, str]]:
 
 MODEL = _CompletedText(_presets, files=True)
 GPU = _CompletedText(_gpus)
-WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in WEIGHT_DTYPES])
-KV_DTYPE = _CompletedText(lambda: [(x, "") for x in KV_DTYPES])
+_WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
+_KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
 COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
 
 
@@ -119,15 +119,15 @@ def _tokens(text: str) -> int:
         raise
 
 
-def dtype_option(text: str = f"Dtype of the weights, if not MODEL's own: {DTYPES}") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def dtype_option(text: str = f"Dtype of the weights, if not MODEL's own: {_DTYPES}") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --dtype for the weights; empty if not given."""
-    return click.option("--dtype", type=WEIGHT_DTYPE, default="", metavar="NAME", help=text)
+    return click.option("--dtype", type=_WEIGHT_DTYPE, default="", metavar="NAME", help=text)
 
 
 def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --kv-dtype; empty if not given."""
     text = "Dtype of the KV cache: bf16, fp8, int8, q8_0, q4_0, …"
-    return click.option("--kv-dtype", type=KV_DTYPE, default="", metavar="NAME", help=text)(command)
+    return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(command)
 
 
 def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,12 +142,12 @@ def takes_model(command: Callable[..., int | None], header: bool = False) -> Cal
     def wrapper(model: str | None, changes: tuple[str, ...], **rest: Any) -> int | None:
         new = parse_changes(changes)
         try:
-            found: Model | HeaderCount = load_model(model, new)
+            loaded: Model | HeaderCount = load_model(model, new)
         except UnknownModel as error:
             if not header or not model or new:
                 raise
-            found = _header(model, error)
-        return command(found, **rest)
+            loaded = _count_header(model, error)
+        return command(loaded, **rest)
 
     return click.argument("model", required=False, type=MODEL)(set_option(wrapper))
 
@@ -167,7 +167,7 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
         return load(model, changes=changes)
 
 
-def _header(model: str, error: UnknownModel) -> HeaderCount:
+def _count_header(model: str, error: UnknownModel) -> HeaderCount:
     """Return the count from the checkpoint's header; raise the error again if there is no checkpoint."""
     from ..analysis.count.header_count import count_header
     from ..checkpoint.open import names_checkpoint
@@ -205,7 +205,7 @@ def warn_context(model: Model, context: int) -> None:
         note(f"the config has no context length; using {context:,} tokens")
 
 
-def print_inference(report: R, form: str | None, text: Callable[[R], str]) -> None:
+def print_inference(report: _R, form: str | None, text: Callable[[_R], str]) -> None:
     """Print a report on inference; in its brief form, warn if the files differ from the model."""
     if form == "json":
         echo_json(report.to_json())

@@ -8,10 +8,10 @@ from ..render.progress import Progress
 from .command_group import command as make_command
 from .output import echo, echo_json
 
-EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral --json")
+_EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral --json")
 
 
-@make_command("models", EXAMPLES, brief=True)
+@make_command("models", _EXAMPLES, brief=True)
 @click.argument("words", nargs=-1)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""

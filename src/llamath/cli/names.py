@@ -10,10 +10,10 @@ from .command_group import command as make_command
 from .model_options import takes_model
 from .output import echo, echo_json
 
-EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
+_EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
 
 
-@make_command("names", EXAMPLES, brief=True)
+@make_command("names", _EXAMPLES, brief=True)
 @takes_model
 @click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor under these names.")
 def command(model: Model, *, names: Scheme | None, form: str | None) -> None:

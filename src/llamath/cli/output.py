@@ -23,11 +23,11 @@ def prepare_streams() -> None:
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115  standard streams stay open
-        elif number and not is_utf8(stream) and hasattr(stream, "reconfigure"):
+        elif number and not _is_utf8(stream) and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="llamath.ascii")
 
 
-def is_utf8(stream: Any) -> bool:
+def _is_utf8(stream: Any) -> bool:
     """Return whether a stream encodes every character."""
     return (getattr(stream, "encoding", None) or "").lower() in ("utf-8", "utf8")
 
@@ -79,7 +79,7 @@ def _echo_wrapped(text: str) -> None:
     echo("\n".join(wrap(text, "")), err=True)
 
 
-ERROR_CODES = {
+_ERROR_CODES = {
     "ConfigError": "invalid_config",
     "UnknownModel": "unknown_model",
     "ConvertError": "cannot_convert",
@@ -94,7 +94,7 @@ def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -
     hint = _as_commands(error.hint)
     if as_json:
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
-        code = own or ERROR_CODES.get(kind or type(error).__name__, "bad_input")
+        code = own or _ERROR_CODES.get(kind or type(error).__name__, "bad_input")
         echo_json({"error": {"message": str(error), "hint": hint, "code": code}})
     echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
 

@@ -16,18 +16,18 @@ from .output import echo, echo_json
 if TYPE_CHECKING:
     from ..analysis.plan.serving_plan import ServeReport
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath plan llama-3.1-405b --on 16384xh100 --batch-tokens 16M --tokens 15.6T",
     "llamath plan llama-3-70b --on 64xh100 --layout tp=8",
     "llamath plan llama-3.1-70b --on 8xh100 --serve --latency 50ms",
 )
-TRAINING_OPTIONS = {"batch_tokens": "", "tokens": "", "layout": "", "training": ""}
-SERVING_OPTIONS = {"latency": "", "kv_dtype": ""}
+_TRAINING_OPTIONS = {"batch_tokens": "", "tokens": "", "layout": "", "training": ""}
+_SERVING_OPTIONS = {"latency": "", "kv_dtype": ""}
 """Options that only one of the two questions has -> their defaults."""
-TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash", "eager")}
+_TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash", "eager")}
 
 
-@make_command("plan", EXAMPLES, brief=True)
+@make_command("plan", _EXAMPLES, brief=True)
 @takes_model
 @on_option("GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'. `llamath gpus` lists them.", required=True)
 @click.option("--train/--serve", default=True, help="Plan for training (default), or for inference.")
@@ -42,7 +42,7 @@ TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash"
 @click.option("--top", type=int, default=10, show_default=True, metavar="N", help="Number of plans to show.")
 def command(model: Model, *, on: str, train: bool, form: str | None, top: int, **options: Any) -> int:
     """Rank the ways to split MODEL over a cluster: TP × PP × CP × EP × DP, with memory and predicted MFU. Exit code 1: none fits."""
-    for name, value in (SERVING_OPTIONS if train else TRAINING_OPTIONS).items():
+    for name, value in (_SERVING_OPTIONS if train else _TRAINING_OPTIONS).items():
         if options[name] != value:
             raise click.UsageError(f"--{name.replace('_', '-')} is for {'--serve' if train else 'training'}")
     from ..analysis.plan import PlanReport
@@ -52,18 +52,18 @@ def command(model: Model, *, on: str, train: bool, form: str | None, top: int, *
     shared: dict[str, Any] = {"on": on, "context": options["context"], "dtype": options["dtype"], "top": top}
     with Progress("searching layouts"):
         if train:
-            settings = parse_key_values(options["training"], "--training", TRAINING)
-            given: dict[str, Any] = {name: options[name] or None for name in ("batch_tokens", "tokens")}
-            found: PlanReport | ServeReport = plan(model, layout=options["layout"], **given, **settings, **shared)
+            settings = parse_key_values(options["training"], "--training", _TRAINING)
+            totals: dict[str, Any] = {name: options[name] or None for name in ("batch_tokens", "tokens")}
+            report: PlanReport | ServeReport = plan(model, layout=options["layout"], **totals, **settings, **shared)
         else:
-            found = plan(model, serve=True, latency=options["latency"] or None, kv_dtype=options["kv_dtype"], **shared)
-    warn_context(model, found.context)
-    if not isinstance(found, PlanReport):
-        warn_quantization(found, options["dtype"])
+            report = plan(model, serve=True, latency=options["latency"] or None, kv_dtype=options["kv_dtype"], **shared)
+    warn_context(model, report.context)
+    if not isinstance(report, PlanReport):
+        warn_quantization(report, options["dtype"])
     if form == "json":
-        echo_json(found.to_json())
+        echo_json(report.to_json())
     elif form == "brief":
-        echo(found.summary)
+        echo(report.summary)
     else:
-        echo(plan_text(model, found) if isinstance(found, PlanReport) else serving_text(model, found, top))
-    return int(not found.fits)
+        echo(plan_text(model, report) if isinstance(report, PlanReport) else serving_text(model, report, top))
+    return int(not report.fits)

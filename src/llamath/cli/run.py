@@ -34,11 +34,11 @@ from .output import echo, echo_json, note
 if TYPE_CHECKING:
     from ..run import GeneratedPiece, Generation, GenerationLimits, Llama, Sampling
 
-DEFAULT_MAX_TOKENS, DEFAULT_BATCH = 256, 8
+_DEFAULT_MAX_TOKENS, _DEFAULT_BATCH = 256, 8
 """New tokens of one prompt, and prompts of a file in one batch."""
-MAX_PROMPT_BYTES = 1 << 26
+_MAX_PROMPT_BYTES = 1 << 26
 """Size of the largest file of prompts."""
-EXAMPLES = (
+_EXAMPLES = (
     "llamath run 'Anna had a red ball. She'",
     "llamath run ./Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
     "llamath run ./model.gguf - --brief < prompt.txt",
@@ -46,14 +46,14 @@ EXAMPLES = (
 )
 
 
-@make_command("run", EXAMPLES, brief=True)
+@make_command("run", _EXAMPLES, brief=True)
 @click.argument("words", nargs=-1, metavar="[MODEL] PROMPT", type=MODEL)
 @generation_options
 @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; may be repeated.")
 @click.option("--chat/--raw", default=None, help="Answer PROMPT with the chat template, or continue it.  [default: as MODEL was trained]")
 @click.option("--logprobs", type=click.IntRange(0, 100), metavar="N", help="Log probability of each token and the N most likely.")
 @click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
-@click.option("--batch", type=click.IntRange(min=1), default=DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
+@click.option("--batch", type=click.IntRange(min=1), default=_DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
 def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:
     """Generate text with MODEL, a folder or file with weights. Instruction-tuned models answer PROMPT, base models continue it.
 
@@ -65,7 +65,7 @@ def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form:
             raise click.UsageError("standard input belongs to one process, and torchrun started several: pass the prompt itself or a file")
         prompts = _prompts(batch_file) if batch_file is not None else [_prompt(prompt)]
         llama = open_model(model, options | {"device": device})
-        job = Job(llama, options, quiet=form == "brief")
+        job = _Job(llama, options, quiet=form == "brief")
         if batch_file is not None:
             job.run_batches(prompts, batch)
         elif form == "json":
@@ -74,13 +74,13 @@ def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form:
             job.stream(prompts[0])
 
 
-class Job:
+class _Job:
     """A model, and the options for generating with it."""
 
     def __init__(self, llama: Llama, options: dict[str, Any], quiet: bool) -> None:
         self.llama, self.system, self.quiet = llama, options["system"], quiet
         self.logprobs = options["logprobs"] is not None
-        limited = options | {"max_tokens": options["max_tokens"] or DEFAULT_MAX_TOKENS}
+        limited = options | {"max_tokens": options["max_tokens"] or _DEFAULT_MAX_TOKENS}
         self.limits: GenerationLimits = choose_limits(llama, limited, options["logprobs"])
         self.sampling: Sampling = choose_sampling(llama, options)
         chat, template = options["chat"], options["chat_template"]
@@ -197,8 +197,8 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
     if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0])):
         raise click.UsageError(f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)")
     if not 1 <= len(words) <= 2:
-        given = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
-        raise click.UsageError(f"expected [MODEL] and PROMPT, {given}")
+        problem = f"found {len(words)}: quote a prompt of several words" if words else "found neither"
+        raise click.UsageError(f"expected [MODEL] and PROMPT, {problem}")
     looks_like_a_prompt = len(words) == 2 and not re.search(r"[/:.]", words[0]) and not re.search(r"\s", words[1])
     if looks_like_a_prompt and words[1] != "-" and not os.path.lexists(words[0]) and not _is_preset(words[0]):
         hint = f"quote a prompt of several words: llamath run {safe(shlex.quote(' '.join(words)), 60)}"
@@ -220,7 +220,7 @@ def _is_preset(word: str) -> bool:
 def _prompt(text: str) -> str:
     """Return the prompt; `-` reads standard input, without the newline that a shell adds."""
     if text == "-":
-        text = decode_utf8(sys.stdin.buffer.read(MAX_PROMPT_BYTES), "standard input").removesuffix("\n").removesuffix("\r")
+        text = decode_utf8(sys.stdin.buffer.read(_MAX_PROMPT_BYTES), "standard input").removesuffix("\n").removesuffix("\r")
     if not text:
         raise LlamathError("the prompt is empty", hint="a model needs at least one token")
     return decode_utf8(os.fsencode(text), "the prompt")
@@ -229,19 +229,19 @@ def _prompt(text: str) -> str:
 def _prompts(path: str) -> list[str]:
     """Return the prompts in a file, without empty lines."""
     if path == "-":
-        data = sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1)
+        data = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
     else:
         try:
             with open(path, "rb") as file:
-                data = file.read(MAX_PROMPT_BYTES + 1)
+                data = file.read(_MAX_PROMPT_BYTES + 1)
         except OSError as error:
             raise LlamathError(f"{safe(path)}: {error.strerror}") from None
-    if len(data) > MAX_PROMPT_BYTES:
-        raise LlamathError(f"{safe(path)} has more than {MAX_PROMPT_BYTES:,} bytes of prompts", hint="split it")
-    found = list(_lines(decode_utf8(data, path), path))
-    if not found:
+    if len(data) > _MAX_PROMPT_BYTES:
+        raise LlamathError(f"{safe(path)} has more than {_MAX_PROMPT_BYTES:,} bytes of prompts", hint="split it")
+    prompts = list(_lines(decode_utf8(data, path), path))
+    if not prompts:
         raise LlamathError(f"{safe(path)} has no prompts", hint='one per line, or {"prompt": "…"}')
-    return found
+    return prompts
 
 
 def _lines(text: str, path: str) -> Iterator[str]:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ..web.server.server import ServerAddress
 
 
-EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
+_EXAMPLES = ("llamath serve llama-3-8b", "llamath serve llama-2-7b llama-3-8b", "llamath serve --hub --port 8080 --no-browser")
 
 
-@make_command("serve", EXAMPLES)
+@make_command("serve", _EXAMPLES)
 @click.argument("models", nargs=-1, metavar="[MODEL …]", type=MODEL)
 @click.option("--hub", is_flag=True, help="Let the page load configs from the Hugging Face Hub.")
 @click.option(

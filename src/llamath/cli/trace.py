@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from ..run.layers import Decoder
     from ..tokenizers import Tokenizer
 
-DEFAULT_TOKENS, MAX_TOKENS, TOP = 7, 1 << 17, 5
+_DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5
 """Tokens of a pass without a prompt, the most of any pass, and how many likely next tokens are shown."""
-EXAMPLES = (
+_EXAMPLES = (
     "llamath trace llama-3-8b",
     "llamath trace deepseek-v3 --layer 3 --tokens 4096",
     "llamath trace ./Llama-3.2-1B 'The capital of France is'",
 )
 
 
-@make_command("trace", EXAMPLES, brief=True)
+@make_command("trace", _EXAMPLES, brief=True)
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
-@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {DEFAULT_TOKENS}]")
+@click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]")
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
 @click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
 @svg_option("Also draw the block with its shapes.")
@@ -64,7 +64,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
         ids = tokenizer.encode(prompt, parse_special_tokens=True)
         with Progress("running the model"):
-            report = trace(loaded, ids, module, layer, TOP)
+            report = trace(loaded, ids, module, layer, _TOP)
         shown = (*ids, *(x for x, _ in report.top_tokens))
         words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
@@ -79,11 +79,11 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
 def _num_tokens(text: str | None) -> int:
     try:
-        tokens = DEFAULT_TOKENS if text is None else parse_tokens(text)
+        tokens = _DEFAULT_TOKENS if text is None else parse_tokens(text)
     except LlamathError as error:
         raise LlamathError(f"--tokens: {error}", hint=error.hint) from None
-    if tokens > MAX_TOKENS:
-        raise LlamathError(f"--tokens should be at most {MAX_TOKENS:,}, found {tokens:,}")
+    if tokens > _MAX_TOKENS:
+        raise LlamathError(f"--tokens should be at most {_MAX_TOKENS:,}, found {tokens:,}")
     return tokens
 
 

@@ -9,14 +9,14 @@ from .command_group import command as make_command
 from .model_options import MODEL, parse_changes, set_option
 from .output import echo, echo_json
 
-EXAMPLES = (
+_EXAMPLES = (
     "llamath verify ./my-checkpoint",
     "llamath verify hf://owner/name",
     "llamath verify consolidated.00.pth --as llama-2-7b",
 )
 
 
-@make_command("verify", EXAMPLES, brief=True)
+@make_command("verify", _EXAMPLES, brief=True)
 @click.argument("path", type=MODEL)
 @click.option("--as", "model", type=MODEL, metavar="MODEL", help="The expected model.  [default: the config next to the files]")
 @set_option

@@ -121,7 +121,7 @@ def count_from_header(
 
 
 def is_rotary_table(row: TensorRow) -> bool:
-    """Whether these tensors hold rotary factors."""
+    """Return whether these tensors hold rotary factors."""
     return row.pattern.endswith(_ROTARY_TABLES)
 
 

@@ -32,7 +32,7 @@ class FamilyShape(Record):
 
     @property
     def grouped(self) -> bool:
-        """Whether the number of KV heads has its own config key."""
+        """Return whether the number of KV heads has its own config key."""
         return "K" in self.keys and self.keys["K"] != self.keys["H"]
 
     @property

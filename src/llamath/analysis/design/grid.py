@@ -45,7 +45,7 @@ class Grid(Record):
 
     @property
     def one_width(self) -> bool:
-        """Whether the width is fixed."""
+        """Return whether the width is fixed."""
         return _is_single(self.fixed.width)
 
     def layers(self, d: int) -> IntRange:

@@ -119,7 +119,7 @@ def odd_bits(n: int) -> float:
 
 
 def divides(n: int, *sizes: int) -> bool:
-    """Whether n divides all sizes."""
+    """Return whether n divides all sizes."""
     return all(x % n == 0 for x in sizes)
 
 

@@ -66,7 +66,7 @@ class Polynomial(NamedTuple):
         return Plane(*parts)
 
     def linear(self, ffn: str) -> bool:
-        """Whether layers and FFN width occur only in the first power."""
+        """Return whether layers and FFN width occur only in the first power."""
         return all(power == 1 for _, monomial in self.terms for letter, power in monomial if letter in ("L", ffn))
 
 

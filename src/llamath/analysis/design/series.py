@@ -54,7 +54,7 @@ class Series(Record):
 
     @property
     def sparse(self) -> bool:
-        """Whether the models have experts."""
+        """Return whether the models have experts."""
         return "experts" in self.template.count.groups
 
 

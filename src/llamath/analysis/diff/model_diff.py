@@ -70,7 +70,7 @@ class WeightPair(Record):
 
     @property
     def tied(self) -> _Sides:
-        """Whether the weights are tied."""
+        """Return whether the weights are tied."""
         return _Sides(bool(self.a and self.a.tied), bool(self.b and self.b.tied))
 
 
@@ -290,7 +290,7 @@ def _align_keys(a: ConfigReport, b: ConfigReport) -> Iterator[tuple[ConfigKey | 
 
 
 def _matters(key: ConfigKey, side: ConfigReport) -> bool:
-    """Whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
+    """Return whether a key changes something by itself; the saved class changes the head, which is a cause of its own."""
     if key.key == "architectures":
         return False
     nested = any(x.key.startswith(f"{key.key}.") for x in side.keys) or key.value == {}

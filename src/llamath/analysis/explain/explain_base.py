@@ -74,7 +74,7 @@ class BaseModel(Record):
 
     @cached_property
     def tied(self) -> bool:
-        """Whether the head is the embedding."""
+        """Return whether the head is the embedding."""
         return self.tree.head is not None and bool(self.tree.head.weight.tied)
 
     @cached_property

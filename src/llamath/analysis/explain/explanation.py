@@ -118,7 +118,7 @@ class Candidate(Record):
 
     @property
     def exact(self) -> bool:
-        """Whether the terms sum to the number."""
+        """Return whether the terms sum to the number."""
         return self.residue == 0
 
     @property
@@ -136,7 +136,7 @@ class RoundedNumber(NamedTuple):
     high: int
 
     def rounds(self, value: int) -> bool:
-        """Whether a value rounds (rather than truncates) to this number."""
+        """Return whether a value rounds (rather than truncates) to this number."""
         return self.low <= value < 2 * self.value - self.low
 
 
@@ -224,7 +224,7 @@ def explain_name(name: RoundedNumber, bases: Sequence[BaseModel], models: int, m
 
 
 def _needs_every_move(hypothesis: Hypothesis, name: RoundedNumber) -> bool:
-    """Whether every move is needed to reach the rounded number: without norms, most models still round to the same one."""
+    """Return whether every move is needed to reach the rounded number: without norms, most models still round to the same one."""
     saved = (_packing_term(hypothesis).value,) if hypothesis.packing is not UNPACKED else ()
     return not any(name.low <= hypothesis.value - x < name.high for x in (*saved, *(move.value for move in hypothesis.moves)))
 

@@ -35,13 +35,14 @@ class Convention(Record):
 
 def conventions(tree: Decoder, tokens: int) -> tuple[Convention, ...]:
     """Return all conventions for sequences of `tokens` tokens."""
-    return (*_by_parameters(tree, tokens), *_by_shapes(tree, tokens))
+    one_token = record(tree, batch=Expr.const(1), new_tokens=Expr.const(1), past_tokens=Expr.const(0))
+    attention = _attention(one_token, tokens)
+    return (*_by_parameters(tree, attention), *_by_shapes(one_token, attention, tokens))
 
 
-def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
+def _by_parameters(tree: Decoder, attention: Expr) -> Iterator[Convention]:
     """The conventions that multiply a number of parameters."""
     N, active, blocks, without_positions = _parameter_counts(tree)
-    attention = _attention(tree, tokens)
     yield Convention(
         name="kaplan",
         title="6N, without embeddings and head",

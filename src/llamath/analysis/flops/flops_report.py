@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
@@ -189,7 +189,7 @@ class FlopsReport(Report):
 
     @property
     def attention(self) -> str:
-        """Whether attention counts the pairs of the causal mask, or all."""
+        """Return whether attention counts the pairs of the causal mask, or all."""
         return "causal" if self.request.masked else "full"
 
     @property
@@ -305,7 +305,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
     prefill, cached = forward_flops(last, masked), sum_cache_specs(cache_specs(prompt), context, batch, sizes.kv_dtype)
-    decode_intensity = arithmetic_intensity(forward_flops(absorbed, masked), weight_bytes_read(tree, sizes.storage, batch), cached)
+    decode_intensity = _arithmetic_intensity(forward_flops(absorbed, masked), _weight_bytes_read(tree, sizes.storage, batch), cached)
     return FlopsReport(
         model=model,
         request=request.replace(context=context),
@@ -317,7 +317,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         training=train_flops(prompt, masked, request.recompute, request.flash),
         rows=tuple(_rows(prompt, token, masked)),
         conventions=conventions(tree, context),
-        prefill_intensity=arithmetic_intensity(prefill, weight_bytes_read(tree, sizes.storage, context * batch), cached),
+        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cached),
         decode_intensity=decode_intensity,
         dtypes=(sizes.packer.name, sizes.kv_dtype),
     )
@@ -338,7 +338,7 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
         if isinstance(child, Stack):
             yield from _layer_rows(name, child, prompt, token, masked)
         else:
-            yield from (FlopsRow(section=name, **_facts(x, y, "")) for x, y in outside if x.path.partition(".")[0] == name)
+            yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
 
 
 def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
@@ -348,10 +348,7 @@ def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bo
         kinds.setdefault(key, []).append(regions)
     for same in kinds.values():
         indices, times = layer_ranges(stack, {id(x.block) for x, _ in same}), total(x.times for x, _ in same)
-        prefix = f"{name}.{LETTERS[0]}."
-        yield from (
-            FlopsRow(section=name, indices=indices, times=times, **_facts(x, y, prefix)) for x, y in _pairs(*same[0], masked)
-        )
+        yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(*same[0], masked))
 
 
 def _pairs(prompt: Region, token: Region, masked: bool) -> Iterator[tuple[OperationFlops, OperationFlops]]:
@@ -360,11 +357,20 @@ def _pairs(prompt: Region, token: Region, masked: bool) -> Iterator[tuple[Operat
     return ((x, decode[x.path, x.mixing]) for x in list_flops(prompt, masked))
 
 
-def _facts(prompt: OperationFlops, token: OperationFlops, prefix: str) -> dict[str, Any]:
-    return {
-        "what": prompt.path.removeprefix(prefix).removesuffix(".weight"),
-        "group": prompt.group,
-        "mixing": prompt.mixing,
-        "forward_each": prompt.flops,
-        "decode_each": token.flops,
-    }
+def _flops_row(
+    section: str,
+    prompt: OperationFlops,
+    token: OperationFlops,
+    indices: tuple[tuple[int, int, int], ...] = (),
+    times: int = 1,
+) -> FlopsRow:
+    return FlopsRow(
+        section=section,
+        indices=indices,
+        times=Expr.const(times),
+        what=prompt.path.removeprefix(f"{section}.{LETTERS[0]}.").removesuffix(".weight"),
+        group=prompt.group,
+        mixing=prompt.mixing,
+        forward_each=prompt.flops,
+        decode_each=token.flops,
+    )

@@ -187,7 +187,7 @@ class TrainingBudget(Record):
 
     @property
     def extrapolated(self) -> bool:
-        """Whether the model is outside the sizes that the law was fitted to."""
+        """Return whether the model is outside the sizes that the law was fitted to."""
         return self.law.extrapolates(self.parameters)
 
     @property

@@ -87,7 +87,7 @@ class FitReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether every GPU has enough memory."""
+        """Return whether every GPU has enough memory."""
         return self.total <= self.gpu.memory
 
     @property

@@ -65,7 +65,7 @@ class GPURanking(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether any GPU can run the model."""
+        """Return whether any GPU can run the model."""
         return bool(self.gpus)
 
     @property

@@ -18,9 +18,9 @@ from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Block, Stack
-from ..memory_line import MemoryLine, overhead_line
 from ..flops.flop_count import forward_flops
 from ..graph.recorder import Graph, record
+from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, conv_state_bytes, parse_kv_dtype, sum_cache_specs
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
 
@@ -329,8 +329,12 @@ class MemoryCalculator:
         longest = max(reports, key=lambda x: x.context)
         limit = None
         if within is not None:
-            largest = {"max_context": self.max_context(within), "max_batch": self.max_batch(within)}
-            limit = MemoryLimit(within=within, fits=longest.total <= within, **largest)
+            limit = MemoryLimit(
+                within=within,
+                fits=longest.total <= within,
+                max_context=self.max_context(within),
+                max_batch=self.max_batch(within),
+            )
         fields = {name: getattr(longest, name) for name in longest.fields}
         return MemoryReport(
             **fields, model=self.model, contexts=reports, limit=limit, notes=self.notes, checkpoint_notes=self.checkpoint_notes

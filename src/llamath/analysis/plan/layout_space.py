@@ -157,7 +157,7 @@ class LayoutSpace:
         return degrees
 
     def _splits_evenly(self, tp: int, cp: int) -> bool:
-        """Whether sequence parallelism splits each rank's part of a sequence evenly."""
+        """Return whether sequence parallelism splits each rank's part of a sequence evenly."""
         if (tp, cp) not in self._even_splits:
             problems = [x for x in layout_problems(self.tree, Layout(tp=tp, cp=cp), self.step.context) if "tokens" in x]
             self._even_splits[tp, cp] = not problems
@@ -186,7 +186,7 @@ class LayoutSpace:
         yield from (v for v in INTERLEAVES if self._is_allowed("interleave", v) and self._has_even_chunks(pp, v))
 
     def _has_even_chunks(self, pp: int, v: int) -> bool:
-        """Whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
+        """Return whether every pipeline chunk has the same number of layers, allowing one layer less at each end."""
         if (pp, v) not in self._even_chunks:
             n, layout = int(self.tree.layers.n), Layout(pp=pp, interleave=v, microbatches=pp)
             self._even_chunks[pp, v] = not layout_problems(self.tree, layout) and (n % (pp * v) in (0, pp * v - 2) or v in (2, 4, 8, 16))

@@ -75,7 +75,7 @@ class PlanReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether there is a plan."""
+        """Return whether there is a plan."""
         return bool(self.plans)
 
     @property
@@ -199,7 +199,7 @@ class _Search:
                 heapq.heappush(queue, (timed[-1][0], i, timed))
 
     def _fits(self, layout: Layout, too_large: list[Layout]) -> bool:
-        """Whether a variant fits; one that needs at least as much as a rejected variant does not."""
+        """Return whether a variant fits; one that needs at least as much as a rejected variant does not."""
         if any(_needs_at_least(layout, x) for x in too_large):
             return False
         fits = self.model_cost.fits(layout)
@@ -240,7 +240,7 @@ _QueueEntry = tuple[float, int, list[tuple[float, int, Layout]]]
 
 
 def _needs_at_least(x: Layout, y: Layout) -> bool:
-    """Whether variant x of a layout needs at least as much memory as variant y."""
+    """Return whether variant x of a layout needs at least as much memory as variant y."""
     same = x.recompute == y.recompute and x.interleave == y.interleave
     return same and x.microbatch >= y.microbatch and (x.zero == y.zero or x.zero < y.zero < 3)
 

@@ -74,7 +74,7 @@ class ServeReport(Report):
 
     @property
     def fits(self) -> bool:
-        """Whether there is a plan."""
+        """Return whether there is a plan."""
         return bool(self.plans)
 
     @property

@@ -171,7 +171,7 @@ class TrainingCostModel:
         return self.time.step(layout, self.memory.data_parallel_bytes(layout)).step
 
     def fits(self, layout: Layout) -> bool:
-        """Whether the layout fits into the memory of a GPU of the largest stage."""
+        """Return whether the layout fits into the memory of a GPU of the largest stage."""
         capacity = self.device.memory
         return self.memory.persistent_bytes(layout) <= capacity and self.memory.max_bytes(layout) <= capacity
 

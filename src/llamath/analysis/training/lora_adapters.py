@@ -148,7 +148,7 @@ def _in_set(name: str, x: LinearMatrix) -> bool:
 
 
 def _belongs(name: str, path: str) -> bool:
-    """Whether a path belongs to the set's part of the layer: an attention gate is not an MLP gate."""
+    """Return whether a path belongs to the set's part of the layer: an attention gate is not an MLP gate."""
     return (".attn." in path) == (name != "mlp")
 
 

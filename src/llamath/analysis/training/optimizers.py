@@ -48,7 +48,7 @@ def _muon(x: WeightShard, size: int) -> int:
 
 
 def _is_muon_matrix(x: WeightShard) -> bool:
-    """Whether Muon updates a weight: matrices inside the layers, except convolutions."""
+    """Return whether Muon updates a weight: matrices inside the layers, except convolutions."""
     return x.role == "matmul" and len(x.shape) == 2 and x.group != "head" and not x.pattern.endswith("conv.weight")
 
 

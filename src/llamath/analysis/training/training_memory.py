@@ -334,7 +334,7 @@ class TrainingJob:
 
 
 def has_fused_qkv(model: Model) -> bool:
-    """Whether the reference implementation stores queries, keys and values as one matrix."""
+    """Return whether the reference implementation stores queries, keys and values as one matrix."""
     try:
         q, v = (model.family.hf.stored_name(f"layers.{{l}}.attn.{x}.weight") for x in "qv")
     except UnnamedWeight:

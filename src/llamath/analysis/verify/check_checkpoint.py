@@ -37,7 +37,7 @@ class VerifyReport(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether the checkpoint matches its config."""
+        """Return whether the checkpoint matches its config."""
         return self.verdict.ok
 
     @property

@@ -204,7 +204,7 @@ class Listing(Report):
 
     @property
     def known(self) -> bool:
-        """Whether the headers determine how many values each packed element holds; else there are more parameters than counted."""
+        """Return whether the headers determine how many values each packed element holds; else there are more parameters than counted."""
         return all(x.known for x in self.rows)
 
     @property

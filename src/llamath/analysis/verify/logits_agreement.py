@@ -80,7 +80,7 @@ class LogitsComparison(Record):
 
     @property
     def identical(self) -> bool:
-        """Whether all logits are equal bit by bit."""
+        """Return whether all logits are equal bit by bit."""
         return self.max_difference == 0
 
     @property
@@ -90,7 +90,7 @@ class LogitsComparison(Record):
 
     @property
     def same(self) -> bool:
-        """Whether the relative difference is within the tolerance."""
+        """Return whether the relative difference is within the tolerance."""
         return self.relative <= self.tolerance
 
     @property

@@ -60,7 +60,7 @@ class Verdict(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether no finding contradicts the config."""
+        """Return whether no finding contradicts the config."""
         return all(x.severity == "info" for x in self.findings)
 
 
@@ -233,7 +233,7 @@ def _unexpected(
 
 
 def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether a tensor belongs to a multi-token prediction layer and has the right shape."""
+    """Return whether a tensor belongs to a multi-token prediction layer and has the right shape."""
     weight = packing.weight if packing else name
     if weight not in mtp or (packing and packing.role != "values"):
         return weight in mtp

@@ -12,7 +12,7 @@ def shapes_and_sizes(slug: str) -> dict[str, tuple[tuple[int, ...], int]]:
     return {row.pattern: (tuple(map(int, row.weight.shape)), row.parameters) for section in model.count.sections for row in section.rows}
 
 
-def test_a_from_7b_to_8b_matrix_by_matrix() -> None:
+def test_llama_2_7b_and_llama_3_8b_matrix_by_matrix() -> None:
     two, three = llamath.load("llama-2-7b"), llamath.load("llama-3-8b")
     shapes = shapes_and_sizes("llama-3-8b")
     assert shapes["embed.weight"][0] == shapes["head.weight"][0] == (128256, 4096)
@@ -30,7 +30,7 @@ def test_a_from_7b_to_8b_matrix_by_matrix() -> None:
     assert sum(delta.values()) == 1_291_845_632
 
 
-def test_b_why_not_205_billion() -> None:
+def test_context_length_is_in_no_weight() -> None:
     model = llamath.load(llamath.ModelArgs(vocab_size=50_000))
     groups = model.count.groups
     assert groups["attention"] + groups["mlp"] == 6_476_005_376  # blocks without norms
@@ -40,7 +40,7 @@ def test_b_why_not_205_billion() -> None:
     assert llamath.load("llama-2-7b", changes={"max_position_embeddings": 1}).parameters == llamath.load("llama-2-7b").parameters
 
 
-def test_c_llama_1_without_its_head() -> None:
+def test_llama_1_without_its_head() -> None:
     assert llamath.load("llama-1-7b").parameters.without_head == 6_607_343_616
     assert llamath.load("llama-1-65b").parameters.without_head == 65_023_516_672
     headless = llamath.load({**llamath.load("llama-1-7b").config.data, "architectures": ["LlamaModel"]})
@@ -49,14 +49,14 @@ def test_c_llama_1_without_its_head() -> None:
     assert sum(row.parameters for row in norms) == 8_192  # per layer; the article says 8.19 million
 
 
-def test_d_a_hypothetical_405b_and_the_real_one() -> None:
+def test_hypothetical_and_published_405b() -> None:
     assert llamath.load("classic-405b").parameters.total == 403_350_487_040
     real = llamath.load("llama-3.1-405b")
     assert real.parameters.total == 405_853_388_800
     assert (real.tree.width, real.tree.layers.n, real.tree.vocab) == (16_384, 126, 128_256)
 
 
-def test_e_model_args_and_what_they_give() -> None:
+def test_model_args_have_meta_defaults() -> None:
     defaults = llamath.ModelArgs()
     assert (defaults.norm_eps, defaults.max_batch_size, defaults.max_seq_len, defaults.vocab_size) == (1e-5, 32, 2048, -1)
     args = llamath.ModelArgs(vocab_size=128_256, n_kv_heads=8, multiple_of=1024, ffn_dim_multiplier=1.3, rope_theta=500_000.0)
