@@ -784,7 +784,7 @@ def test_meta_shard_names_are_in_order() -> None:
     assert siblings("consolidated.٠٠.pth", listing) == ["consolidated.٠٠.pth"]
 
 
-@pytest.mark.parametrize("there", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
+@pytest.mark.parametrize("present", [(1,), (0, 2), (1, 2, 3), (0, 1, 3)])
 def test_set_with_a_missing_shard_is_refused(present: tuple[int, ...]) -> None:
     listing = [f"consolidated.{index:02}.pth" for index in present]
     with pytest.raises(FormatError, match=r"consolidated\.0\d\.pth is missing") as caught:

@@ -134,7 +134,7 @@ class Expr(int):
         return tuple(Expr.of({(atom,): 1}) for atom in monomial)
 
     def at(self, **values: int) -> Expr:
-        """Return the same expression with other values of its variables: `x.at(B=4, T=512)`."""
+        """Return the same expression with other values of its variables, `x.at(B=4, T=512)`, or with expressions in their place."""
         if not self.variables & values.keys():
             return self
         return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
@@ -260,7 +260,8 @@ def _call(function: str, a: Expr, b: Expr) -> Expr:
 
 def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
     if isinstance(atom, Variable):
-        return Expr.variable(atom.symbol, values.get(atom.symbol, atom.value))
+        value = values.get(atom.symbol, atom.value)
+        return value if isinstance(value, Expr) else Expr.variable(atom.symbol, value)
     if isinstance(atom, Call):
         return _call(atom.function, *(x.at(**values) for x in atom.arguments))
     if isinstance(atom, Alias):

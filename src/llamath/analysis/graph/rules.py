@@ -6,13 +6,14 @@ softmax, rotary embeddings, elementwise gates and decays, routing decisions or l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from ...core.expr import Expr, floor_div, minimum, product, total
 from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
-from .recorder import Node
+from . import descriptions as describe
+from .recorder import Node, UsedWeight
 
 
 class CachedTensor(Record):
@@ -29,12 +30,29 @@ class CachedTensor(Record):
         return self.size if min(tp, self.parts) == 1 else Expr.const(int(self.size) // self.parts * max(self.parts // tp, 1))
 
 
+class StepPart(Record):
+    """One of the steps in which the trace shows an operation; each reads the one before it, and `inputs`."""
+
+    name: str
+    kind: str
+    description: str
+    shape: tuple[Expr, ...]
+    inputs: tuple[Node, ...] = ()
+    weights: tuple[UsedWeight, ...] = ()
+    flops: Expr = Expr.const(0)
+    cached: CachedTensor | None = None
+
+
 class Rule(Record):
     """What is known about an operation."""
 
     flops: Callable[[Node, bool], Expr] | None = None  # of a node; of attention only for the pairs inside the mask, if it is True
     mixing: bool = False  # whether its FLOPs combine activations with activations, without a weight
     cached: Callable[[Node], CachedTensor] | None = None
+    kind: str = ""  # of its step in the trace; without one it has no step, and its readers are shown with its inputs
+    name: str = ""  # of its step, with {source} for the block whose result it reads; without one that of its block or weight
+    description: str | Callable[[Node], str] = ""  # of its step
+    steps: Callable[[Node, bool], Iterator[StepPart]] | None = None  # instead, of an operation that is shown as several steps
 
 
 def attended_pairs(node: Node, masked: bool) -> Expr:
@@ -126,47 +144,84 @@ def _scan_state(node: Node) -> CachedTensor:
     return CachedTensor(kind="state", description="Mamba-2's state", size=size, parts=_num_parts(node))
 
 
+def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the scores, their softmax, and the weighted sum of values."""
+    q, k, v = node.inputs
+    flops, shape = score_flops(node, masked), (node.shape[0], node.shape[2], node.shape[1], k.shape[1])
+    yield StepPart(name="scores", kind="scores", description=describe.scores(node), shape=shape, inputs=(q, k), flops=flops)
+    yield StepPart(name="softmax", kind="softmax", description=describe.softmax(node), shape=shape, weights=node.weights)
+    rest, words = _attention_flops(node, masked) - flops, "values weighted by attention"
+    yield StepPart(name="mix", kind="mix", description=words, shape=node.shape, inputs=(v,), flops=rest)
+
+
+def _delta_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the states of a gated delta rule, and what is read from them."""
+    shape = (node.shape[0], node.shape[2], node.inputs[1].shape[-1], node.shape[-1])
+    words, flops = "one state matrix per head, updated token by token", _delta_flops(node, masked)
+    yield StepPart(
+        name="state", kind="state", description=words, shape=shape, inputs=node.inputs, flops=flops, cached=_delta_state(node)
+    )
+    yield StepPart(name="read", kind="mix", description="Sᵀ q for each token", shape=node.shape)
+
+
+def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
+    """Yield the states of Mamba-2, and what is read from them."""
+    shape = (node.shape[0], *node.shape[2:], node.inputs[1].shape[-1])
+    words, flops, used = "one state matrix per head, updated token by token", _scan_flops(node, masked), node.weights
+    yield StepPart(
+        name="state",
+        kind="state",
+        description=words,
+        shape=shape,
+        inputs=node.inputs,
+        weights=used,
+        flops=flops,
+        cached=_scan_state(node),
+    )
+    yield StepPart(name="read", kind="mix", description="S c for each token", shape=node.shape)
+
+
 RULES: Mapping[str, Rule] = {
-    "act": Rule(),
-    "add": Rule(),
-    "attention": Rule(flops=_attention_flops, mixing=True),
+    "act": Rule(kind="act", name="{source}_act", description=describe.act),
+    "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True),
     "cast": Rule(),
-    "causal_conv": Rule(flops=_conv_flops, cached=_cached_inputs),
-    "clamp": Rule(),
-    "clamped_gated": Rule(),
-    "combine": Rule(),
+    "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs),
+    "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp),
+    "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated),
+    "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts"),
     "concat": Rule(),
-    "decay": Rule(),
-    "dispatch": Rule(),
+    "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x"),
+    "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "dropout": Rule(),
-    "gated": Rule(),
-    "gated_delta_rule": Rule(flops=_delta_flops, mixing=True, cached=_delta_state),
+    "gated": Rule(kind="act", name="act", description=describe.gated),
+    "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state),
     "hidden_states": Rule(),
-    "ids": Rule(),
-    "l2_norm": Rule(),
+    "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm"),
     "last_token": Rule(),
-    "layer_norm": Rule(),
+    "layer_norm": Rule(kind="norm", description=describe.layer_norm),
     "layers": Rule(),
-    "linear": Rule(flops=_matmul_flops),
-    "lookup": Rule(),
-    "merge_heads": Rule(),
-    "multiply": Rule(),
-    "per_head_linear": Rule(flops=_matmul_flops),
+    "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops),
+    "lookup": Rule(kind="lookup", description=describe.lookup),
+    "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
+    "multiply": Rule(kind="multiply", name="product", description=describe.multiply),
+    "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops),
     "positions": Rule(),
-    "read_cache": Rule(),
-    "rms_norm": Rule(),
-    "rope": Rule(),
-    "route": Rule(),
+    "read_cache": Rule(kind="cache", description=describe.read_cache),
+    "rms_norm": Rule(kind="norm", description=describe.rms_norm),
+    "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope),
+    "route": Rule(kind="choice", name="choice", description=describe.route),
     "routing_weights": Rule(),
-    "scale": Rule(),
-    "scale_by_expert": Rule(),
-    "scale_by_position": Rule(),
-    "scale_by_weight": Rule(),
+    "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
+    "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert"),
+    "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
+    "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight),
     "select_layer": Rule(),
     "slice": Rule(),
-    "softcap": Rule(),
-    "softplus": Rule(),
+    "softcap": Rule(kind="act", name="softcap", description=describe.softcap),
+    "softplus": Rule(kind="act", name="softplus", description=describe.softplus),
     "split_heads": Rule(),
-    "ssm_scan": Rule(flops=_scan_flops, mixing=True, cached=_scan_state),
-    "update_cache": Rule(cached=_cached_rows),
+    "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state),
+    "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
 }

@@ -139,11 +139,11 @@ class _TensorEntries(Record):
 def _encode_column(values: Iterable[Any]) -> Iterator[str]:
     """Return the JSON of each value of a column, whose values have one type."""
     values = list(values)
-    if values and isinstance(values[0], int):
-        return map(str, values)
-    if values and isinstance(values[0], str):
-        return map(encode_basestring_ascii, values)
-    return map({x: json.dumps(x) for x in set(values)}.__getitem__, values)
+    distinct = set(values)
+    if 4 * len(distinct) < len(values):
+        return map({x: json.dumps(x) for x in distinct}.__getitem__, values)
+    first = next(iter(values), None)
+    return map(str if isinstance(first, int) else encode_basestring_ascii if isinstance(first, str) else json.dumps, values)
 
 
 class Listing(Report):

@@ -1,0 +1,198 @@
+"""`Operation` and `list_operations`: the steps of a recorded graph as the trace and the block diagrams show them.
+
+A step is an operation of the graph, with a name from the path of its block. Views and casts have no step: the steps that read them are
+shown with their inputs. Attention is shown as scores, softmax and mix, a recurrence as its states and the output read from them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
+
+from ...core.expr import Expr, minimum, product
+from ...core.record_type import Record
+from ...core.tree import LETTERS, Folded, Weight
+from .recorder import Graph, Node, UsedWeight
+from .rules import RULES, CachedTensor, StepPart
+
+HIDDEN_STATES, PER_LAYER_INPUTS = "x", "per_layer_inputs"
+"""The inputs of a layer: the output of the previous one, and its slice of the per-layer embeddings."""
+_INPUTS = {"hidden_states": (HIDDEN_STATES,), "layers": (HIDDEN_STATES,), "select_layer": (PER_LAYER_INPUTS,)}
+_CACHES = ("keys", "values")
+
+
+class WeightUse(Record):
+    """A weight that a step uses, with its number of copies and of active (live) copies per token."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("path", "dims", "shape=weight.shape", "copies", "live", "group", "tied", "parameters")
+
+    path: str  # inside its layer, with {e} for the expert
+    weight: Weight
+    group: str
+    copies: int
+    live: int
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of all copies; 0 for a tied weight."""
+        return int(self.weight.parameters) * int(self.copies)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The shape in letters."""
+        return tuple(x.symbol for x in self.weight.shape)
+
+    @property
+    def tied(self) -> str | None:
+        """The path of the weight that it is tied to."""
+        return self.weight.tied or None
+
+
+class Operation(Record):
+    """One step of a forward pass."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("name", "kind", "does=description", "takes=inputs", "dims", "shape", "weights", "parameters", "flops", "formula=flops.symbol"),
+        "kept=cached",
+    )
+
+    name: str
+    kind: str  # lookup linear norm rope view cache scores softmax mix act multiply add choice sum conv state ids probabilities
+    description: str
+    inputs: tuple[str, ...]  # names of the steps whose outputs it reads
+    shape: tuple[Expr, ...]
+    weights: tuple[WeightUse, ...] = ()
+    flops: Expr = Expr.const(0)
+    cached: Expr = Expr.const(0)  # elements in the cache after the pass, of all sequences
+    node: Node | None = None  # the operation of the graph whose result it is
+
+    @property
+    def parameters(self) -> int:
+        """The parameters of the weights that the step uses."""
+        return sum(x.parameters for x in self.weights)
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The shape in letters; M is the number of keys that queries attend to."""
+        return tuple(x.symbol for x in self.shape)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Everything that identical layers have in common at this step."""
+        uses = tuple((x.path, x.weight, x.copies) for x in self.weights)
+        return (self.name, self.description, self.inputs, self.shape, self.dims, uses, int(self.flops), int(self.cached))
+
+
+def list_operations(graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded], *, masked: bool = True) -> tuple[Operation, ...]:
+    """Return the steps of nodes in execution order; `leaves` are the folded weights of their block."""
+    return tuple(_Operations(graph, leaves, masked).walk(nodes))
+
+
+class _Operations:
+    """Turns nodes into steps."""
+
+    def __init__(self, graph: Graph, leaves: Iterable[Folded], masked: bool) -> None:
+        self._tokens = graph.past_tokens + graph.new_tokens
+        self._batch = graph.batch
+        self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
+        self._leaves = {x.pattern: x for x in leaves}
+        self._masked = masked
+        self._read: dict[Node, tuple[str, ...]] = {}  # node -> the steps whose outputs it stands for
+        self._names: set[str] = set()
+
+    def walk(self, nodes: Iterable[Node]) -> Iterator[Operation]:
+        """Yield the steps of nodes."""
+        for node in nodes:
+            rule = RULES[node.op]
+            if rule.steps is not None:
+                last: tuple[str, ...] = ()
+                for part in rule.steps(node, self._masked):
+                    yield (step := self._step(node, part, (*last, *self._inputs(part.inputs))))
+                    last = (step.name,)
+                self._read[node] = last
+            elif node.op in _INPUTS:
+                self._read[node] = _INPUTS[node.op]
+            elif not rule.kind or (node.op == "merge_heads" and node.inputs[0].is_view):
+                self._read[node] = self._inputs(node.inputs[1:] if node.op == "routing_weights" else node.inputs)
+            else:
+                flops = None if rule.flops is None else rule.flops(node, self._masked)
+                name = step_name(node)
+                part = StepPart(
+                    name=name,
+                    kind="sum" if rule.kind == "add" and "." in name else rule.kind,
+                    description=rule.description if isinstance(rule.description, str) else rule.description(node),
+                    shape=node.shape,
+                    weights=node.weights,
+                    flops=Expr.const(0) if flops is None else flops,
+                    cached=None if rule.cached is None else rule.cached(node),
+                )
+                yield (step := self._step(node, part, self._inputs(node.inputs), name))
+                self._read[node] = (step.name,)
+
+    def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Operation:
+        name = self._unique(name or ".".join(filter(None, (inside_layer(node.path), part.name))))
+        return Operation(
+            name=name,
+            kind=part.kind,
+            description=part.description,
+            inputs=inputs,
+            shape=tuple((x.alias("M") if "P" in x.variables else x).at(P=self._past) for x in part.shape),
+            weights=tuple(map(self._use, part.weights)),
+            flops=part.flops.at(P=self._past),
+            cached=self._cached(part.cached),
+            node=node,
+        )
+
+    def _inputs(self, nodes: Iterable[Node]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for x in nodes for name in self._read.get(x, ())))
+
+    def _unique(self, name: str) -> str:
+        found = next(x for i in range(1, len(self._names) + 2) if (x := name if i == 1 else f"{name}_{i}") not in self._names)
+        self._names.add(found)
+        return found
+
+    def _use(self, x: UsedWeight) -> WeightUse:
+        path = inside_layer(x.path)
+        leaf = self._leaves[path]
+        return WeightUse(path=path, weight=x.weight, group=x.group, copies=leaf.copies, live=leaf.active)
+
+    def _cached(self, x: CachedTensor | None) -> Expr:
+        """Return the elements that all sequences have in the cache after the pass."""
+        if x is None:
+            return Expr.const(0)
+        reach = x.window.max_lookback
+        tokens = Expr.const(1) if x.kind != "row" else self._tokens if reach is None else minimum(self._tokens, reach)
+        return product((self._batch, tokens, x.size)).at(P=self._past)
+
+
+def step_name(node: Node) -> str:
+    """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
+    if node.op in ("update_cache", "read_cache"):
+        word = _CACHES[node.attributes["slot"]] if node.attributes.get("rows") != 1 else "latents"
+    else:
+        word = RULES[node.op].name
+    if not word:
+        return inside_layer(_place(node)).removesuffix(f".{LETTERS[1]}")
+    if word.startswith("{source}"):
+        word = word.format(source=_source(node)).removeprefix("_")
+    return ".".join(filter(None, (inside_layer(node.path), word)))
+
+
+def inside_layer(path: str) -> str:
+    """Return a path relative to its layer."""
+    return path.removeprefix("layers.").removeprefix(LETTERS[0]).removeprefix(".")
+
+
+def _place(node: Node) -> str:
+    """Return the path of the block that an operation is part of, or of the weight that it uses."""
+    return node.weights[0].path.removesuffix(".weight") if node.weights else node.path
+
+
+def _source(node: Node) -> str:
+    """Return the part of a block whose result an operation reads: `q` for the rotary embedding of `q_norm`'s output."""
+    prefix, x = f"{node.path}." if node.path else "", node.inputs[-1]
+    while x.inputs and (_place(x) == node.path or not _place(x).startswith(prefix)):
+        x = x.inputs[0]
+    name = _place(x).removeprefix(prefix).partition(".")[0] if x.inputs else ""
+    return re.sub(r"(^|_)(out_norm|norm|up|down)$|(?<=^k)v_down$", "", name)
