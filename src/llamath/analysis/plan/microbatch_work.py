@@ -12,17 +12,17 @@ from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from ...core.blocks import Decoder, Layer
-from ...core.expr import Expr
+from ...core.blocks import Layer
 from ...core.tree import Block, Folded, fold, fold_field
 from ...hardware import Device
 from ..flops.flop_count import list_flops
 from ..graph.recorder import Region, record
+from ..graph.saved_rules import SavedTensor
 from ..inference.cache_bytes import cache_specs
 from ..inference.speed_limits import find_roof
 from ..parallel_layout import Layout
 from ..training.pipeline_schedule import saved_bytes
-from ..training.saved_activations import Kernels, SavedTensor, saved_by_head, saved_by_layer, saved_by_loss
+from ..training.saved_activations import SavedActivations
 
 MATMUL_EFFICIENCY = 0.70
 """The fraction of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
@@ -70,11 +70,12 @@ def achieved_rates(device: Device, dtype: str, compute: str) -> _AchievedRates |
 class MicrobatchCosts:
     """The costs of a model's parts on one kind of GPU; each part is computed once per layout."""
 
-    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: _AchievedRates) -> None:
-        self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
+    def __init__(self, saved: SavedActivations, rates: _AchievedRates) -> None:
+        self.saved, self.rates = saved, rates
+        self.tree, self.kernels, self.context = saved.tree, saved.kernels, saved.kernels.context
         self._costs: dict[tuple[object, ...], ForwardCost] = {}
         self._folded: dict[int, list[Folded]] = {}
-        self._graph = record(tree, new_tokens=context)
+        self._graph = record(self.tree, new_tokens=self.context)
         self._regions = {id(x.block): x for x in self._graph.layers}
 
     def layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
@@ -97,7 +98,7 @@ class MicrobatchCosts:
     def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
-        saved = saved_by_layer(block, Expr.const(self.tree.width), self.kernels)
+        saved = self.saved.layer(block)
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
@@ -118,7 +119,7 @@ class MicrobatchCosts:
         if self.tree.head is None:
             return ForwardCost()
         leaves = fold_field(self.tree, "head")
-        saved = [*saved_by_head(self.tree, self.kernels), *saved_by_loss(self.tree, self.kernels)]
+        saved = (*self.saved.head, *self.saved.loss)
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
             memory=self._memory_seconds(saved, layout),
@@ -146,7 +147,7 @@ class MicrobatchCosts:
         flops = sum(int(x.flops) for x in list_flops(region, masked=layout.flash) if x.mixing)
         return flops * layout.microbatch / (layout.tp * layout.cp)
 
-    def _memory_seconds(self, saved: list[SavedTensor], layout: Layout) -> float:
+    def _memory_seconds(self, saved: Iterable[SavedTensor], layout: Layout) -> float:
         return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in saved) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:

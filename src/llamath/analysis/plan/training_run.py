@@ -162,7 +162,7 @@ class TrainingCostModel:
         if rates is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
         self.peak = round(rates.matmul / MATMUL_EFFICIENCY)
-        self.time = StepTimeModel(MicrobatchCosts(model.tree, self.job.context, self.job.kernels, rates), network_of(device), device.node)
+        self.time = StepTimeModel(MicrobatchCosts(self.job.saved, rates), network_of(device), device.node)
         self.memory = _LayoutMemory(self.job, self.time.stages)
         self.sequence_flops = int(train_flops(record(model.tree, new_tokens=self.job.context)).model)
 
