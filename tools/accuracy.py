@@ -9,6 +9,7 @@ from textwrap import fill
 
 import llamath
 from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
@@ -23,7 +24,6 @@ from llamath.analysis.training.pipeline_schedule import stage_activations, total
 from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
-from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
@@ -154,7 +154,7 @@ def adapters() -> Rows:
 
 def operations() -> Rows:
     rows, gpt2 = DATA["flops"]["rows"], llamath.load("gpt2")
-    step = train_flops(gpt2.tree, ForwardPass.prefill(1024, masked=False))
+    step = train_flops(record(gpt2.tree, new_tokens=1024), masked=False)
     large = 6 * llamath.load("llama-3.1-405b").parameters.total * 156 * 10**11
     for (what, printed), here in zip(rows, (step.forward, step.model, large), strict=True):
         exact = isinstance(printed, int)

@@ -1,7 +1,1 @@
-"""The computation of a block, step by step, with shapes, weights and FLOPs."""
-
-from __future__ import annotations
-
-from .graph_builder import GraphBuilder, Operation, UsedWeight
-
-__all__ = ["GraphBuilder", "Operation", "UsedWeight"]
+"""The computation of a model: the graph of one pass, and rules for each of its operations."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from ...core.blocks import Attention, LatentAttention, Norm
 from ...core.expr import Expr, total
 from ...core.positions import Rope
-from ..inference.cache_bytes import cache_spec
 from .graph_builder import GraphBuilder, Shape
+from .old_counts import cache_spec
 
 OVER_CACHED_KEYS = "over all previous keys"
 

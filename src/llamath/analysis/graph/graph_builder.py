@@ -13,7 +13,7 @@ from ...core.expr import Expr, product, total
 from ...core.forward_pass import AttentionBase, ForwardPass, Mixer
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Weight, fold
-from ..flops.flop_count import list_matmuls
+from .old_counts import list_matmuls
 
 Shape = tuple[Expr, ...]
 

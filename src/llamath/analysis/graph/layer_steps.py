@@ -25,9 +25,9 @@ from ...core.blocks import (
 from ...core.expr import Expr, product
 from ...core.mixers import GatedDeltaNet, Mamba2, RecurrentMixer, ShortConv
 from ...core.tree import Block
-from ..inference.cache_bytes import cache_spec
 from .attention_steps import attention_steps, latent_attention
 from .graph_builder import GraphBuilder
+from .old_counts import cache_spec
 
 
 class _StateFacts(TypedDict):

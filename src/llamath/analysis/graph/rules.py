@@ -44,6 +44,11 @@ class CachedTensor(Record):
     description: str
     size: Expr  # elements, of one token for a row
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
+    parts: int = 1  # heads, groups or channels that tensor parallelism distributes
+
+    def on_rank(self, tp: int) -> Expr:
+        """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
+        return self.size if min(tp, self.parts) == 1 else Expr.const(int(self.size) // self.parts * max(self.parts // tp, 1))
 
 
 class StepPart(Record):
@@ -136,23 +141,29 @@ def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((4, *node.shape, node.inputs[1].shape[-1]))
 
 
+def _num_parts(node: Node) -> int:
+    """Return the number of heads that tensor parallelism distributes; 1 if every rank has all of them."""
+    return int(node.shape[2]) if node.sharding == "tensor" else 1
+
+
 def _cached_rows(node: Node) -> CachedTensor:
-    window = node.attributes["window"]
-    return CachedTensor(kind="row", description="keys and values", size=product(node.shape[2:]), window=window)
+    size, window = product(node.shape[2:]), node.attributes["window"]
+    return CachedTensor(kind="row", description="keys and values", size=size, window=window, parts=_num_parts(node))
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
-    return CachedTensor(kind="conv", description="short convolution's inputs", size=product(node.weights[0].shape))
+    split, size = node.weights[0].split, product(node.weights[0].shape)
+    return CachedTensor(kind="conv", description="short convolution's inputs", size=size, parts=split.parts if split else 1)
 
 
 def _delta_state(node: Node) -> CachedTensor:
     size = product((node.shape[2], node.inputs[1].shape[-1], node.shape[-1]))
-    return CachedTensor(kind="state", description="delta rule's state", size=size)
+    return CachedTensor(kind="state", description="delta rule's state", size=size, parts=_num_parts(node))
 
 
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
-    return CachedTensor(kind="state", description="Mamba-2's state", size=size)
+    return CachedTensor(kind="state", description="Mamba-2's state", size=size, parts=_num_parts(node))
 
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:

@@ -18,7 +18,7 @@ from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Block, Weight, fold_blocks
-from . import GraphBuilder, Operation
+from .graph_builder import GraphBuilder, Operation
 from .layer_steps import layer_steps as layer_steps
 
 MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096

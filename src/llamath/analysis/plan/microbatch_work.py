@@ -8,17 +8,17 @@ once and read once. A backward pass costs two forward passes; fused attention co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
 from ...core.blocks import Layer
-from ...core.forward_pass import ForwardPass, Mixer
-from ...core.tree import Block, Folded, fold, fold_blocks, fold_field
+from ...core.tree import Block, Folded, fold, fold_field
 from ...hardware import Device
+from ..flops.flop_count import list_flops
+from ..graph.recorder import Region, record
 from ..graph.saved_rules import SavedTensor
-from ..inference.cache_bytes import cache_spec
-from ..inference.gpu_shards import shard_mixer
+from ..inference.cache_bytes import cache_specs
 from ..inference.speed_limits import find_roof
 from ..parallel_layout import Layout
 from ..training.pipeline_schedule import saved_bytes
@@ -75,6 +75,8 @@ class MicrobatchCosts:
         self.tree, self.kernels, self.context = saved.tree, saved.kernels, saved.kernels.context
         self._costs: dict[tuple[object, ...], ForwardCost] = {}
         self._folded: dict[int, list[Folded]] = {}
+        self._graph = record(self.tree, new_tokens=self.context)
+        self._regions = {id(x.block): x for x in self._graph.layers}
 
     def layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         """Return the cost of one layer."""
@@ -100,7 +102,7 @@ class MicrobatchCosts:
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
-            attention=sum(map(float, self._attention_flops(block, layout))) / self.rates.attention,
+            attention=self._attention_flops(self._regions[id(block)], layout) / self.rates.attention,
             memory=self._memory_seconds(saved, layout),
             scores=self._memory_seconds([x for x in saved if x.is_score], layout),
             tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
@@ -140,20 +142,18 @@ class MicrobatchCosts:
         bytes_moved = self.kernels.width * (rows * (out + into) + copies * out * into)
         return 2 * rows * out * into / self.rates.matmul + bytes_moved / self.rates.memory
 
-    def _attention_flops(self, block: Block, layout: Layout) -> Iterator[float]:
+    def _attention_flops(self, region: Region, layout: Layout) -> float:
         """FLOPs of attention and recurrence; a kernel that materializes scores also computes the masked ones."""
-        at = ForwardPass.prefill(self.context, masked=layout.flash)
-        share = layout.microbatch / (layout.tp * layout.cp)
-        yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
+        flops = sum(int(x.flops) for x in list_flops(region, masked=layout.flash) if x.mixing)
+        return flops * layout.microbatch / (layout.tp * layout.cp)
 
     def _memory_seconds(self, saved: Iterable[SavedTensor], layout: Layout) -> float:
         return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in saved) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of the keys and values of the whole context that one rank needs."""
-        mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
-        specs = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
-        elements = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in specs if x is not None)
+        specs = cache_specs(self._graph, layout.tp, {id(block): 1})
+        elements = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in specs)
         return layout.microbatch * elements * self.kernels.width
 
 

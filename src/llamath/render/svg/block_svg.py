@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.graph import Operation
+from ...analysis.graph.graph_builder import Operation
 from ...analysis.graph.walkthrough import HIDDEN_STATES, Walkthrough, WalkthroughStage
 from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
+from ...analysis.graph.graph_builder import Operation, UsedWeight
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Expr

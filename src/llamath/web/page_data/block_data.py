@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...analysis.graph import Operation, UsedWeight
 from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
+from ...analysis.graph.graph_builder import Operation, UsedWeight
+from ...analysis.graph.old_counts import cache_spec
 from ...analysis.graph.walkthrough import HIDDEN_STATES, WalkthroughStage, reads_on, walkthrough
-from ...analysis.inference.cache_bytes import cache_spec
 from ...core.blocks import Attention, Decoder, LatentAttention, MoE
 from ...core.errors import safe
 from ...core.expr import Expr, product
