@@ -84,7 +84,7 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
 }
 EAGER: dict[str, tuple[dict[str, Any], float]] = {
     "sandwich, soft caps": (LLAMA | {"model_type": "gemma2", "sliding_window": 8}, 0.02),
-    "clamped experts": (LLAMA | {"model_type": "gpt_oss", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, 0.006),
+    "clamped experts": (LLAMA | {"model_type": "gpt_oss", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, 0.01),
     "windows": (LLAMA | {"model_type": "mistral", "sliding_window": 8}, 0),
     "two matrices, ALiBi": ({"model_type": "bloom", "vocab_size": 97, "hidden_size": 64, "n_layer": 2, "n_head": 4, "eos_token_id": 1}, 0.02),
     "latent, experts": (

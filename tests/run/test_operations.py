@@ -214,10 +214,7 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
-    *(
-        case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE))
-        for bias in (None, w(d))
-    ),
+    *(case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)) for bias in (None, w(d))),
     case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(CHUNK + 3))),
     case(
         *("ssm_scan", Recurrence()),
@@ -240,7 +237,12 @@ CASES = [
         *(x(B, T, d), ids(B, T, k), f32(B, T, k)),
     ),
     case("layers", repeat(linear(d, d), L), x(B, T, d)),
-    case("layers", repeat(PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"), L), x(B, T, d), x(B, T, L, p)),
+    case(
+        "layers",
+        repeat(PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"), L),
+        x(B, T, d),
+        x(B, T, L, p),
+    ),
     case("layers", Stack(((mlp(d, F, "relu"), swiglu(d, F)), 2)), x(B, T, d)),
 ]
 OPERATIONS = [name for name, kind in vars(Machine).items() if not name.startswith("_") and name != "absorbs"]
@@ -287,7 +289,9 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32) -> Run:
     return Run(sizes, recorder, as_list(result), input_nodes, compute, inputs, module)
 
 
-def prepare(case: Case, module: Module, cache: Cache, at: Pass, dtype: torch.dtype) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
+def prepare(
+    case: Case, module: Module, cache: Cache, at: Pass, dtype: torch.dtype
+) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
     """Return the sizes of a pass, its computation, and the inputs of the operation."""
     m = TorchMachine(torch.zeros(2, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
     m.dtype = dtype

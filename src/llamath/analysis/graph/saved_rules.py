@@ -229,7 +229,7 @@ def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
         yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "ssm_scan"))
 
 
-def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:
+def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     """The token ids, or the positions, which all sequences share."""
     positions = x.inputs[0].op == "positions"
     one = SavedTensor("token ids", Expr.const(1), INT64, "sequence", shared_by_batch=positions, for_weight_gradient=True)
