@@ -1,7 +1,7 @@
-"""The computation of a block, step by step, with shapes, weights and FLOPs."""
+"""The computation of a model as a graph, and everything that follows from it: FLOPs, shapes, caches, the trace."""
 
 from __future__ import annotations
 
-from .graph_builder import GraphBuilder, Operation, UsedWeight
+from .operations import Operation, WeightUse
 
-__all__ = ["GraphBuilder", "Operation", "UsedWeight"]
+__all__ = ["Operation", "WeightUse"]

@@ -147,9 +147,7 @@ def _delta_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     """Yield the states of a gated delta rule, and what is read from them."""
     shape = (node.shape[0], node.shape[2], node.inputs[1].shape[-1], node.shape[-1])
     words, flops = "one state matrix per head, updated token by token", _delta_flops(node, masked)
-    yield StepPart(
-        name="state", kind="state", description=words, shape=shape, inputs=node.inputs, flops=flops, cached=_delta_state(node)
-    )
+    yield StepPart(name="state", kind="state", description=words, shape=shape, inputs=node.inputs, flops=flops, cached=_delta_state(node))
     yield StepPart(name="read", kind="mix", description="Sᵀ q for each token", shape=node.shape)
 
 

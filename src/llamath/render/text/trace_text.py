@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...analysis.graph import Operation, UsedWeight
-from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
+from ...analysis.graph import Operation, WeightUse
+from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Expr
@@ -169,7 +169,7 @@ def format_shape(x: Operation) -> str:
     return f"[{letters}] = [{numbers}]"
 
 
-def format_weights(trace: Sequence[UsedWeight]) -> str:
+def format_weights(trace: Sequence[WeightUse]) -> str:
     """Return the weights of a step by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
     for x in trace:
