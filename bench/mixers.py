@@ -23,7 +23,7 @@ from llamath.core.forward_pass import AttentionWindow
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext
 from llamath.run.kv_cache import Cache
-from llamath.run.recurrent_mixers import CHUNK, RecurrenceInputs, linear_recurrence
+from llamath.run.linear_recurrence import CHUNK, RecurrenceInputs, linear_recurrence
 from run import machine
 
 Form = Callable[[], Tensor]

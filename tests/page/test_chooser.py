@@ -43,11 +43,11 @@ def tab(browser: Any) -> Iterator[Any]:
     assert not wrong
 
 
-def where(tab: Any, place: Place) -> str:
+def current_path(tab: Any, place: Place) -> str:
     return urlsplit(tab.url).path.removeprefix(place.path)
 
 
-def visible(tab: Any) -> list[str]:
+def visible_models(tab: Any) -> list[str]:
     return [x for x in tab.locator(".models li:not([hidden]) a").all_text_contents() if isinstance(x, str)]
 
 
@@ -69,12 +69,12 @@ def test_notice_is_shown_as_text() -> None:
 
 def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
     tab.goto(place.address)
-    assert len(visible(tab)) == 3 + len(list(presets()))
+    assert len(visible_models(tab)) == 3 + len(list(presets()))
     tab.keyboard.press("/")
     tab.keyboard.type("llama 3 8b")
-    assert "Llama 3 8B" in visible(tab) and tab.text_content("[role=status] >> nth=-1").endswith("Enter opens the first")
+    assert "Llama 3 8B" in visible_models(tab) and tab.text_content("[role=status] >> nth=-1").endswith("Enter opens the first")
     tab.fill("#find", "meta-llama/Llama-2-7b-hf")
-    assert visible(tab) == ["Llama 2 7B"]
+    assert visible_models(tab) == ["Llama 2 7B"]
     tab.fill("#find", "gpt2")
     tab.keyboard.press("ArrowDown")
     first = tab.evaluate("document.activeElement.textContent")
@@ -115,7 +115,7 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
     for text in ("x", "https://x.invalid/a", "../..", "a/b/c", "javascript:pwned()", "a/b?c"):
         tab.fill("#hub", text)
         tab.keyboard.press("Enter")
-        assert tab.get_attribute("#hub", "aria-invalid") == "true" and where(tab, place) == ""
+        assert tab.get_attribute("#hub", "aria-invalid") == "true" and current_path(tab, place) == ""
     tab.fill("#hub", "org/name")
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/model/hub*")
@@ -128,7 +128,7 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
 def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
     tab.goto(f"{place.address}choose{at}")
     assert tab.is_hidden(".comparing") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
-    assert tab.locator("img, script:not([type])").count() == 0 and visible(tab)[1:3] == PAYLOADS[:2]
+    assert tab.locator("img, script:not([type])").count() == 0 and visible_models(tab)[1:3] == PAYLOADS[:2]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])

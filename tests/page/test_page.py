@@ -41,16 +41,14 @@ Settings = dict[str, str]
 __all__ = ["browser"]
 
 
-def some_models() -> list[Model]:
-    """Models of many kinds, whose sizes are drawn at random where their configuration allows it."""
-    draw = random.Random(7)
+def random_models() -> list[Model]:
+    """Return models of many kinds, with random sizes where their config allows it."""
+    rng = random.Random(7)
     made = [llamath.load(slug) for slug in SAMPLE]
     firsts = {str(x.id).rpartition("-")[0]: x.values[0] for x in reversed(tiny_configs())}
     for config in list(firsts.values())[::2]:
         changes = {
-            key: draw.randint(1, 40) * 8
-            for key in ("vocab_size", "intermediate_size", "sliding_window")
-            if isinstance(config.get(key), int)
+            key: rng.randint(1, 40) * 8 for key in ("vocab_size", "intermediate_size", "sliding_window") if isinstance(config.get(key), int)
         }
         try:
             made.append(llamath.load(config, changes=changes))
@@ -59,19 +57,19 @@ def some_models() -> list[Model]:
     return made
 
 
-MODELS = some_models()
+MODELS = random_models()
 
 
-def asked(draw: random.Random, data: dict[str, Any]) -> Settings:
-    """Any setting of the sliders that this model has."""
+def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
+    """Return random slider settings of this model."""
     sizes = data["sizes"]
-    span = lambda: str(min(int(2 ** draw.uniform(0, 32)), 2**32 - 1))  # noqa: E731
+    span = lambda: str(min(int(2 ** rng.uniform(0, 32)), 2**32 - 1))  # noqa: E731
     return {
         "context": span(),
-        "batch": str(int(2 ** draw.uniform(0, 12))),
-        "dtype": draw.choice(sizes["dtypes"])["name"],
-        "kv": draw.choice(sizes["kvs"])["name"],
-        "gpus": draw.choice(sizes["gpus"])["count"],
+        "batch": str(int(2 ** rng.uniform(0, 12))),
+        "dtype": rng.choice(sizes["dtypes"])["name"],
+        "kv": rng.choice(sizes["kvs"])["name"],
+        "gpus": rng.choice(sizes["gpus"])["count"],
     }
 
 
@@ -80,8 +78,8 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str) -> ShardedModel:
     return ShardedModel(MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), choose_layout(MODELS[i].tree, int(gpus), 8))
 
 
-def truth(model: Model, at: Settings) -> Settings:
-    """The library's memory of the most loaded GPU."""
+def library_memory(model: Model, at: Settings) -> Settings:
+    """Return the library's memory of the most loaded GPU."""
     shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
     most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     return {part: str(getattr(most_loaded, name)) for part, name in PARTS.items()}
@@ -94,11 +92,11 @@ def everything() -> dict[str, Any]:
 
 
 def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
-    draw = random.Random(1)
+    rng = random.Random(1)
     assert len(MODELS) > 30
     for model, data in zip(MODELS, everything["models"], strict=True):
         for _ in range(6):
-            at = asked(draw, data)
+            at = random_settings(rng, data)
             sizes = data["sizes"]
             stages = next(x for x in sizes["gpus"] if x["count"] == at["gpus"])["stages"]
             variables = {"T": int(at["context"]), "B": int(at["batch"])}
@@ -113,7 +111,7 @@ def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
                 found |= {part: evaluate(stage[part], variables) for part in ("activations", "logits")}
                 found["overhead"] = evaluate(stage["overhead"], variables | found)
                 totals.append(found | {"total": sum(found.values())})
-            assert {k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()} == truth(model, at), (model.name, at)
+            assert {k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()} == library_memory(model, at), (model.name, at)
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -131,7 +129,7 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 
 
 def test_assets_are_small() -> None:
-    """All scripts and the style as they are sent, without comments."""
+    """All scripts and the stylesheet as sent, without comments."""
     names = sorted(x.stem for x in Path(STATIC_FOLDER).glob("*.js"))
     assert len(bundle_script(names)) + len(build_style()) <= 150_000
 
@@ -155,35 +153,35 @@ def test_bad_input_exits_with_2(args: list[str]) -> None:
 
 
 def test_page_equals_library_digit_for_digit(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
-    draw = random.Random(2)
+    rng = random.Random(2)
     asks = []
-    for i in [draw.randrange(len(MODELS)) for _ in range(120)]:
-        kept = {key: x for key, x in asked(draw, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
-        asks += [[i, asked(draw, everything["models"][i]) | kept] for _ in range(10)]
+    for i in [rng.randrange(len(MODELS)) for _ in range(120)]:
+        kept = {key: x for key, x in random_settings(rng, everything["models"][i]).items() if key in ("dtype", "kv", "gpus")}
+        asks += [[i, random_settings(rng, everything["models"][i]) | kept] for _ in range(10)]
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         answers = tab.evaluate("asks => asks.map(([i, at]) => pageTest.memory(i, at))", asks)
     for (i, at), found in zip(asks, answers, strict=True):
-        assert found == truth(MODELS[i], at), (MODELS[i].name, at)
+        assert found == library_memory(MODELS[i], at), (MODELS[i].name, at)
 
 
-def bare(text: str) -> str:
+def strip_separators(text: str) -> str:
     return text.replace(",", "")
 
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
 def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: str) -> None:
-    model, draw = MODELS[SAMPLE.index(slug)], random.Random(3)
+    model, rng = MODELS[SAMPLE.index(slug)], random.Random(3)
     data = build_page_data([model])
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        assert bare(tab.text_content("[data-part=parameters]")) == str(model.parameters.total)
+        assert strip_separators(tab.text_content("[data-part=parameters]")) == str(model.parameters.total)
         for _ in range(5):
-            at = asked(draw, data["models"][0])
+            at = random_settings(rng, data["models"][0])
             for name in ("context", "batch"):
                 tab.fill(f"#{name}", at[name])
             for name in ("dtype", "kv", "gpus"):
                 tab.select_option(f"#choice-{name}", at[name])
-            shown = {part: bare(tab.text_content(f"[data-part={part}]")) for part in PARTS}
-            assert shown == truth(model, at)
+            shown = {part: strip_separators(tab.text_content(f"[data-part={part}]")) for part in PARTS}
+            assert shown == library_memory(model, at)
         tab.fill("#context", "4096")
         tab.fill("#batch", "2")
         for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
@@ -212,7 +210,7 @@ def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v2-lite", "qwen3-next-80b-a3b"])
 def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, slug: str) -> None:
-    """The written numbers are worked out again, by Python."""
+    """Python evaluates the displayed formulas again."""
     words = {"⌊": "int(", "⌋": ")", "⌈": "-int(-(", "⌉": ")//1)", "·": "*", ",": "", " / ": "/"}
     with Tab(browser, tmp_path, model_page([llamath.load(slug)]), "#context=5000&batch=3&kv=fp8") as tab:
         for part in ("cache", "activations", "logits", "total"):
@@ -223,10 +221,10 @@ def test_derivations_evaluate_to_the_shown_number(browser: Any, tmp_path: Path, 
             for word, plain in words.items():
                 numbers = numbers if word == "," else numbers.replace(word, plain)
             assert re.fullmatch(r"[\d\s+*/(),minax-]+", numbers)
-            assert worked_out(numbers) == int(bare(result).removesuffix(" bytes")), part
+            assert evaluate_formula(numbers) == int(strip_separators(result).removesuffix(" bytes")), part
 
 
-def worked_out(text: str) -> int:
+def evaluate_formula(text: str) -> int:
     import ast
 
     def value(x: Any) -> int:
@@ -280,14 +278,14 @@ FORMS = {
 }
 
 
-def poisoned(x: Any, words: Iterator[str], used: list[str]) -> Any:
-    """The data with every string replaced, except numbers, expressions and identifiers."""
+def replace_strings(x: Any, words: Iterator[str], used: list[str]) -> Any:
+    """Return the data with every string replaced except numbers, expressions and identifiers."""
     if isinstance(x, dict):
         ties = {"name"} if "variables" in x or "row" in x else {"letter"} if "absent" in x else set()
         kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}
-        return {key: y if key in kept else poisoned(y, words, used) for key, y in x.items()}
+        return {key: y if key in kept else replace_strings(y, words, used) for key, y in x.items()}
     if isinstance(x, list):
-        return x if x[:1] and x[0] in ("let", "as", ">=", *KINDS) else [poisoned(y, words, used) for y in x]
+        return x if x[:1] and x[0] in ("let", "as", ">=", *KINDS) else [replace_strings(y, words, used) for y in x]
     if not isinstance(x, str) or re.fullmatch(r"-?\d*", x):
         return x
     used.append(next(words))
@@ -300,7 +298,7 @@ def test_hostile_strings_do_not_change_the_page(browser: Any, tmp_path: Path, vi
 
     assert len(set(PAYLOADS)) >= 100
     used: list[str] = []
-    data = poisoned(build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
+    data = replace_strings(build_page_data([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")]), cycle(PAYLOADS), used)
     assert set(used) == set(PAYLOADS)
     with Tab(browser, tmp_path, page_from_data(data), f"#view={view}") as tab:
         text = tab.text_content("main")
@@ -400,7 +398,7 @@ SMALL = """() => [...document.querySelectorAll("button, select, input, a, summar
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
 def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
-    """In every state; nor does a phone's page have to be moved sideways, nor is anything too small for a finger."""
+    """In every state; on a phone, nothing scrolls sideways and every target is large enough to touch."""
     from axe_playwright_python.sync_playwright import Axe
 
     text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
@@ -418,7 +416,7 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, w
 
 
 def test_nothing_is_cut_off_at_200_percent(browser: Any, tmp_path: Path) -> None:
-    """A window of 1280 points at 200 %."""
+    """A window of 1280 pixels at 200 % zoom."""
     text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
     with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
         for name, at in STATES.items():

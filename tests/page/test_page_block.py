@@ -49,7 +49,7 @@ def data_of(slug: str) -> dict[str, Any]:
     return build_page_data([model_of(slug)])
 
 
-def walked(model: Model, name: str, context: int, batch: int) -> Walkthrough:
+def library_walkthrough(model: Model, name: str, context: int, batch: int) -> Walkthrough:
     at = ForwardPass.prefill(context) if name == "prompt" else ForwardPass.decode(context, absorbed=True)
     return walkthrough(model.tree, at, batch)
 
@@ -73,7 +73,7 @@ def test_block_steps_equal_the_walkthrough(slug: str) -> None:
     for name, stages in data_of(slug)["models"][0]["passes"].items():
         for context, batch in SETTINGS:
             values = {"T": context, "B": batch}
-            found = walked(model, name, context, batch)
+            found = library_walkthrough(model, name, context, batch)
             assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
             for stage, details in zip(found.stages, stages, strict=True):
                 for x, y in zip(stage.steps, details["steps"], strict=True):
@@ -129,15 +129,15 @@ OVERLAPS = """() => {
 
 @pytest.mark.parametrize("slug", SAMPLE)
 def test_diagram_shows_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
-    model, draw = model_of(slug), random.Random(slug)
+    model, rng = model_of(slug), random.Random(slug)
     with Tab(browser, tmp_path, page_from_data(data_of(slug)), "#shapes=numbers", width=1280) as tab:
         passes = tab.eval_on_selector_all("#choice-pass option", "xs => xs.map((x) => x.value)")
         for name in passes:
             tab.select_option("#choice-pass", name)
-            context, batch = draw.randint(1, 10**6), draw.randint(1, 64)
+            context, batch = rng.randint(1, 10**6), rng.randint(1, 64)
             tab.fill("#context", str(context))
             tab.fill("#batch", str(batch))
-            for i, stage in enumerate(walked(model, name, context, batch).stages):
+            for i, stage in enumerate(library_walkthrough(model, name, context, batch).stages):
                 tab.select_option("#choice-stage", str(i))
                 shown = [[x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps]
                 assert tab.evaluate(READ) == shown
@@ -242,8 +242,8 @@ def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) 
         assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
 
 
-def checkpoint(folder: Path, hostile: bool = False) -> Path:
-    """A small Llama in safetensors; a hostile one lacks a matrix, has one on its side, and tensors whose names are markup."""
+def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
+    """Write a small Llama as safetensors; the hostile one lacks a matrix, has a transposed one, and tensors whose names are markup."""
     sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
     config = {"model_type": "llama", "vocab_size": 320, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, **sizes}
     folder.mkdir()
@@ -266,13 +266,13 @@ def checkpoint(folder: Path, hostile: bool = False) -> Path:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
+def checkpoints(tmp_path_factory: Any) -> Iterator[tuple[Path, Path]]:
     folder = tmp_path_factory.mktemp("checkpoints")
-    yield checkpoint(folder / "whole"), checkpoint(folder / "not <b>whole", hostile=True)
+    yield write_checkpoint(folder / "whole"), write_checkpoint(folder / "not <b>whole", hostile=True)
 
 
-def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
-    for place in places:
+def test_checkpoint_page_uses_stored_bytes(checkpoints: tuple[Path, Path]) -> None:
+    for place in checkpoints:
         data = build_page_data([load_with_checkpoint(str(place))])["models"][0]
         found = verify_checkpoint(str(place))
         own, manifest = data["checkpoint"], found.manifest
@@ -292,9 +292,9 @@ def test_checkpoint_page_uses_stored_bytes(places: tuple[Path, Path]) -> None:
     assert [x["what"] for x in own["verdicts"] if not x["ok"]] == ["names", "shapes"]
 
 
-def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text((places[0] / "config.json").read_text())
-    for name in (str(tmp_path), str(tmp_path / "config.json"), str(places[0] / "config.json"), "gpt2"):
+def test_config_alone_has_no_findings(checkpoints: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text((checkpoints[0] / "config.json").read_text())
+    for name in (str(tmp_path), str(tmp_path / "config.json"), str(checkpoints[0] / "config.json"), "gpt2"):
         assert build_page_data([load_with_checkpoint(name)])["models"][0]["checkpoint"] is None
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
     broken = load_with_checkpoint(str(tmp_path))
@@ -303,8 +303,8 @@ def test_config_alone_has_no_findings(places: tuple[Path, Path], tmp_path: Path)
         load_with_checkpoint(str(tmp_path / "nothing.gguf"))
 
 
-def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple[Path, Path]) -> None:
-    with Tab(browser, tmp_path, model_page([load_with_checkpoint(str(places[1]))]), "#map=bytes&by=layer") as tab:
+def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path]) -> None:
+    with Tab(browser, tmp_path, model_page([load_with_checkpoint(str(checkpoints[1]))]), "#map=bytes&by=layer") as tab:
         assert "does not match its config" in tab.text_content(".checkpoint")
         marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
         assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
@@ -316,15 +316,17 @@ def test_findings_list_their_tensors(browser: Any, tmp_path: Path, places: tuple
         tab.click("[data-verdict=shapes]")
         assert "stored transposed" in tab.text_content("dialog[open]")
         tab.keyboard.press("Escape")
-        size = sum(x.bytes for x in verify_checkpoint(str(places[1])).manifest.tensors)
+        size = sum(x.bytes for x in verify_checkpoint(str(checkpoints[1])).manifest.tensors)
         assert tab.text_content("[data-part=weights]").replace(",", "") == str(size)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_blocks_and_findings_have_no_accessibility_violations(browser: Any, tmp_path: Path, places: tuple[Path, Path], theme: Any) -> None:
+def test_blocks_and_findings_have_no_accessibility_violations(
+    browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path], theme: Any
+) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    for place, at, width in ((str(places[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
+    for place, at, width in ((str(checkpoints[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
         text = model_page([load_with_checkpoint(place)])
         with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
             found = Axe().run(tab).response["violations"]

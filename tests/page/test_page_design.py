@@ -28,23 +28,23 @@ __all__ = ["browser"]
 PAIRS = [("llama-3-8b", "qwen3-30b-a3b"), ("deepseek-v3", "gemma-3-27b"), ("gpt2", "mixtral-8x7b"), ("falcon-40b", "gpt-oss-20b")]
 
 
-def settings(draw: random.Random, found: dict[str, Any]) -> str:
-    """Dimensions as the address has them, many of them impossible."""
+def random_sizes(rng: random.Random, found: dict[str, Any]) -> str:
+    """Return random dimensions in the form of the URL fragment; many are invalid."""
     answers = {x["letter"]: int(x["value"]) for x in found["letters"]}
-    at = {x: n if draw.random() < 0.4 else max(int(n * 2 ** draw.uniform(-3, 3)), 1) for x, n in answers.items()}
-    if "K" in at and draw.random() < 0.6:
-        at["H"] = at["K"] * draw.randint(1, 16)
-    if "H" in at and draw.random() < 0.6:
-        at["d"] = at["H"] * draw.randint(1, 200)
-    tied = f".tied{draw.randint(0, 1)}" if found["tied"] is not None else ""
+    at = {x: n if rng.random() < 0.4 else max(int(n * 2 ** rng.uniform(-3, 3)), 1) for x, n in answers.items()}
+    if "K" in at and rng.random() < 0.6:
+        at["H"] = at["K"] * rng.randint(1, 16)
+    if "H" in at and rng.random() < 0.6:
+        at["d"] = at["H"] * rng.randint(1, 200)
+    tied = f".tied{rng.randint(0, 1)}" if found["tied"] is not None else ""
     return ".".join(f"{x}{min(n, 2**32 - 1)}" for x, n in at.items()) + tied
 
 
 def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_path: Path) -> None:
-    draw, made, refused = random.Random(11), 0, 0
+    rng, made, refused = random.Random(11), 0, 0
     for pair in PAIRS:
         data = build_page_data([llamath.load(x) for x in pair])
-        asks = [[i, settings(draw, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
+        asks = [[i, random_sizes(rng, data["models"][i]["design"])] for i in (0, 1) for _ in range(60)]
         with Tab(browser, tmp_path, page_from_data(data)) as tab:
             answers = tab.evaluate("asks => asks.map(([i, sizes]) => pageTest.design(i, sizes))", asks)
         for (i, sizes), found in zip(asks, answers, strict=True):
@@ -130,8 +130,8 @@ def test_targets_are_parsed_like_the_library(browser: Any, tmp_path: Path) -> No
 
 
 def test_sliders_match_what_the_library_accepts() -> None:
-    """Each family of the catalog and each tiny configuration: at random points the form is the count, or a rule says that there is none."""
-    draw, known, points = random.Random(3), dict[str, Any](), 0
+    """At random points the expression equals the count, or a constraint is violated, for every family and tiny config."""
+    rng, known, points = random.Random(3), dict[str, Any](), 0
     models = [*map(llamath.load, slugs()), *(llamath.load(x.values[0]) for x in tiny_configs()[::3])]
     for model in models:
         known.setdefault(f"{model.family.name} {len(model.source) > 30}", model)
@@ -142,7 +142,7 @@ def test_sliders_match_what_the_library_accepts() -> None:
             without.add(model.family.name)
             continue
         for _ in range(4):
-            at = {x["letter"]: max(int(int(x["value"]) * 2 ** draw.uniform(-1, 1)), 1) for x in found["letters"]}
+            at = {x["letter"]: max(int(int(x["value"]) * 2 ** rng.uniform(-1, 1)), 1) for x in found["letters"]}
             if any(evaluate(x["form"], at) > evaluate(x["most"]["form"], at) for x in found["rules"]):
                 continue
             one = next(x for x in found["totals"] if x["tied"] is found["tied"])

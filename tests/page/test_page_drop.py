@@ -25,8 +25,8 @@ U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
 LETTERS = dict(zip("bBhHiIfqQd?", (1, 0, 3, 2, 5, 4, 6, 11, 10, 12, 7), strict=True))
 
 
-def packed(header: str | bytes, body: int = 0, length: int | None = None) -> bytes:
-    """A safetensors file of this header."""
+def safetensors_file(header: str | bytes, body: int = 0, length: int | None = None) -> bytes:
+    """Return a safetensors file with this header."""
     data = header.encode() if isinstance(header, str) else header
     return U64.pack(len(data) if length is None else length) + data + bytes(body)
 
@@ -55,7 +55,7 @@ def gguf(
     counts: tuple[int, int] | None = None,
     version: int = 3,
 ) -> bytes:
-    """A GGUF file of these keys and tensors."""
+    """Return a GGUF file with these keys and tensors."""
     counted = counts or (len(tensors), len(keys))
     data = b"GGUF" + U32.pack(version) + U64.pack(counted[0]) + U64.pack(counted[1]) + b"".join(keys) + b"".join(tensors)
     return data + bytes(-len(data) % 32) + bytes(body)
@@ -64,18 +64,21 @@ def gguf(
 ARRAY, STRING = 9, 8
 
 
-def sound() -> Iterator[tuple[str, bytes]]:
-    """Files that are as they should be."""
-    yield "empty.safetensors", packed("{}")
-    yield "spaces.safetensors", packed('{ "a" : ' + entry() + " }  \n", 16)
-    yield "order.safetensors", packed('{"b":' + entry(offsets="[16,32]") + ',"a":' + entry() + "}", 32)
-    yield "metadata.safetensors", packed('{"__metadata__":{"format":"pt","<b>":"\\u003cimg\\u003e"},"a":' + entry() + "}", 16)
-    yield "null.safetensors", packed('{"__metadata__":null,"a":' + entry("BF16", "[]", "[0,2]") + "}", 2)
-    yield "small.safetensors", packed('{"a":' + entry("F4", "[3,2]", "[0,3]") + ',"b":' + entry("F6_E2M3", "[4]", "[3,6]") + "}", 6)
-    yield "zero.safetensors", packed('{"a":' + entry("I64", "[0,7]", "[0,0]") + "}")
-    yield "escaped.safetensors", packed('{"\\u00e9\\ud83d\\ude00\\n":' + entry() + "}", 16)
+def valid_files() -> Iterator[tuple[str, bytes]]:
+    """Yield valid files."""
+    yield "empty.safetensors", safetensors_file("{}")
+    yield "spaces.safetensors", safetensors_file('{ "a" : ' + entry() + " }  \n", 16)
+    yield "order.safetensors", safetensors_file('{"b":' + entry(offsets="[16,32]") + ',"a":' + entry() + "}", 32)
+    yield "metadata.safetensors", safetensors_file('{"__metadata__":{"format":"pt","<b>":"\\u003cimg\\u003e"},"a":' + entry() + "}", 16)
+    yield "null.safetensors", safetensors_file('{"__metadata__":null,"a":' + entry("BF16", "[]", "[0,2]") + "}", 2)
+    yield (
+        "small.safetensors",
+        safetensors_file('{"a":' + entry("F4", "[3,2]", "[0,3]") + ',"b":' + entry("F6_E2M3", "[4]", "[3,6]") + "}", 6),
+    )
+    yield "zero.safetensors", safetensors_file('{"a":' + entry("I64", "[0,7]", "[0,0]") + "}")
+    yield "escaped.safetensors", safetensors_file('{"\\u00e9\\ud83d\\ude00\\n":' + entry() + "}", 16)
     many = {f"model.layers.{i}.mlp.{x}.weight": {"dtype": "BF16", "shape": [3, 5], "data_offsets": [(2 * i + j) * 30, (2 * i + j + 1) * 30]} for i in range(40) for j, x in enumerate(("up", "down"))}  # fmt: skip
-    yield "layers.safetensors", packed(json.dumps(many), 2400)
+    yield "layers.safetensors", safetensors_file(json.dumps(many), 2400)
     yield "plain.gguf", gguf()
     yield "nothing.gguf", gguf(tensors=(), body=0)
     kinds = tuple(key(f"k.{x}", n, struct.pack(f"<{x}", 1)) for x, n in LETTERS.items())
@@ -112,10 +115,17 @@ def sound() -> Iterator[tuple[str, bytes]]:
 BOMB = "[" * 5000 + "]" * 5000
 
 
-def hostile() -> Iterator[tuple[str, bytes]]:
-    """Files that no reader should take."""
+def hostile_files() -> Iterator[tuple[str, bytes]]:
+    """Yield files that every reader should refuse."""
     for i, data in enumerate(
-        (b"", b"\x02", packed("{}", length=2**63), packed("{}", length=3), packed("{}", length=2**40), packed("", length=0))
+        (
+            b"",
+            b"\x02",
+            safetensors_file("{}", length=2**63),
+            safetensors_file("{}", length=3),
+            safetensors_file("{}", length=2**40),
+            safetensors_file("", length=0),
+        )
     ):
         yield f"length{i}.safetensors", data
     yield "too-long.safetensors", U64.pack(17 << 20) + b"{}" + bytes(18 << 20)
@@ -123,18 +133,18 @@ def hostile() -> Iterator[tuple[str, bytes]]:
         " {}", "[]", "{", "}", '{"a"', '{"a":', '{"a":1}', '{"a":{}}', '{"a":null}', '{"a":[]}', "{} x", "{},", '{"a":' + BOMB + "}", "\ufeff{}", "{'a':1}", "NaN", '{"__metadata__":{"a":1}}',
         '{"__metadata__":{"a":"b","a":"c"}}', '{"__metadata__":[]}', '{"__metadata__":{},"__metadata__":{}}', '{"__metadata__":"x"}', '{"a\\ud800":' + entry() + "}", '{"a\nb":' + entry() + "}", '{"\\x":' + entry() + "}",
     )):  # fmt: skip
-        yield f"header{i}.safetensors", packed(header, 16 if "data_offsets" in header else 0)
-    yield "utf8.safetensors", packed(b'{"\xff":' + entry().encode() + b"}", 16)
+        yield f"header{i}.safetensors", safetensors_file(header, 16 if "data_offsets" in header else 0)
+    yield "utf8.safetensors", safetensors_file(b'{"\xff":' + entry().encode() + b"}", 16)
     for i, (what, body) in enumerate((
         (entry("F33"), 16), (entry("__proto__"), 16), (entry(shape="[2,2,]"), 16), (entry(shape="[2.0,2]"), 16), (entry(shape="[-2,-2]"), 16), (entry(shape="[2,-0]", offsets="[0,0]"), 0), (entry(shape="[02,2]"), 16),
         (entry(shape='["2","2"]'), 16), (entry(shape="[18446744073709551615,4]"), 16), (entry(shape="[99999999999999999999]"), 16), (entry(shape="4"), 16), (entry(shape=f"[{','.join(['1'] * 65)}]", offsets="[0,4]"), 4),
         (entry(offsets="[0,15]"), 15), (entry(offsets="[0,17]"), 17), (entry(offsets="[16,0]"), 16), (entry(offsets="[4,20]"), 20), (entry(offsets="[0]"), 16), (entry(offsets="[0,16,16]"), 16), (entry(offsets="[0,1e1]"), 16),
         (entry(), 15), (entry(), 17), (entry("F4", "[3]", "[0,1]"), 1), ('{"dtype":"F32","shape":[2,2]}', 16), (entry()[:-1] + ',"x":1}', 16), (entry()[:-1] + ',"dtype":"F32"}', 16), ('{"dtype":1,"shape":[],"data_offsets":[0,4]}', 4),
     )):  # fmt: skip
-        yield f"entry{i}.safetensors", packed(f'{{"a":{what}}}', body)
-    yield "twice.safetensors", packed('{"a":' + entry() + ',"a":' + entry(offsets="[16,32]") + "}", 32)
-    yield "overlap.safetensors", packed('{"a":' + entry() + ',"b":' + entry(offsets="[8,24]") + "}", 24)
-    yield "hole.safetensors", packed('{"a":' + entry() + ',"b":' + entry(offsets="[24,40]") + "}", 40)
+        yield f"entry{i}.safetensors", safetensors_file(f'{{"a":{what}}}', body)
+    yield "twice.safetensors", safetensors_file('{"a":' + entry() + ',"a":' + entry(offsets="[16,32]") + "}", 32)
+    yield "overlap.safetensors", safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[8,24]") + "}", 24)
+    yield "hole.safetensors", safetensors_file('{"a":' + entry() + ',"b":' + entry(offsets="[24,40]") + "}", 40)
     whole = gguf((key("general.name", STRING, text("x")), key("a", ARRAY, U32.pack(4) + U64.pack(2) + bytes(8))))
     for n in (4, 5, 12, 23, 24, 30, 60, len(whole) - 60, len(whole) - 1):
         yield f"short{n}.gguf", whole[:n]
@@ -167,7 +177,7 @@ def hostile() -> Iterator[tuple[str, bytes]]:
 
 
 def drop(tab: Any, path: Path) -> dict[str, Any]:
-    """Open a file in the page; return its rows or its error message."""
+    """Open a file on the page; return its rows or its error message."""
     tab.set_input_files("#file-input", str(path))
     tab.wait_for_selector(".wrong, section[aria-labelledby=file], [data-part=designed]")
     return dict(tab.evaluate(READ_RESULT))
@@ -201,7 +211,7 @@ def tab(browser: Any, tmp_path: Path) -> Iterator[Any]:
         yield made
 
 
-def written(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
+def write_files(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
     made = []
     for name, data in files:
         (folder / name).write_bytes(data)
@@ -210,7 +220,7 @@ def written(folder: Path, files: Iterator[tuple[str, bytes]]) -> list[Path]:
 
 
 def test_dropped_files_are_read_like_the_library(tab: Any, tmp_path: Path) -> None:
-    paths = written(tmp_path, sound())
+    paths = write_files(tmp_path, valid_files())
     for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         manifest = read(path)
         assert manifest is not None and "wrong" not in result, (path.name, result)
@@ -222,8 +232,8 @@ def rows_of(manifest: Manifest) -> list[tuple[str, ...]]:
 
 
 def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
-    files = {name: data for name, data in sound() if name in ("layers.safetensors", "blocks.gguf")}
-    for path in written(tmp_path, iter(files.items())):
+    files = {name: data for name, data in valid_files() if name in ("layers.safetensors", "blocks.gguf")}
+    for path in write_files(tmp_path, iter(files.items())):
         result, manifest = drop(tab, path), read(path)
         assert manifest is not None
         tensors = list(manifest.tensors)
@@ -236,7 +246,7 @@ def test_dropped_file_is_shown_with_totals(tab: Any, tmp_path: Path) -> None:
 
 
 def test_hostile_files_are_refused_by_page_and_library(tab: Any, tmp_path: Path) -> None:
-    paths = written(tmp_path, hostile())
+    paths = write_files(tmp_path, hostile_files())
     assert len(paths) > 120
     for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         assert result.get("wrong", "?")[0] != "?", (path.name, result)
@@ -250,13 +260,13 @@ def test_hostile_files_are_refused_by_page_and_library(tab: Any, tmp_path: Path)
 def test_hostile_file_leaves_the_page_unchanged(tab: Any, tmp_path: Path) -> None:
     before = tab.inner_text("#page")
     picked = ("header12.safetensors", "entry1.safetensors", "short30.gguf", "config8.json")
-    for path in written(tmp_path, (x for x in hostile() if x[0] in picked)):
+    for path in write_files(tmp_path, (x for x in hostile_files() if x[0] in picked)):
         result = drop(tab, path)
         assert path.name in result["wrong"] and not result["rows"]
         tab.click("text=Close the file")
         assert tab.inner_text("#page") == before and tab.locator("img").count() == 0
-    hostile_name = packed('{"<img src=x onerror=pwned()>":' + entry() + "}", 16)
-    (path,) = written(tmp_path, iter([("x.safetensors", hostile_name)]))
+    hostile_name = safetensors_file('{"<img src=x onerror=pwned()>":' + entry() + "}", 16)
+    (path,) = write_files(tmp_path, iter([("x.safetensors", hostile_name)]))
     assert "<img src=x onerror=pwned()>" in str(drop(tab, path)["rows"]) and tab.locator("img").count() == 0
 
 
@@ -272,18 +282,18 @@ def test_only_the_header_of_a_huge_file_is_read(tab: Any, tmp_path: Path) -> Non
 
 
 def test_page_and_library_agree_on_damaged_headers(tab: Any, tmp_path: Path) -> None:
-    """Bytes of sound headers changed at random: page and library refuse the same ones, and read the same from the others."""
-    draw, good = random.Random(8), [x for x in sound() if len(x[1]) < 4000]
+    """Page and library refuse the same randomly damaged headers, and read the others alike."""
+    rng, good = random.Random(8), [x for x in valid_files() if len(x[1]) < 4000]
     files = []
     for i in range(600):
-        name, data = draw.choice(good)
+        name, data = rng.choice(good)
         changed = bytearray(data)
-        for _ in range(draw.randint(1, 2)):
-            changed[draw.randrange(min(len(changed), 160))] = draw.choice(
-                [0, 1, 2, 9, 34, 44, 48, 57, 91, 93, 123, 125, 255, draw.randrange(256)]
+        for _ in range(rng.randint(1, 2)):
+            changed[rng.randrange(min(len(changed), 160))] = rng.choice(
+                [0, 1, 2, 9, 34, 44, 48, 57, 91, 93, 123, 125, 255, rng.randrange(256)]
             )
         files.append((f"{i}-{name}", bytes(changed)))
-    paths = written(tmp_path, iter(files))
+    paths = write_files(tmp_path, iter(files))
     taken = 0
     for path, result in zip(paths, read_in_page(tab, paths), strict=True):
         manifest = read(path)
@@ -325,7 +335,7 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
 
 
 def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
-    (path,) = written(tmp_path, iter([("a.safetensors", packed('{"model.layers.0.x":' + entry() + "}", 16))]))
+    (path,) = write_files(tmp_path, iter([("a.safetensors", safetensors_file('{"model.layers.0.x":' + entry() + "}", 16))]))
     with tab.expect_file_chooser() as chooser:
         tab.focus("text=Open a file")
         tab.keyboard.press("Enter")
@@ -343,7 +353,7 @@ def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
           moved.items.add(new File([new Uint8Array(data)], "b.safetensors"));
           dispatchEvent(new DragEvent("drop", { dataTransfer: moved, cancelable: true }));
         }""",
-        list(packed('{"z":' + entry() + "}", 16)),
+        list(safetensors_file('{"z":' + entry() + "}", 16)),
     )
     tab.wait_for_selector("text=b.safetensors")
     tab.click("text=Close the file")
@@ -354,7 +364,7 @@ def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
 def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    paths = written(tmp_path, (x for x in (*sound(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))
+    paths = write_files(tmp_path, (x for x in (*valid_files(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))
     for width in (320, 1100) if theme == "light" else (1100,):
         with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
             for path in paths:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page_block import checkpoint
+from test_page_block import write_checkpoint
 
 import llamath
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
@@ -18,64 +18,64 @@ from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 
 assert browser
-GIVEN = {
+WITHOUT_DERIVATION = {
     "h1, nav button": "names of models",
-    "option": "what can be chosen",
-    "label": "the name of a slider, with the key that it moves",
-    ".set": "what the controls are set to, said again",
-    ".tick": "the ticks of an axis, and its unit",
+    "option": "options of a setting",
+    "label": "the name of a slider and its config key",
+    ".set": "current settings",
+    ".tick": "axis ticks and units",
     ".path, .name, .fold, .head > th": "names of tensors, of keys and of layers",
-    ".source": "where the model was found",
-    ".does": "what a step does, in words: windows, shares and factors of the configuration",
-    ".note": "the library's word on what the configuration does not say",
+    ".source": "the source of the model",
+    ".does": "the description of a step, with config values",
+    ".note": "notes of the library",
     ".letters td:last-child": "the key of a letter",
     "[aria-labelledby=configs] tbody td": "values of the two configurations",
-    "[aria-label='config.json']": "the configuration that is designed",
-    ".checkpoint li:has(.bad)": "a finding in the words of `verify`, which opens the tensors that it is of",
+    "[aria-label='config.json']": "the config of the design",
+    ".checkpoint li:has(.bad)": "a finding of `verify`, which opens its tensors",
 }
-"""Selectors of what is no computed number, each with why."""
-WALK = """([given, names, within]) => {
+"""Selectors of texts whose numbers are not computed, each with the reason."""
+COLLECT_NUMBERS_JS = """([excluded, names, within]) => {
   HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
   for (const x of document.querySelectorAll("details")) x.open = true;
-  const [found, said] = [[], new Map()];
-  const opens = (x) => {
-    if (said.has(x)) return said.get(x);
+  const [found, cache] = [[], new Map()];
+  const open = (x) => {
+    if (cache.has(x)) return cache.get(x);
     x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
     const dialog = document.querySelector("dialog[open]");
     const chains = [...(dialog?.querySelectorAll("pre[aria-label=formula]") ?? [])].map((y) => y.textContent);
-    said.set(x, { chains, keys: x.localName === "button" || x.hasAttribute("tabindex") });
+    cache.set(x, { chains, keys: x.localName === "button" || x.hasAttribute("tabindex") });
     dialog?.remove();
-    return said.get(x);
+    return cache.get(x);
   };
   const walker = document.createTreeWalker(document.getElementById("page"), NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const { parentElement: place, data } = walker.currentNode;
-    if (!/\\d/.test(data) || place.closest("title, desc, .hidden") || place.closest(given) || !place.checkVisibility()) continue;
+    if (!/\\d/.test(data) || place.closest("title, desc, .hidden") || place.closest(excluded) || !place.checkVisibility()) continue;
     if (within && !place.closest(within)) continue;
     let text = data;
     for (const x of names) text = text.replaceAll(x, "");
     if (!/\\d/.test(text)) continue;
     const own = place.closest("button.number, [role=button]");
     const around = own ? [own] : [...(place.closest("tr, li")?.querySelectorAll(".number") ?? [])];
-    const told = around.map(opens);
-    found.push([text, told.flatMap((x) => x.chains), around.length > 0 && told.every((x) => x.keys), place.closest("section")?.getAttribute("aria-labelledby") ?? "", place.outerHTML.slice(0, 160)]);
+    const opened = around.map(open);
+    found.push([text, opened.flatMap((x) => x.chains), around.length > 0 && opened.every((x) => x.keys), place.closest("section")?.getAttribute("aria-labelledby") ?? "", place.outerHTML.slice(0, 160)]);
   }
   return found;
 }"""
 NUMBER = re.compile(r"\d(?:[\d,.]*\d)?(?:%|[KMBT]\b| Gi?B\b)?")
 
 
-def names_of(data: dict[str, Any]) -> list[str]:
-    """Names with digits in them: of models, cards, types, layouts."""
-    one = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
+def names_with_digits(data: dict[str, Any]) -> list[str]:
+    """Return the names of models, GPUs, dtypes and layouts that contain digits, longest first."""
+    names = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
     layouts = [y["layout"] for x in data["models"] for y in x["sizes"]["gpus"]]
     cards = [y for x in (*data["cards"], *data["gpus"]) for y in (x["name"], x["title"])]
-    kept = [y for x in data["models"] for z in x["sizes"]["dtypes"] for y in z["codecs"]]
-    return sorted({x for x in (*one, *layouts, *cards, *kept, *data["gpus"][0]["flops"]) if re.search(r"\d", x)}, key=len, reverse=True)
+    codecs = [y for x in data["models"] for z in x["sizes"]["dtypes"] for y in z["codecs"]]
+    return sorted({x for x in (*names, *layouts, *cards, *codecs, *data["gpus"][0]["flops"]) if re.search(r"\d", x)}, key=len, reverse=True)
 
 
-def told(text: str, chains: list[str]) -> list[str]:
-    """The numbers of a text that no formula comes to: letters or words first, then numbers."""
+def numbers_without_formula(text: str, chains: list[str]) -> list[str]:
+    """Return the numbers of a text that are no result of a formula; a formula has letters first, then numbers."""
     known: set[str] = set()
     for chain in chains:
         letters, *rest = chain.split("\n= ")
@@ -96,8 +96,8 @@ OPENERS = [
     "[aria-labelledby=letters] .number",
     "[data-column=shape]",
 ]
-"""One of each kind of what opens."""
-SETS: dict[str, tuple[str, ...]] = {
+"""One element of each kind that opens a derivation."""
+MODELS_OF_PAGE: dict[str, tuple[str, ...]] = {
     "llama-3-8b": ("llama-3-8b",),
     "deepseek-v3": ("deepseek-v3",),
     "gpt2": ("gpt2",),
@@ -118,25 +118,25 @@ STATES = {
     "": ["#view=a", "#view=a&names=gguf&sort=total"],
 }
 DESIGN = ["#view=design", "#view=design&target=8.03B", "#view=design&target=405B"]
-BOTH = ["#view=difference&context=5000", "#view=difference&mode=train&context=4097"]
+COMPARISONS = ["#view=difference&context=5000", "#view=difference&mode=train&context=4097"]
 
 
 @cache
 def data_of(name: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(x) for x in SETS[name]])
+    return build_page_data([llamath.load(x) for x in MODELS_OF_PAGE[name]])
 
 
-def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[str, ...]]:
-    """The numbers of a state that open nothing, or nothing that says where they come from."""
+def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[str, ...]]:
+    """Return the numbers of a state without a derivation that contains them."""
     tab.evaluate("at => { location.hash = at }", at)
     tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
     wait_until_drawn(tab)
-    found = tab.evaluate(WALK, [", ".join(GIVEN), names_of(data), within])
+    found = tab.evaluate(COLLECT_NUMBERS_JS, [", ".join(WITHOUT_DERIVATION), names_with_digits(data), within])
     assert found or "cache" in at, (at, within)
     return [
         (at, x, section, text.strip()[:60], html)
         for text, chains, keys, section, html in found
-        for x in told(text, chains) or ([] if keys else ["no key"])
+        for x in numbers_without_formula(text, chains) or ([] if keys else ["no key"])
     ]
 
 
@@ -144,32 +144,32 @@ def closed(tab: Any, data: dict[str, Any], at: str, within: str) -> list[tuple[s
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     data = data_of(name)
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        left = [y for within, states in STATES.items() for at in states for y in closed(tab, data, at, within)]
-        left += [y for at in DESIGN for y in closed(tab, data, at, "")]
+        left = [y for within, states in STATES.items() for at in states for y in unexplained_numbers(tab, data, at, within)]
+        left += [y for at in DESIGN for y in unexplained_numbers(tab, data, at, "")]
     assert not left, left
 
 
 def test_every_number_of_two_models_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("two")
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        left = [y for at in (*BOTH, *DESIGN) for y in closed(tab, data, at, "")]
+        left = [y for at in (*COMPARISONS, *DESIGN) for y in unexplained_numbers(tab, data, at, "")]
     assert not left, left
 
 
 @pytest.mark.parametrize("hostile", [False, True])
 def test_every_number_of_a_checkpoint_has_a_derivation(browser: Any, tmp_path: Path, hostile: bool) -> None:
-    data = build_page_data([load_with_checkpoint(str(checkpoint(tmp_path / "model", hostile)))])
+    data = build_page_data([load_with_checkpoint(str(write_checkpoint(tmp_path / "model", hostile)))])
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in closed(tab, data, at, "")]
+        left = [y for at in ("#view=a", "#map=bytes&by=layer", "#map=bytes&by=kind") for y in unexplained_numbers(tab, data, at, "")]
     assert not left, left
 
 
 def test_every_number_of_a_dropped_file_has_a_derivation(browser: Any, tmp_path: Path) -> None:
     data = data_of("gpt2")
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        tab.set_input_files("#file-input", str(checkpoint(tmp_path / "model") / "model.safetensors"))
+        tab.set_input_files("#file-input", str(write_checkpoint(tmp_path / "model") / "model.safetensors"))
         tab.wait_for_selector("section[aria-labelledby=file]")
-        left = closed(tab, data, "#view=a&batch=2", "section[aria-labelledby=file]")
+        left = unexplained_numbers(tab, data, "#view=a&batch=2", "section[aria-labelledby=file]")
     assert not left, left
 
 
@@ -203,10 +203,10 @@ def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b"])
 def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
     """The bytes of each codec, evaluated for a weight's shape, equal the library's bytes."""
-    one = data_of(name)["models"][0]
-    codecs = {x["name"]: x["codecs"] for x in one["sizes"]["dtypes"]}
+    model = data_of(name)["models"][0]
+    codecs = {x["name"]: x["codecs"] for x in model["sizes"]["dtypes"]}
     seen = set()
-    for tile in one["tiles"]:
+    for tile in model["tiles"]:
         n, shape = prod(map(int, tile["shape"])), [*map(int, tile["shape"]), 1]
         for dtype, kept in tile["kept"].items():
             assert sum(int(many) * int(each) for _, many, each in kept) == int(tile["bytes"][dtype])
@@ -220,9 +220,9 @@ def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
 
 def test_sums_and_letters_evaluate_to_their_values() -> None:
     for name in ("llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"):
-        one = data_of(name)["models"][0]
-        for kind in one["layers"]["kinds"]:
+        model = data_of(name)["models"][0]
+        for kind in model["layers"]["kinds"]:
             assert {dtype: str(sum(map(int, x))) for dtype, x in kind["of"].items()} == kind["bytes"]
-        assert all(x["symbols"] for x in one["counts"]) and all(x["of"][-1] == f"{int(x['value']):,}" for x in one["letters"])
+        assert all(x["symbols"] for x in model["counts"]) and all(x["of"][-1] == f"{int(x['value']):,}" for x in model["letters"])
     letters = {x["letter"]: x["of"] for x in data_of("gpt2")["models"][0]["letters"]}
     assert letters["h"] == ["h", "⌊d / H⌋", "⌊768 / 12⌋", "64"] and letters["F"] == ["F", "4·d", "4·768", "3,072"]

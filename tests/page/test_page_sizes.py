@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_page import MODELS, asked
+from test_page import MODELS, random_settings
 
 import llamath
 from llamath.analysis.inference.fit_report import choose_layout, fit
@@ -36,27 +36,27 @@ Settings = dict[str, str]
 __all__ = ["browser"]
 
 
-def trained(draw: random.Random, data: Mapping[str, Any]) -> Settings:
-    """Any setting of training that this model has."""
+def random_training_settings(rng: random.Random, data: Mapping[str, Any]) -> Settings:
+    """Return random training settings of this model."""
     found = data["sizes"]["training"]
-    one = draw.choice(found["ranks"])
+    one = rng.choice(found["ranks"])
     return {
         "mode": "train",
-        "context": str(min(int(2 ** draw.uniform(0, 22)), 2**22)),
-        "batch": str(int(2 ** draw.uniform(0, 10))),
-        "trainers": draw.choice([x for x in found["gpus"] if int(x) >= int(one)]),
+        "context": str(min(int(2 ** rng.uniform(0, 22)), 2**22)),
+        "batch": str(int(2 ** rng.uniform(0, 10))),
+        "trainers": rng.choice([x for x in found["gpus"] if int(x) >= int(one)]),
         "tp": one,
-    } | {x["name"]: draw.choice(x["options"])[0] for x in found["choices"]}
+    } | {x["name"]: rng.choice(x["options"])[0] for x in found["choices"]}
 
 
-def laid_out(draw: random.Random, data: Mapping[str, Any]) -> Settings:
-    """Any setting of running, the layout chosen too."""
-    split = draw.choice(data["sizes"]["gpus"])
-    return asked(draw, dict(data)) | {"mode": "run", "gpus": split["count"], "tp": split["tp"]}
+def random_inference_settings(rng: random.Random, data: Mapping[str, Any]) -> Settings:
+    """Return random inference settings, including the layout."""
+    split = rng.choice(data["sizes"]["gpus"])
+    return random_settings(rng, dict(data)) | {"mode": "run", "gpus": split["count"], "tp": split["tp"]}
 
 
-def step(model: Model, at: Settings) -> Settings:
-    """The library's training memory, with tokens that divide evenly over the ranks."""
+def library_training_memory(model: Model, at: Settings) -> Settings:
+    """Return the library's training memory, with tokens padded to divide evenly over the ranks."""
     precision = next(x for x in PRECISIONS if x.name == at["precision"])
     tp, context = int(at["tp"]), int(at["context"])
     layout = Layout(
@@ -90,21 +90,21 @@ def shards_of(i: int, dtype: str, kv: str, gpus: str, tp: str) -> ShardedModel:
 
 
 def memory_of(shards: ShardedModel, at: Settings) -> Settings:
-    """The library's memory of the most loaded GPU."""
+    """Return the library's memory of the most loaded GPU."""
     most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
     names = {"cache": "kv_cache"}
     parts = ("weights", "cache", "activations", "logits", "overhead", "total")
     return {part: str(getattr(most_loaded, names.get(part, part))) for part in parts}
 
 
-def speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
-    """The tokens, bytes and FLOPs of both passes, and what bounds them."""
+def library_speeds(shards: ShardedModel, at: Settings, card: str) -> dict[str, tuple[str, ...]]:
+    """Return tokens, bytes, FLOPs and the bound of both passes."""
     found = speed_limits(shards, find_device(card), int(at["context"]), int(at["batch"]))
     passes = {"decode": found.decode, "prefill": found.prefill}
     return {name: (str(x.tokens), str(x.bytes), str(x.flops), x.bound) for name, x in passes.items() if x is not None}
 
 
-def sums(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
+def sum_lines(lines: list[dict[str, Any]], variables: Mapping[str, int]) -> int:
     return sum(evaluate(x["form"], variables) for x in lines)
 
 
@@ -115,10 +115,10 @@ def everything() -> dict[str, Any]:
 
 
 def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
-    draw = random.Random(11)
+    rng = random.Random(11)
     for model, data in zip(MODELS, everything["models"], strict=True):
         for _ in range(4):
-            at, found = trained(draw, data), data["sizes"]["training"]
+            at, found = random_training_settings(rng, data), data["sizes"]["training"]
             variables = {"B": int(at["batch"]), "P": int(at["tp"]), "D": int(at["trainers"]) // int(at["tp"]), "Z": int(at["zero"])}
             variables["T"] = evaluate(found["tokens"], variables | {"T": int(at["context"])})
             kept = found["kept"][at["precision"]]
@@ -128,16 +128,19 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
             answers: dict[str, int] = {}
             for part in (*STAYS, *MOVES):
-                answers[part] = sums(lines[part], variables | answers)
-            assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == step(model, at), (model.name, at)
+                answers[part] = sum_lines(lines[part], variables | answers)
+            assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == library_training_memory(model, at), (
+                model.name,
+                at,
+            )
 
 
 def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
-    draw = random.Random(12)
+    rng = random.Random(12)
     device = find_device(CARD)
     for i, data in enumerate(everything["models"]):
         for _ in range(4):
-            at, sizes = laid_out(draw, data), data["sizes"]
+            at, sizes = random_inference_settings(rng, data), data["sizes"]
             split = next(x for x in sizes["gpus"] if (x["count"], x["tp"]) == (at["gpus"], at["tp"]))
             shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
             variables = {"T": int(at["context"]), "B": int(at["batch"]), "bandwidth": device.bandwidth}
@@ -152,36 +155,36 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
                 here |= {key: evaluate(x[key], here) for key in ("tokens", "bytes", "FLOPs")}
                 bound = ("compute", "memory")[evaluate(ROOF["bound"], here)]
                 answers[name] = (str(here["tokens"]), str(here["bytes"]), str(here["FLOPs"]), bound)
-            assert answers == speeds(shards, at, CARD), (MODELS[i].name, at)
+            assert answers == library_speeds(shards, at, CARD), (MODELS[i].name, at)
 
 
 # what follows needs Chromium
 
 
 def test_page_equals_library_in_every_mode(browser: Any, tmp_path: Path, everything: dict[str, Any]) -> None:
-    draw = random.Random(13)
+    rng = random.Random(13)
     asks: list[tuple[int, Settings]] = []
     for i, data in enumerate(everything["models"]):
-        asks += [(i, trained(draw, data)) for _ in range(16)]
-        kept = laid_out(draw, data)
-        asks += [(i, kept | {key: laid_out(draw, data)[key] for key in ("context", "batch")}) for _ in range(16)]
+        asks += [(i, random_training_settings(rng, data)) for _ in range(16)]
+        kept = random_inference_settings(rng, data)
+        asks += [(i, kept | {key: random_inference_settings(rng, data)[key] for key in ("context", "batch")}) for _ in range(16)]
     assert len(asks) >= 1000
     with Tab(browser, tmp_path, page_from_data(everything)) as tab:
         answers = tab.evaluate("(asks) => asks.map(([i, at]) => [pageTest.memory(i, at), pageTest.speed(i, at, 'h100-sxm')])", asks)
     for (i, at), (memory, speed) in zip(asks, answers, strict=True):
         if at["mode"] == "train":
-            assert memory == step(MODELS[i], at), (MODELS[i].name, at)
+            assert memory == library_training_memory(MODELS[i], at), (MODELS[i].name, at)
             continue
         shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
         assert memory == memory_of(shards, at), (MODELS[i].name, at)
-        for name, (tokens, size, work, bound) in speeds(shards, at, CARD).items():
+        for name, (tokens, size, work, bound) in library_speeds(shards, at, CARD).items():
             assert speed[name][:3] == [tokens, size, work], (MODELS[i].name, at)
             peak, bandwidth = speed_limits(shards, find_device(CARD), int(at["context"]), int(at["batch"])).roof[1::-1]
             seconds = max(Fraction(int(size), bandwidth), Fraction(int(work), peak or 1))
             assert int(speed[name][3]) == int(tokens) * 10**9 // seconds and bool(int(speed[name][4] == "memory")) == (bound == "memory")
 
 
-def bare(text: str) -> str:
+def strip_separators(text: str) -> str:
     return text.replace(",", "")
 
 
@@ -197,18 +200,18 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
         for name in ("context", "batch"):
             tab.fill(f"#{name}", at[name])
         parts = (*STAYS, *MOVES, "total")
-        assert {part: bare(tab.text_content(f"[data-part={part}]")) for part in parts} == step(model, at)
+        assert {part: strip_separators(tab.text_content(f"[data-part={part}]")) for part in parts} == library_training_memory(model, at)
         assert "4,100 tokens" in tab.text_content("section[aria-labelledby=memory]")
         for part in parts:
             tab.click(f"[data-part={part}]")
-            assert bare(tab.text_content("dialog[open]")).count(bare(tab.text_content(f"[data-part={part}]"))) >= 1
+            assert strip_separators(tab.text_content("dialog[open]")).count(strip_separators(tab.text_content(f"[data-part={part}]"))) >= 1
             tab.keyboard.press("Escape")
-        longest = int(bare(tab.text_content("[data-card=h200]")).removesuffix(" tokens"))
+        longest = int(strip_separators(tab.text_content("[data-card=h200]")).removesuffix(" tokens"))
         room = find_device("h200").memory
         assert (
-            int(step(model, at | {"context": str(longest)})["total"])
+            int(library_training_memory(model, at | {"context": str(longest)})["total"])
             <= room
-            < int(step(model, at | {"context": str(longest + 1)})["total"])
+            < int(library_training_memory(model, at | {"context": str(longest + 1)})["total"])
         )
         assert "mode=train" in tab.evaluate("new Promise(done => requestAnimationFrame(() => done(location.hash)))")
 
@@ -227,9 +230,9 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
         found = fit(sizes, find_device("h200"), 8, tp=4, pp=2)
         for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             assert speed is not None
-            assert bare(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
-            assert bare(tab.text_content(f"[data-speed={name}-FLOPs]")) == str(speed.flops)
-            rate = float(bare(tab.text_content(f"[data-speed={name}-rate]")))
+            assert strip_separators(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
+            assert strip_separators(tab.text_content(f"[data-speed={name}-FLOPs]")) == str(speed.flops)
+            rate = float(strip_separators(tab.text_content(f"[data-speed={name}-rate]")))
             assert abs(rate / speed.tokens_per_second - 1) < 0.005
             for what in ("bytes", "FLOPs", "rate"):
                 tab.click(f"[data-speed={name}-{what}]")
@@ -250,4 +253,4 @@ def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
             assert f"{find_device('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")
         total = MemoryCalculator(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
-        assert bare(tab.text_content("[data-part=total]")) == str(total)
+        assert strip_separators(tab.text_content("[data-part=total]")) == str(total)

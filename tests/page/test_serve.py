@@ -36,13 +36,13 @@ def place() -> Iterator[Place]:
         yield found
 
 
-def the_page(up: str, *slugs: str) -> str:
+def exported_page(up: str, *slugs: str) -> str:
     return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
 
 
 def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:
     status, headers, text = place.ask()
-    assert status == 200 and text == the_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
+    assert status == 200 and text == exported_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
     assert (
         headers["cache-control"] == "no-store"
         and headers["x-content-type-options"] == "nosniff"
@@ -53,7 +53,7 @@ def test_served_page_equals_exported_page_except_for_links(place: Place) -> None
 
 
 def test_presets_are_named_by_slug_and_models_by_number(place: Place) -> None:
-    assert place.ask(f"{place.path}model/llama-3-8b")[2] == the_page("../", "llama-3-8b")
+    assert place.ask(f"{place.path}model/llama-3-8b")[2] == exported_page("../", "llama-3-8b")
     assert "DeepSeek" in place.ask(f"{place.path}models/llama-3-8b/deepseek-v2-lite")[2]
     assert "GPT-2" in place.ask(f"{place.path}models/llama-3-8b/~1")[2]
 
@@ -130,13 +130,13 @@ def test_only_get_and_head_without_body_are_accepted(place: Place) -> None:
 
 
 def test_random_requests_cause_no_server_error(place: Place) -> None:
-    draw = random.Random(5)
+    rng = random.Random(5)
     alphabet = [*"abz019/.%-_~?#&=;:@!$'()*+,", "%00", "%2f", "%ff", "..", "models", "model", "gpt2", "%F0%9F%A6%99", place.path, "%0d%0a"]
     wire = http.client.HTTPConnection("127.0.0.1", place.port, timeout=300)
     statuses: dict[int, int] = {}
     for _ in range(2_000):
-        path = ("/" if draw.random() < 0.3 else place.path) + "".join(draw.choices(alphabet, k=draw.randrange(8))).replace("#", "")
-        wire.request(draw.choice(("GET", "GET", "HEAD", "POST", "FOO")), path, headers={"Host": f"127.0.0.1:{place.port}"})
+        path = ("/" if rng.random() < 0.3 else place.path) + "".join(rng.choices(alphabet, k=rng.randrange(8))).replace("#", "")
+        wire.request(rng.choice(("GET", "GET", "HEAD", "POST", "FOO")), path, headers={"Host": f"127.0.0.1:{place.port}"})
         answer = wire.getresponse()
         answer.read()
         statuses[answer.status] = statuses.get(answer.status, 0) + 1
@@ -147,17 +147,17 @@ def test_random_requests_cause_no_server_error(place: Place) -> None:
 
 
 def test_broken_requests_cause_no_server_error(place: Place) -> None:
-    draw = random.Random(6)
+    rng = random.Random(6)
     for _ in range(40):
         with socket.create_connection(("127.0.0.1", place.port), timeout=300) as wire:
-            wire.sendall(b"GET " + draw.randbytes(draw.randrange(200)) + b"\r\n\r\n")
+            wire.sendall(b"GET " + rng.randbytes(rng.randrange(200)) + b"\r\n\r\n")
             assert not wire.recv(100).startswith(b"HTTP/1.1 5")
     assert place.ask()[0] == 200
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 def test_dns_rebinding_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stranger's page, whose name has come to mean this machine, asks in its own name, in this machine's, and for a frame."""
+    """A foreign page whose DNS name resolves to this machine sends requests with its own and this host name, and in a frame."""
     from playwright.sync_api import sync_playwright
 
     site = f"http://evil.test:{place.port}"

@@ -27,7 +27,7 @@ def place() -> Iterator[Place]:
             yield found
 
 
-def declared(path: str) -> dict[str, Any]:
+def described_responses(path: str) -> dict[str, Any]:
     found = FILE["paths"][path]["get"]["responses"]
     names = {status: x["$ref"].rpartition("/")[2] for status, x in found.items() if "$ref" in x}
     return {status: FILE["components"]["responses"].get(names.get(status), x) for status, x in found.items()}
@@ -69,7 +69,7 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
         assert headers["allow"] == "GET, HEAD"
         return
     pattern = "/model/{a}" if path.startswith("model/") else "/models/{a}/{b}" if path.startswith("models/") else f"/{path}"
-    response = declared(pattern)[str(status)]
+    response = described_responses(pattern)[str(status)]
     assert headers["content-type"].partition(";")[0] in response["content"]
     for name, header in response.get("headers", {}).items():
         schema = FILE["components"]["headers"][header["$ref"].rpartition("/")[2]]["schema"]

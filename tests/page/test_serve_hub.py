@@ -1,4 +1,4 @@
-"""`llamath serve --hub`: only configurations are read from the Hub, within limits; without --hub nothing is."""
+"""`llamath serve --hub`: only configs are read from the Hub, within limits, and nothing without --hub."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def request(place: Place, path: str = "choose", method: str = "GET", more: str =
 
 
 def is_closed_by_server(link: socket.socket) -> bool:
-    """Read until the server closes the connection; the socket's timeout is the hang guard."""
+    """Read until the server closes the connection, at most for the timeout of the socket."""
     with contextlib.suppress(ConnectionError):
         while link.recv(1 << 16):
             pass

@@ -132,7 +132,9 @@ def test_gradients_match_transformers() -> None:
 def test_initial_norms_are_the_identity() -> None:
     module = run.initialize(run.build(llamath.load("gemma-3-270m", changes={"num_hidden_layers": 1, "vocab_size": 64})))
     x = torch.randn(2, 3, module.spec.width)
-    assert torch.allclose(module.norm(x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4)
+    assert torch.allclose(
+        module.norm(module.machine(torch.zeros(2, 3), module.new_cache(0)), x), x / x.pow(2).mean(-1, keepdim=True).sqrt(), atol=1e-4
+    )
 
 
 @torch.no_grad()

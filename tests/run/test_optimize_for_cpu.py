@@ -15,8 +15,8 @@ from torch import Tensor
 
 import llamath
 from llamath import run
+from llamath.core.blocks import Attention
 from llamath.core.errors import LlamathError
-from llamath.run.attention import Attention
 from llamath.run.cpu.matmul import Int8Linear, quantize_int8
 from llamath.run.cpu.optimize_for_cpu import cpu_supports, maybe_pack, optimize_for_cpu
 from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, PackingFormat
@@ -46,7 +46,7 @@ def logits_of(module: run.Decoder) -> Tensor:
     """Logits of one pass, and of padded rows: a prefill, then token by token."""
     ids = torch.randint(1, 40, (2, 9), generator=torch.Generator().manual_seed(3))
     results = [module(ids)]
-    if all(not isinstance(x.attn, Attention) or x.attn.spec.window.causal for x in module.layers):
+    if all(not isinstance(x.spec.attn, Attention) or x.spec.attn.window.causal for x in module.layers):
         cache = module.new_cache(12)
         results.append(module(ids, cache, torch.tensor([0, 3])))
         results += [module(ids[:, i : i + 1], cache) for i in range(3)]

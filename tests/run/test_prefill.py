@@ -18,7 +18,7 @@ from llamath.core.positions import Alibi
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext, Mask, MaskBlock
 from llamath.run.kv_cache import Cache
-from llamath.run.recurrent_mixers import RecurrenceInputs, linear_recurrence
+from llamath.run.linear_recurrence import RecurrenceInputs, linear_recurrence
 from support.reference_data import tiny_configs
 from support.transformers_pair import logits, logits_match, pair
 

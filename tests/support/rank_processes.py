@@ -26,7 +26,7 @@ from llamath.core.blocks import Decoder
 from llamath.core.errors import LlamathError
 from llamath.core.tree import fold, walk
 from llamath.run.distributed.tensor_parallel import layout_for, parallelize
-from llamath.run.module import local_tensor
+from llamath.run.torch_machine import local_tensor
 
 
 class RankResult(NamedTuple):

@@ -19,7 +19,7 @@ from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
-    from ..run.layers import Decoder
+    from ..run.module import Decoder
     from ..tokenizers import Tokenizer
 
 _DEFAULT_TOKENS, _MAX_TOKENS, _TOP = 7, 1 << 17, 5

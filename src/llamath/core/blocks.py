@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .attention_facts import QKPreprocess, ScoreTransform
+from .attention_facts import QKPreprocess
 from .expr import Expr
-from .forward_pass import AttentionBase, AttentionWindow
+from .forward_pass import AttentionBase
 from .machine import Machine, X
-from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
 
@@ -101,11 +100,7 @@ class Attention(AttentionBase):
     heads: int
     kv_heads: int
     head_dim: int
-    kv_layer: int | None = None  # without k: the layer whose keys and values are used
-    rope: Rope | None = None  # None: no rotary positions
-    window: AttentionWindow = AttentionWindow()
     qk_preprocess: QKPreprocess = QKPreprocess()
-    score_transform: ScoreTransform = ScoreTransform()
 
     def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:  # noqa: ARG002
         each = 2 * (Expr.const(self.heads) * self.head_dim)
@@ -146,9 +141,6 @@ class LatentAttention(AttentionBase):
     rope_dim: int
     v_dim: int
     kv_lora_rank: int
-    rope: Rope | None = None
-    window: AttentionWindow = AttentionWindow()
-    score_transform: ScoreTransform = ScoreTransform()
 
     def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
         H, key, value = (
@@ -248,6 +240,10 @@ class SparseMixerMoE(MoE):
 
     jitter: float
 
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route_in_turn(_router_logits(self, m, x), self.top_k, self.jitter)
+        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
 
 class LatentMoE(MoE):
     """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x (Nemotron 3 Super)."""
@@ -319,14 +315,14 @@ class Layer(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         normed = apply_optional(self.attn_norm, m, x)
-        y = x if self.attn is None else m.add(x, _branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = x if self.attn is None else m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
         if self.mlp is None:
             return y
         if not self.parallel:
             normed = apply_optional(self.mlp_norm, m, y)
         elif self.mlp_norm is not None:
             normed = self.mlp_norm(m, x)
-        return m.add(y, _branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        return m.add(y, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
 
 
 class PostNormLayer(Layer):
@@ -334,8 +330,8 @@ class PostNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, _branch(self, m, self.attn, x, self.attn_out_norm)))
-        return apply_optional(self.mlp_norm, m, m.add(x, _branch(self, m, self.mlp, x, self.mlp_out_norm)))
+        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
 
 
 class NormedResidualLayer(Layer):
@@ -344,8 +340,8 @@ class NormedResidualLayer(Layer):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(self.mlp_norm, m, m.add(x, _branch(self, m, self.attn, x, self.attn_out_norm)))
-        return m.add(x, _branch(self, m, self.mlp, x, self.mlp_out_norm))
+        x = apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
 class TwoNormLayer(Layer):
@@ -356,8 +352,8 @@ class TwoNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        y = m.add(x, _branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
-        return m.add(y, _branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
+        y = m.add(x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
+        return m.add(y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
 
 
 class ScaledLayer(Layer):
@@ -435,7 +431,7 @@ class Decoder(Block):
     def forward(self, m: Machine[X], ids: X) -> X:
         x = self.embed(m, ids)  # (B, T, d)
         if self.positions is not None:
-            x = m.add(x, self.positions(m, m.positions()))
+            x = m.add(x, self.positions(m, m.token_positions()))
         extra = () if self.per_layer is None else (self.per_layer(m, ids, x),)
         x = m.layers(self.layers, m.dropout(apply_optional(self.embed_norm, m, x)), *extra)
         x = apply_optional(self.norm, m, m.last_token(x))
@@ -486,6 +482,6 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     return m.add(y, shared)
 
 
-def _branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
+def residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
     """Compute a residual branch: the mixer or the MLP, its output norm and the residual multiplier."""
     return m.scale(m.dropout(apply_optional(out_norm, m, block(m, x))), layer.residual_multiplier)

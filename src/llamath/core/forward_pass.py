@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .attention_facts import ScoreTransform
 from .expr import Expr
+from .positions import Rope
 from .record_type import Record
 from .tree import Block
 
@@ -92,10 +94,10 @@ class Mixer(Block):
 class AttentionBase(Mixer):
     """Base of the mixers in which every query attends to the keys in its window."""
 
-    @property
-    def window(self) -> AttentionWindow:
-        """The keys that a query attends to."""
-        return AttentionWindow()
+    kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
+    window: AttentionWindow = AttentionWindow()
+    rope: Rope | None = None  # None: no rotary positions
+    score_transform: ScoreTransform = ScoreTransform()
 
     def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
         """The FLOPs of one query-key pair: for the scores, and for the weighted values."""

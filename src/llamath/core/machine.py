@@ -29,7 +29,7 @@ class Machine(Protocol[X]):
 
     # Each token alone
 
-    def positions(self) -> X:
+    def token_positions(self) -> X:
         """The position of each new token in its sequence, `(T,)`, or `(B, T)` for sequences with padding."""
         ...
 
@@ -143,10 +143,6 @@ class Machine(Protocol[X]):
         """The last token's x if only its logits are needed, otherwise x."""
         ...
 
-    def select_layer(self, x: X, layers: Stack) -> X:
-        """The slice of per-layer embeddings `(B, T, L, p)` for the layer that is running, `(B, T, p)`."""
-        ...
-
     # Tokens meet
 
     def rope(self, x: X, rope: Rope | None) -> X:
@@ -186,6 +182,10 @@ class Machine(Protocol[X]):
         """The chosen experts of each token and their weights, `(B, T, k)` each."""
         ...
 
+    def route_in_turn(self, logits: X, top_k: int, jitter: float) -> tuple[X, X]:
+        """Experts chosen one after the other, each weighted by its softmax among the logits close to it (SparseMixer)."""
+        ...
+
     def scale_by_expert(self, weights: X, chosen: X, scale: Weight) -> X:
         """The experts' weights times a learned factor for each expert."""
         ...
@@ -195,5 +195,5 @@ class Machine(Protocol[X]):
         ...
 
     def layers(self, layers: Stack, x: X, *extra: X) -> X:
-        """All layers, one after the other; each gets `extra` too."""
+        """All layers, one after the other; layer i also gets slice i of each extra `(B, T, L, p)`."""
         ...

@@ -14,12 +14,11 @@ try:
 except ImportError:
     raise MissingExtra("torch", "run") from None
 
-from .build_module import build, initialize
 from .cpu.optimize_for_cpu import optimize_for_cpu
 from .generate import GeneratedPiece, Generation, GenerationLimits
 from .kv_cache import Cache
-from .layers import Decoder
 from .memory_budget import check_memory_for, limit_threads
+from .module import Decoder, build, initialize
 from .sampling import Sampling
 from .session import ChatSession, Completion, Llama
 from .weights.load_weights import canonical_weights, load_weights

@@ -11,7 +11,7 @@ from ..analysis.inference.inference_memory import PREFILL_CHUNK
 from ..core.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache
-from .layers import Decoder
+from .module import Decoder
 from .rope import LENGTH_DEPENDENT
 
 INITIAL_MARGIN = 512

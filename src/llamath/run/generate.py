@@ -16,7 +16,7 @@ from ..core.record_type import Record
 from .batch import INITIAL_MARGIN, Batch, PrefixCache
 from .debug.nan_check import explain_nonfinite
 from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder
-from .layers import Decoder
+from .module import Decoder
 from .sampling import SampledTokens, Sampler, Sampling
 
 STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"

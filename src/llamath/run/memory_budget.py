@@ -13,8 +13,7 @@ from ..analysis.parallel_layout import Layout
 from ..checkpoint.formats import dtypes
 from ..core.errors import LlamathError, safe
 from ..model import Model
-from .layers import Decoder
-from .module import TensorOptions
+from .module import Decoder, TensorOptions
 
 _COMPUTE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}
 """Dtypes that models are computed in, by their names in `checkpoint.formats.dtypes`."""

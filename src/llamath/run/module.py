@@ -1,4 +1,4 @@
-"""`Module`: the torch module of a block. Its parameters, their shapes and names come from the tree; subclasses add `forward`.
+"""`Module`: the torch module of a block. Its parameters, their shapes and names come from the tree, its forward pass from the block.
 
 Letters in shapes: B rows of a batch, T tokens of this pass, S keys that they attend to, d the hidden size, H heads, K key/value heads,
 h the head dimension.
@@ -6,14 +6,24 @@ h the head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
+from ..core import blocks
+from ..core.errors import LlamathError
 from ..core.expr import Expr
+from ..core.forward_pass import AttentionBase
+from ..core.mixers import RecurrentMixer
+from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
+from .cpu.weight_packing import PackedWeights
+from .forward_context import AttentionPattern
+from .kv_cache import Cache, KVCache, LayerCache, RecurrentState
+from .torch_machine import TorchMachine, local_tensor
 
 
 class TensorOptions(NamedTuple):
@@ -34,26 +44,35 @@ class _FusedModule(Protocol):
 class Module(nn.Module):
     """A Parameter for each Weight of a block, a Module for each Block, a ModuleList for each Stack, all named as the block's fields.
 
-    A child that the block does not have is None. Plain values of the block are at `self.spec`, as in `self.spec.heads`.
+    Plain values of the block are attributes, too; an optional child that the block does not have is None. `forward(m, x)` computes the
+    block on a `TorchMachine`.
     """
 
     spec: Any
     fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
+    pattern: AttentionPattern  # of a mixer with attention
 
-    def __init__(self, spec: Block, options: TensorOptions) -> None:
+    def __init__(self, spec: Block, options: TensorOptions, layer: int = -1) -> None:
         super().__init__()
         sizes = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Expr)}
         self.spec = spec.replace(**sizes) if sizes else spec
+        self.layer = layer  # index of the decoder layer that it is part of
         for name in spec.fields:
-            field = getattr(spec, name)
-            if name in spec.excluded or field is None:
+            field = getattr(self.spec, name)
+            if name in spec.excluded:
                 setattr(self, name, None)
             elif isinstance(field, Weight):
                 self._add_weight(name, field, options)
             elif isinstance(field, Block):
-                setattr(self, name, make_module(field, options))
+                setattr(self, name, Module(field, options, layer))
             elif isinstance(field, Stack):
-                setattr(self, name, nn.ModuleList(make_module(x, options) for x in field))
+                setattr(self, name, nn.ModuleList(Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field)))
+            else:
+                setattr(self, name, field)
+        if isinstance(spec, AttentionBase):
+            self.cache_layer = layer if spec.kv_layer is None else spec.kv_layer
+            alibi = spec.score_transform.alibi
+            self.pattern = AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0)
 
     def _add_weight(self, name: str, weight: Weight, options: TensorOptions) -> None:
         """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break near-ties, stay in float32."""
@@ -64,13 +83,34 @@ class Module(nn.Module):
         else:
             self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
 
+    def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
+        if self.fused is not None and self.fused.usable():
+            return self.fused(m, *inputs)
+        return self.compute(m, *inputs)
+
+    def compute(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
+        """Run the forward pass of the block, not a fused form of it."""
+        y: Tensor = type(self.spec).forward(self, m, *inputs)
+        return y
+
+    def new_cache(self, capacity: int) -> LayerCache:
+        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's."""
+        if isinstance(self.spec, RecurrentMixer):
+            return RecurrentState()
+        if capacity and not self.pattern.window.causal:
+            raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
+        return KVCache(min(capacity, self.pattern.span or capacity)) if self.cache_layer == self.layer else None
+
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
         return ", ".join(f"{name} {_format_shape(x)}" for name, x in fields if isinstance(x, Weight))
 
+    def _get_name(self) -> str:
+        return type(self.spec).__name__
+
     if TYPE_CHECKING:
 
-        def __call__(self, *args: Any) -> Tensor: ...
+        def __getattr__(self, name: str) -> Any: ...
 
 
 def _format_shape(weight: Weight) -> str:
@@ -81,28 +121,104 @@ def _format_shape(weight: Weight) -> str:
     return f"({letters}) = ({numbers})" if letters != numbers else f"({numbers})"
 
 
-M = TypeVar("M", bound=type[Module])
-_MODULE_TYPES: dict[type[Block], type[Module]] = {}
+class Decoder(Module):
+    """The whole model: token ids `(B, T)` → logits `(B, T, V)`, or the last hidden state `(B, T, d)` of a model without a head."""
+
+    spec: blocks.Decoder
+    mesh: DeviceMesh | None = None  # of the ranks that share the model, set by `parallelize`
+    packed_weights: PackedWeights | None = None  # set by `optimize_for_cpu`
+
+    def forward(  # type: ignore[override]
+        self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False
+    ) -> Tensor:
+        """Compute logits of these tokens, which follow those in `cache`; `padding` is the number of padding tokens on the left of each row.
+
+        With `last_only` the logits are those of the last token, `(B, 1, V)`.
+        """
+        cache = self.new_cache(0) if cache is None else cache
+        cache.reserve(ids.shape[1], padding)
+        y = self.compute(self.machine(ids, cache, last_only), ids)
+        cache.length += ids.shape[1]
+        return y
+
+    def machine(self, ids: Tensor, cache: Cache, last_only: bool = False) -> TorchMachine:
+        """Return the machine for a pass over these tokens."""
+        m = TorchMachine(ids, cache, last_only=last_only)
+        if self.positions is not None:
+            known = len(self.positions.weight) - self.positions.offset
+            if m.max_length > known:
+                raise LlamathError(
+                    f"the model has position embeddings for {known} tokens, found {m.max_length} tokens", hint="use a shorter prompt"
+                )
+        return m
+
+    def new_cache(self, capacity: int) -> Cache:  # type: ignore[override]
+        """Return an empty cache for `capacity` tokens in each row."""
+        mixers = [layer.attn for layer in self.layers]
+        return Cache([None if x is None else x.new_cache(capacity) for x in mixers], capacity)
+
+    def ropes(self) -> list[Rope]:
+        """The rotary embeddings of the layers, without repetition."""
+        mixers = [layer.attn for layer in self.layers if layer.attn is not None]
+        ropes = [x.rope for x in mixers if isinstance(x.spec, AttentionBase) and x.rope is not None]
+        return list({id(x): x for x in ropes}.values())
+
+    def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
+        """Whether `new` more tokens change the rotary angles of cached tokens, so that all must be recomputed (LongRoPE)."""
+        paddings = [0] if cache.padding is None else cache.padding.tolist()
+        lengths = [(cache.length - padding, cache.length + new - padding) for padding in paddings if cache.length > padding]
+        switches = [x.original_context for x in self.ropes() if isinstance(x, LongRope)]
+        return any(before <= switch < after for switch in switches for before, after in lengths)
+
+    def broadcast_int(self, number: int) -> int:
+        """Return the first rank's number on every rank."""
+        if self.mesh is None:
+            return number
+        from .distributed.collectives import broadcast
+
+        return broadcast(self.mesh, number)
+
+    def first_from_any_rank(self, text: str) -> str:
+        """Return the text of the lowest rank whose text is not empty."""
+        if self.mesh is None:
+            return text
+        from .distributed.collectives import all_gather_text
+
+        return next((x for x in all_gather_text(self.mesh, text) if x), "")
 
 
-def module_for(kind: type[Block]) -> Callable[[M], M]:
-    """Register the module class of this block type and of its subtypes that register none."""
+class _HasTree(Protocol):
+    """A model, as `llamath.load` returns it."""
 
-    def register(module_type: M) -> M:
-        _MODULE_TYPES[kind] = module_type
-        return module_type
-
-    return register
+    @property
+    def tree(self) -> blocks.Decoder: ...
 
 
-def make_module(spec: Block, options: TensorOptions) -> Module:
-    """Return the module of a block, chosen by the block's type."""
-    return next(_MODULE_TYPES[kind] for kind in type(spec).__mro__ if kind in _MODULE_TYPES)(spec, options)
+def build(model: blocks.Decoder | _HasTree, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Decoder:
+    """Return the module of a model with uninitialized weights; on the meta device it takes no memory."""
+    tree = model if isinstance(model, blocks.Decoder) else model.tree
+    module = Decoder(tree, TensorOptions(dtype, torch.device(device)))
+    tie_weights(module, tree)
+    return module
 
 
-def local_tensor(x: Tensor) -> Tensor:
-    """Return this rank's shard of a weight; the whole weight unless `parallelize` has sharded it."""
-    return x.to_local() if hasattr(x, "to_local") else x
+@torch.no_grad()
+def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
+    """Set matrices from a normal distribution, norms to the identity and biases to zero."""
+    generator = torch.Generator(next(module.parameters()).device).manual_seed(seed)
+    weights = module.state_dict()
+    for leaf in walk(module.spec):
+        x = weights[leaf.path]
+        if leaf.weight.role == "bias":
+            x.zero_()
+        elif leaf.weight.role == "scale":
+            x.fill_(1.0)
+        else:
+            x.normal_(0.0, std, generator=generator)
+    for child in module.modules():
+        if isinstance(child, Module) and isinstance(child.spec, blocks.RMSNorm) and child.weight is not None:
+            child.weight.fill_(1.0 - child.offset)
+    return module
 
 
 def local_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -24,9 +24,8 @@ from .batch import Batch, PrefixCache
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION
 from .generate import GeneratedPiece, Generation, GenerationLimits
-from .layers import Decoder
 from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
-from .module import TensorOptions
+from .module import Decoder, TensorOptions
 from .sampling import Sampling
 from .weights.open_model import Device, LoadedModel, Progress, no_progress, on_all_ranks, open_model
 

@@ -240,7 +240,7 @@ class GraphRecorder:
 
     # Each token alone
 
-    def positions(self) -> Node:
+    def token_positions(self) -> Node:
         return self.add_node("positions", (), (self.new_tokens,), width=INT64)
 
     def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
@@ -385,6 +385,11 @@ class GraphRecorder:
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(moe.top_k))
         chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block)
+        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
+
+    def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:  # noqa: ARG002
+        shape = (*logits.shape[:-1], Expr.const(top_k))
+        chosen = self.add_node("route", (logits,), shape, width=INT64)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..basic_layers import ACTIVATIONS
+from ..torch_machine import ACTIVATIONS
 
 _FUSED_ACTIVATIONS = {
     **dict.fromkeys(("silu", "swish"), ("swish", "")),

@@ -12,17 +12,16 @@ from functools import partial
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from ...core import blocks
 from ...core.errors import LlamathError
-from ..attention import Attention, ScoreParams, attend
-from ..basic_layers import MLP, Embedding, Linear, Norm
-from ..forward_context import ForwardContext
+from ..attention import ScoreParams, attend
 from ..kv_cache import KVCache
-from ..layers import Decoder, Layer, apply_norm
 from ..memory_budget import free_bytes
-from ..module import Module
+from ..module import Decoder, Module
 from ..rope import RopeCosSin, apply_rope
+from ..torch_machine import TorchMachine
 from .matmul import ConcatLinear, CpuLinear, PlainLinear
 from .weight_packing import (
     FORMAT_ORDER,
@@ -47,7 +46,7 @@ _MLP_TOKENS = 1024
 class _FusedAttention:
     """Attention up to the concatenated heads; the caller applies the output projection `o` and adds the residual in one product."""
 
-    def __init__(self, attn: Attention, shared: PackedWeights) -> None:
+    def __init__(self, attn: Module, shared: PackedWeights) -> None:
         self.attn, s = attn, attn.spec
         self.rope = s.rope
         self.interleaves_pairs = s.rope is not None and not s.rope.interleaved and attn.q_norm is None and attn.k_norm is None
@@ -78,24 +77,28 @@ class _FusedAttention:
         rotary = rotary.unflatten(at, (2, -1)).transpose(half, half + 1).flatten(half, half + 1)
         return torch.cat((rotary, rest), at).flatten(at - 1, at)
 
-    def __call__(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
-        s, cache = self.attn.spec, ctx.cache.layers[i]
+    def __call__(self, m: TorchMachine, x: Tensor) -> Tensor:
+        s, cache = self.attn.spec, m.cache.layers[self.attn.layer]
         assert isinstance(cache, KVCache)
         heads = self.qkv(x).unflatten(-1, (-1, s.head_dim))
         qk, v = heads.split((s.heads + s.kv_heads, s.kv_heads), -2)
         if self.interleaves_pairs and self.rope is not None:
-            q, k = _apply_complex_rope(qk, ctx.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
+            q, k = _apply_complex_rope(qk, m.rope_complex(self.rope)).split((s.heads, s.kv_heads), -2)
         else:
-            rotation = ctx.rope_cos_sin(s.rope)
+            rotation = m.rope_cos_sin(s.rope)
             q, k = qk.split((s.heads, s.kv_heads), -2)
-            q, k = self._norm_and_rotate(q, self.attn.q_norm, rotation), self._norm_and_rotate(k, self.attn.k_norm, rotation)
-        k, v = cache.update((k.transpose(1, 2), v.transpose(1, 2)), ctx.past_length)
-        y = attend(q.transpose(1, 2), k, v, ctx.mask(self.attn.pattern, cache.capacity), self.params)
+            q, k = self._norm_and_rotate(m, q, self.attn.q_norm, rotation), self._norm_and_rotate(m, k, self.attn.k_norm, rotation)
+        k, v = cache.update((k.transpose(1, 2), v.transpose(1, 2)), m.past_length)
+        y = attend(q.transpose(1, 2), k, v, m.mask(self.attn.pattern, cache.capacity), self.params)
         return y.transpose(1, 2).flatten(2)
 
     @staticmethod
-    def _norm_and_rotate(y: Tensor, norm: object, rotation: RopeCosSin | None) -> Tensor:
-        return apply_rope(norm(y) if isinstance(norm, Norm) else y, rotation)
+    def _norm_and_rotate(m: TorchMachine, y: Tensor, norm: Module | None, rotation: RopeCosSin | None) -> Tensor:
+        return apply_rope(y if norm is None else norm(m, y), rotation)
+
+
+def _apply_norm(norm: Module | None, m: TorchMachine, x: Tensor) -> Tensor:
+    return x if norm is None else norm(m, x)
 
 
 def _apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
@@ -110,7 +113,7 @@ def _apply_complex_rope(x: Tensor, rotation: Tensor) -> Tensor:
 class _FusedMLP:
     """A feed-forward network up to the input of `down`; the caller applies `down` and adds the residual in one product."""
 
-    def __init__(self, mlp: MLP, shared: PackedWeights) -> None:
+    def __init__(self, mlp: Module, shared: PackedWeights) -> None:
         self.activation = mlp.spec.activation
         self.gate = None if mlp.gate is None else lazy_linear(shared, mlp.gate)
         self.up, self.down = (lazy_linear(shared, x) for x in (mlp.up, mlp.down))
@@ -124,49 +127,48 @@ class _FusedMLP:
 class _FusedLayer:
     """A layer with fused attention and, unless it is a mixture of experts, a fused feed-forward network."""
 
-    def __init__(self, layer: Layer, shared: PackedWeights) -> None:
-        assert isinstance(layer.attn, Attention)
+    def __init__(self, layer: Module, shared: PackedWeights) -> None:
         self.layer, self.shared, self.residual = layer, shared, layer.spec.residual_multiplier
         self.attn = _FusedAttention(layer.attn, shared)
         self.mlp = _FusedMLP(layer.mlp, shared) if _is_plain_mlp(layer.mlp) else None
 
-    def __call__(self, x: Tensor, ctx: ForwardContext, i: int) -> Tensor:
+    def __call__(self, m: TorchMachine, x: Tensor) -> Tensor:
         layer, self.shared.tokens = self.layer, x.numel() // x.shape[-1]
-        heads = self.attn(apply_norm(layer.attn_norm, x), ctx, i)
-        x = self._add_residual(x, self.attn.o, heads, layer.attn_out_norm)
+        heads = self.attn(m, _apply_norm(layer.attn_norm, m, x))
+        x = self._add_residual(m, x, self.attn.o, heads, layer.attn_out_norm)
         if self.mlp is not None and self.shared.tokens > _MLP_TOKENS:
-            x = torch.cat([self._add_mlp(part) for part in x.flatten(0, 1).split(_MLP_TOKENS)]).view_as(x)
+            x = torch.cat([self._add_mlp(m, part) for part in x.flatten(0, 1).split(_MLP_TOKENS)]).view_as(x)
         else:
-            x = self._add_mlp(x)
+            x = self._add_mlp(m, x)
         if self.shared.files_read:
             self.shared.release_read_pages()
         return x
 
-    def _add_mlp(self, x: Tensor) -> Tensor:
-        normed = apply_norm(self.layer.mlp_norm, x)
+    def _add_mlp(self, m: TorchMachine, x: Tensor) -> Tensor:
+        normed = _apply_norm(self.layer.mlp_norm, m, x)
         if self.mlp is None:
-            return x + self.layer.mlp_branch(normed)
-        return self._add_residual(x, self.mlp.down, self.mlp(normed), self.layer.mlp_out_norm)
+            return x + _apply_norm(self.layer.mlp_out_norm, m, self.layer.mlp(m, normed)) * self.residual
+        return self._add_residual(m, x, self.mlp.down, self.mlp(normed), self.layer.mlp_out_norm)
 
-    def _add_residual(self, x: Tensor, linear: CpuLinear, y: Tensor, norm: Norm | None) -> Tensor:
+    def _add_residual(self, m: TorchMachine, x: Tensor, linear: CpuLinear, y: Tensor, norm: Module | None) -> Tensor:
         """Return x + norm(linear y) · residual multiplier, as one product where there is neither."""
         if norm is None and self.residual == 1.0:
             return linear.apply_add(y, x)
-        return x + apply_norm(norm, linear(y)) * self.residual
+        return x + _apply_norm(norm, m, linear(y)) * self.residual
 
 
 class _FusedEmbedding:
     """An embedding of a mapped file: file pages are released while rows are read, since each row maps in hundreds of others."""
 
-    def __init__(self, embedding: Embedding, shared: PackedWeights) -> None:
+    def __init__(self, embedding: Module, shared: PackedWeights) -> None:
         self.embedding, self.shared = embedding, shared
 
-    def __call__(self, ids: Tensor) -> Tensor:
+    def __call__(self, m: TorchMachine, ids: Tensor) -> Tensor:
         if not self.shared.reads_files_once():
-            return self.embedding.lookup(ids)
+            return self.embedding.compute(m, ids)
         rows = []
         for part in ids.flatten().split(_EMBEDDING_ROWS):
-            rows.append(self.embedding.lookup(part))
+            rows.append(self.embedding.compute(m, part))
             self.shared.release_read_pages()
         return torch.cat(rows).unflatten(0, ids.shape)
 
@@ -174,10 +176,10 @@ class _FusedEmbedding:
 class _FusedHead:
     """The output head as a matrix packed in slices."""
 
-    def __init__(self, head: Linear, shared: PackedWeights) -> None:
+    def __init__(self, head: Module, shared: PackedWeights) -> None:
         self.shared, self.linear = shared, SplitLinear(shared, head)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, _machine: TorchMachine, x: Tensor) -> Tensor:
         y = self.linear(x)
         self.shared.release_read_pages()
         return y
@@ -209,29 +211,31 @@ def _weight_version(x: Tensor | None) -> tuple[int, int]:
     return id(x), 0 if x is None or x.is_inference() else x._version
 
 
-def _is_fusable(layer: nn.Module) -> bool:
+def _is_fusable(layer: Module) -> bool:
     """Whether a layer is x += attention(norm x); x += mlp(norm x) with plain attention."""
-    if type(layer) is not Layer or type(layer.attn) is not Attention or layer.mlp is None or layer.spec.parallel:
+    spec = layer.spec
+    if type(spec) is not blocks.Layer or type(spec.attn) is not blocks.Attention or spec.mlp is None or spec.parallel:
         return False
-    return _is_plain_attention(layer.attn)
+    return _is_plain_attention(spec.attn)
 
 
-def _is_plain_mlp(mlp: nn.Module | None) -> TypeGuard[MLP]:
+def _is_plain_mlp(mlp: Module | None) -> TypeGuard[Module]:
     """Whether a module is exactly an MLP of linear layers."""
-    return type(mlp) is MLP and all(x is None or type(x) is Linear for x in (mlp.gate, mlp.up, mlp.down))
+    if mlp is None or type(mlp.spec) is not blocks.MLP:
+        return False
+    return all(x is None or type(x) is blocks.Linear for x in (mlp.spec.gate, mlp.spec.up, mlp.spec.down))
 
 
-def _is_plain_attention(attn: Attention) -> bool:
+def _is_plain_attention(s: blocks.Attention) -> bool:
     """Whether attention has none of the features that the fused form does not compute."""
-    s = attn.spec
-    unsupported = (attn.gate, attn.sinks, attn.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap)
+    unsupported = (s.gate, s.sinks, s.v_norm, s.kv_layer, s.qk_preprocess.clip, s.score_transform.softcap)
     if any(x is not None for x in (*unsupported, s.score_transform.temperature)):
         return False
     if s.qk_preprocess.across_heads or s.qk_preprocess.after_rope:
         return False
-    if not all(type(x) is Linear for x in (attn.q, attn.k, attn.v, attn.o)):
+    if not all(type(x) is blocks.Linear for x in (s.q, s.k, s.v, s.o)):
         return False
-    return all(x is None or isinstance(x, Norm) for x in (attn.q_norm, attn.k_norm))
+    return all(x is None or isinstance(x, blocks.Norm) for x in (s.q_norm, s.k_norm))
 
 
 def optimize_for_cpu(module: Decoder, kind: str | None = None, release_pages: Callable[[], object] = lambda: None) -> int:
@@ -268,7 +272,7 @@ def install(module: Decoder, packing: PackingFormat | None, release_pages: Calla
     for layer in layers:
         layer.fused = _FusedForward(layer, partial(_FusedLayer, layer, shared))
     head = module.head
-    if head is not None and type(head) is Linear:
+    if head is not None and type(head.spec) is blocks.Linear:
         head.fused = _FusedForward(head, partial(_FusedHead, head, shared))
         module.embed.fused = _FusedForward(module.embed, partial(_FusedEmbedding, module.embed, shared))
         shared.covers_model = len(layers) == len(module.layers) and all(_is_plain_mlp(x.mlp) for x in layers)

@@ -6,12 +6,11 @@ Passes over many tokens read weights in their original layout, which is nearly a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from ..basic_layers import Linear
 from .matmul import PANEL_ROWS, CpuLinear, Int8Linear, MkldnnPackedLinear, PanelPackedLinear, PlainLinear, SlicedLinear
 
 _HEAD_SLICE_ROWS = 8192
@@ -125,10 +124,17 @@ class LazyPackedLinear(CpuLinear):
         return self._select(x).apply_add(x, y)
 
 
+class _Linear(Protocol):
+    """The module of a linear layer."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
 class SplitLinear(LazyPackedLinear):
     """A lazily packed linear layer with many rows, packed in slices."""
 
-    def __init__(self, shared: PackedWeights, linear: Linear) -> None:
+    def __init__(self, shared: PackedWeights, linear: _Linear) -> None:
         self.linear = linear
         self.slices = [slice(first, first + _HEAD_SLICE_ROWS) for first in range(0, len(linear.weight), _HEAD_SLICE_ROWS)]
         plain = SlicedLinear([PlainLinear(*self._slice_weight(x)) for x in self.slices], shared.release_read_pages)
@@ -145,13 +151,13 @@ class SplitLinear(LazyPackedLinear):
         return SlicedLinear(slices)
 
 
-def lazy_linear(shared: PackedWeights, linear: Linear) -> LazyPackedLinear:
+def lazy_linear(shared: PackedWeights, linear: _Linear) -> LazyPackedLinear:
     """Return the lazily packed form of a linear layer."""
     weight, bias = linear.weight, linear.bias
     return LazyPackedLinear(shared, PlainLinear(weight, bias), _matrix_shape(linear), lambda: (weight, bias))
 
 
-def _matrix_shape(linear: Linear) -> tuple[int, int]:
+def _matrix_shape(linear: _Linear) -> tuple[int, int]:
     """Rows and columns of the weight."""
     rows, columns = linear.weight.shape
     return rows, columns

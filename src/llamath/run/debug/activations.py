@@ -43,10 +43,10 @@ def capture_activations(loaded: LoadedModel, name: str, ids: Sequence[int]) -> A
     def watch(path: str) -> torch.utils.hooks.RemovableHandle:
         record_input = path.rpartition(".")[2] in _INPUT_RECORDED
 
-        def record(_module: nn.Module, args: tuple[Tensor, ...], out: object) -> None:
+        def record(_module: nn.Module, args: tuple[object, Tensor], out: object) -> None:
             if isinstance(out, Tensor) and path not in outputs:
                 outputs[path] = out.to("cpu", copy=True)
-                inputs.update({path: args[0].to("cpu", copy=True)} if record_input else {})
+                inputs.update({path: args[1].to("cpu", copy=True)} if record_input else {})
 
         return loaded.module.get_submodule(path).register_forward_hook(record)
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import LlamathError
-from ..layers import Decoder
-from ..module import Module, local_tensors
+from ..module import Decoder, Module, local_tensors
 
 HINT = "the file is damaged, or was written in a dtype of too small a range"
 

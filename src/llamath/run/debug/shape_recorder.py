@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from ..attention import Attention, LatentAttention, ScoreParams, attend, attention_probs
+from ...core.blocks import Attention, LatentAttention, MoE
+from ..attention import ScoreParams, attend, attention_probs
 from ..forward_context import Mask, MaskBlock
 from ..kv_cache import Cache, KVCache, RecurrentState
-from ..layers import Decoder
-from ..moe import MoE
+from ..module import Decoder, Module
 
 Shape = tuple[int, ...]
 _MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
@@ -48,7 +48,7 @@ class ShapeRecorder(TorchFunctionMode):
         super().__init__()
         self.shapes: dict[str, Shape] = {}
         self._module, self._layers = module, set(layers)
-        self._inside: list[tuple[str, nn.Module]] = []
+        self._inside: list[tuple[str, Module]] = []
         self._handles: list[RemovableHandle] = []
 
     def new_cache(self, capacity: int) -> Cache:
@@ -100,10 +100,10 @@ class ShapeRecorder(TorchFunctionMode):
         point = f">{_expert_pattern(name)}"
 
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            if isinstance(module, (Attention, LatentAttention, MoE)):
+            if isinstance(module, Module) and isinstance(module.spec, (Attention, LatentAttention, MoE)):
                 self._inside.append((name, module))
-            if args and isinstance(args[0], Tensor):
-                self._record(point, self._shape(point, args[0]))
+            if tensors := [x for x in args if isinstance(x, Tensor)]:
+                self._record(point, self._shape(point, tensors[0]))
 
         return hook
 
@@ -128,7 +128,7 @@ class ShapeRecorder(TorchFunctionMode):
         mixer, path = self._module.layers[i].attn, f"layers.{i}.attn"
 
         def on_update(new: tuple[Tensor, ...], visible: tuple[Tensor, ...]) -> None:
-            if isinstance(mixer, LatentAttention):
+            if isinstance(mixer.spec, LatentAttention):
                 self._record(f"{path}:key", new[0][..., mixer.spec.kv_lora_rank :].transpose(1, 2))
                 self._record(f"{path}:kept", visible[0].squeeze(1))
             else:
@@ -145,7 +145,7 @@ class ShapeRecorder(TorchFunctionMode):
         else:
             probs = attention_probs(q, k, mask.full_block, params)
             y = (probs.to(v.dtype).unflatten(1, (k.shape[1], -1)) @ v[:, :, None]).flatten(1, 2)
-        if isinstance(module, LatentAttention):
+        if isinstance(module.spec, LatentAttention):
             self._record(f"{name}:place", q[..., q.shape[-1] - module.spec.rope_dim :].transpose(1, 2))
         for point, x in zip(("q", "keys", "values"), (q, k, v), strict=True):
             self._record(f"{name}:{point}", x.transpose(1, 2))
@@ -156,12 +156,12 @@ class ShapeRecorder(TorchFunctionMode):
     def _record_intermediate(self, func: Any, args: Sequence[Any], out: Any) -> None:
         """Record a tensor that a mixer or router computes outside its submodules."""
         name, module = self._inside[-1]
-        if isinstance(module, MoE):
+        if isinstance(module.spec, MoE):
             if func in (torch.Tensor.topk, torch.cat):
                 self._record(f"{name}:chosen", out.indices if func is torch.Tensor.topk else out)
-        elif func in _MATMULS and isinstance(module, LatentAttention):
+        elif func in _MATMULS and isinstance(module.spec, LatentAttention):
             self._record(f"{name}:{'unpacked' if f'{name}:mixed' in self.shapes else 'absorbed'}", out)
-        elif func is torch.Tensor.flatten and args[1:] == (2,):
+        elif func is torch.Tensor.flatten and args[1:] == (-2,):
             self._record(f"{name}:joined", out)
 
 

@@ -19,11 +19,9 @@ from ...core.record_type import Record
 from ...core.report import Report
 from ...core.tree import Block, sequence
 from ...model import Model
-from ..build_module import build
 from ..generate import vocab_size
-from ..layers import Decoder
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
-from ..module import TensorOptions
+from ..module import Decoder, TensorOptions, build
 from .nan_check import explain_nonfinite, nonfinite_check
 from .shape_recorder import Shape, ShapeRecorder
 

@@ -108,9 +108,10 @@ class GatherHooks:
     def __init__(self, mesh: DeviceMesh, placements: Sequence[Placement], size: int) -> None:
         self.mesh, self.placements, self.size = mesh, placements, size
 
-    def before(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def before(self, _module: nn.Module, args: tuple[Any, Tensor]) -> tuple[Any, Tensor]:
         """Gather the channels of all ranks."""
-        return (_all_gather_outputs(args[0], self.mesh, self.placements, self.size),)
+        machine, x = args
+        return machine, _all_gather_outputs(x, self.mesh, self.placements, self.size)
 
     def after(self, _module: nn.Module, _args: Any, y: Tensor) -> Tensor:
         """Return the channels of this rank."""
@@ -125,10 +126,11 @@ class VocabParallelHooks:
         self.all_reduce = all_reduce_hook(mesh)
         self.is_remote = torch.empty(0)
 
-    def before(self, _module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def before(self, _module: nn.Module, args: tuple[Any, Tensor]) -> tuple[Any, Tensor]:
         """Convert ids to rows of the local shard."""
-        self.is_remote = (args[0] < self.first) | (args[0] >= self.last)
-        return ((args[0] - self.first).masked_fill(self.is_remote, 0), *args[1:])
+        machine, ids = args
+        self.is_remote = (ids < self.first) | (ids >= self.last)
+        return machine, (ids - self.first).masked_fill(self.is_remote, 0)
 
     def after(self, module: nn.Module, args: Any, y: Tensor) -> Tensor:
         """Sum the rows of all ranks."""

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from ...core.blocks import MoE
 from ...core.errors import LlamathError
-from ..layers import Decoder
-from ..moe import MoE
+from ..module import Decoder, Module
 
 
 def apply_fsdp(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = None) -> Decoder:
@@ -22,7 +22,7 @@ def apply_fsdp(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = No
         raise LlamathError("the model is sharded already", hint="parallelize is for inference, apply_fsdp for training")
     policy = MixedPrecisionPolicy() if dtype is None else MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for child in module.modules():
-        if isinstance(child, MoE):
+        if isinstance(child, Module) and isinstance(child.spec, MoE):
             child.register_forward_hook(_touch_all_experts)
     for layer in module.layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
@@ -30,7 +30,7 @@ def apply_fsdp(module: Decoder, mesh: DeviceMesh, dtype: torch.dtype | None = No
     return module
 
 
-def _touch_all_experts(module: MoE, _args: object, y: Tensor) -> Tensor:
+def _touch_all_experts(module: Module, _args: object, y: Tensor) -> Tensor:
     """Give every expert a gradient, if of zeros: ranks route to different experts, but must reduce the same gradients."""
     if not torch.is_grad_enabled():
         return y

@@ -20,21 +20,17 @@ from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
 from ...core.errors import LlamathError
 from ...core.tree import Block, Split, Stack, Weight
-from ..attention import Attention, LatentAttention
-from ..basic_layers import MLP, ClampedMLP, Embedding, Linear, Norm
-from ..layers import Decoder, PerLayerEmbedding
-from ..module import Module, tie_weights
-from ..moe import MoE
+from ..module import Decoder, Module, tie_weights
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
-_SHARDABLE: tuple[type[Module], ...] = (Attention, LatentAttention, MLP, ClampedMLP, Decoder, PerLayerEmbedding)
-"""Modules whose forward pass works unchanged on shards of their weights."""
+_SHARDABLE = (blocks.Attention, blocks.LatentAttention, blocks.MLP, blocks.ClampedMLP, blocks.Decoder, blocks.PerLayerEmbedding)
+"""Blocks whose forward pass works unchanged on shards of their weights."""
 
 
 class _RemoteExpert(nn.Module):
     """An expert on another rank; here its output is zero."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, _machine: object, x: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(x)
 
 
@@ -73,7 +69,7 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
     for child in module.modules():
         if isinstance(child, Module) and (what := _unsupported(child, ranks)):
             raise LlamathError(f"tensor parallelism is not supported for {what}", hint="run it on one rank")
-    mixtures = [child for child in module.modules() if isinstance(child, MoE)]
+    mixtures = [child for child in module.modules() if isinstance(child, Module) and isinstance(child.spec, blocks.MoE)]
     moe_modules = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
     ctx = _ParallelContext(mesh, expert_parallel, {}, moe_modules)
     module.requires_grad_(False)
@@ -84,7 +80,7 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
     for sharded in list(_sharded_modules(module, ctx)):
         for name in sharded.spec.cuts:
             _shard_field(sharded, name, ctx)
-        if isinstance(sharded, Attention):
+        if isinstance(sharded.spec, blocks.Attention):
             _adapt_attention(sharded, ctx)
     for mixture in mixtures:
         mixture.register_forward_hook(all_reduce_hook(mesh))
@@ -96,10 +92,9 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
 def _unsupported(module: Module, ranks: int) -> str:
     """Describe what of a module cannot be sharded over these ranks; empty if all can."""
     spec: Block = module.spec
-    if isinstance(module, Attention):
-        s = module.spec
-        return "per-head norms" if isinstance(s.q_norm, Stack) or isinstance(s.k_norm, Stack) else ""
-    if spec.cuts and type(module) not in _SHARDABLE:
+    if isinstance(spec, blocks.Attention):
+        return "per-head norms" if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack) else ""
+    if spec.cuts and type(spec) not in _SHARDABLE:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
     small = next((rows for rows in tables if shard_bounds(rows, ranks - 1, ranks)[0] == rows), None)
@@ -127,13 +122,13 @@ def _keep_local_experts(experts: nn.ModuleList, ctx: _ParallelContext) -> None:
             experts[i] = _RemoteExpert()
 
 
-def _adapt_attention(attn: Attention, ctx: _ParallelContext) -> None:
+def _adapt_attention(attn: Module, ctx: _ParallelContext) -> None:
     """Gather the input of norms over all heads, and select the ALiBi slopes of the local heads."""
     if attn.pattern.alibi is not None:
         first, last = shard_bounds(attn.spec.heads, ctx.mesh.get_local_rank(), ctx.size)
         attn.pattern = attn.pattern._replace(first_head=first, last_head=last)
     for norm, linear in ((attn.q_norm, attn.q), (attn.k_norm, attn.k)) if attn.spec.qk_preprocess.across_heads else ():
-        if isinstance(norm, Norm) and linear is not None:
+        if isinstance(norm, Module) and linear is not None:
             weight = linear.weight
             assert isinstance(weight, DTensor)
             hooks = GatherHooks(weight.device_mesh, weight.placements, weight.shape[0])
@@ -147,7 +142,7 @@ def _shard_field(module: Module, name: str, ctx: _ParallelContext) -> None:
     if isinstance(field, Weight):
         _shard_weight(module, name, module.spec.split(name, field), ctx)
     child = getattr(module, name)
-    if not isinstance(child, (Linear, Embedding, Norm)):
+    if not isinstance(child, Module):
         return
     splits = {x: module.spec.split(name, w) for x, w in child.spec.children if isinstance(w, Weight)}
     for x, split in splits.items():
@@ -183,11 +178,11 @@ def _kv_mesh(mesh: DeviceMesh, kv_heads: int) -> DeviceMesh:
 
 def _add_hooks(module: Module, child: Module, split: Split, ctx: _ParallelContext) -> None:
     """Combine the outputs of ranks: rows of a table, partial sums, or channels that no later linear layer reduces."""
-    if isinstance(child, Embedding):
+    if isinstance(child.spec, blocks.Embedding):
         hooks = VocabParallelHooks(ctx.mesh, split.parts)
         child.register_forward_pre_hook(hooks.before)
         child.register_forward_hook(hooks.after)
-    elif split.axis == 1 and isinstance(child, Linear):
+    elif split.axis == 1 and isinstance(child.spec, blocks.Linear):
         _bias_on_one_rank(child, ctx)
         if module not in ctx.moe_modules:
             child.register_forward_hook(all_reduce_hook(ctx.mesh))
@@ -195,7 +190,7 @@ def _add_hooks(module: Module, child: Module, split: Split, ctx: _ParallelContex
         child.register_forward_hook(all_gather_hook(ctx.mesh, split.parts))
 
 
-def _bias_on_one_rank(child: Linear, ctx: _ParallelContext) -> None:
+def _bias_on_one_rank(child: Module, ctx: _ParallelContext) -> None:
     """Keep the bias of a row-parallel layer on one rank, so that it is added once."""
     if child.bias is not None:
         child.bias = nn.Parameter(distribute(child.bias.detach(), ctx.mesh, [Partial()]), requires_grad=False)

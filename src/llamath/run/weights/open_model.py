@@ -16,11 +16,10 @@ from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from ...core.tree import fill_pattern, walk
 from ...model import Model
-from ..build_module import build
 from ..debug.nan_check import describe_nonfinite, has_nonfinite
-from ..layers import Decoder
 from ..memory_budget import check_memory, dtype_name, parse_dtype, ranks_per_host, resolve_device
-from ..module import TensorOptions, local_tensor, local_tensors
+from ..module import Decoder, TensorOptions, build, local_tensors
+from ..torch_machine import local_tensor
 from .dequantize import reject_unreadable
 from .ggml_blocks import DEQUANTIZERS
 from .load_weights import canonical_weights, group_by_stored_name, load_weights

@@ -1,0 +1,256 @@
+"""`TorchMachine`: the `Machine` that computes tensors, for one pass over the tokens of a batch.
+
+Weights arrive as Parameters, blocks as the `Module`s that own them. Every operation works on shards of weights, too (`parallelize`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..core.positions import LogNScaling, Rope, TemperatureTuning
+from .attention import ScoreParams, attend
+from .forward_context import ForwardContext
+from .kv_cache import Cache, KVCache, RecurrentState
+from .linear_recurrence import RecurrenceInputs, linear_recurrence
+from .rope import apply_rope
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **dict.fromkeys(("silu", "swish"), F.silu),
+    **dict.fromkeys(("gelu", "gelu_python"), F.gelu),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), partial(F.gelu, approximate="tanh")),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+    "sigmoid": torch.sigmoid,
+}
+
+
+class TorchMachine(ForwardContext):
+    """One pass. It holds the positions, masks and rotary tables of its tokens, and writes to the cache."""
+
+    def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
+        super().__init__(ids, cache)
+        self.absorbs = self.new_length == 1
+        self.last_only = last_only
+        self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
+
+    # Each token alone
+
+    def token_positions(self) -> Tensor:
+        return self.positions
+
+    def lookup(self, ids: Tensor, weight: Tensor, offset: int = 0) -> Tensor:
+        rows = F.embedding(ids + offset if offset else ids, local_tensor(weight))
+        self.dtype = self.dtype or rows.dtype
+        return rows
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        weight = local_tensor(weight)
+        if weight.dtype != x.dtype:
+            weight = weight.to(x.dtype)
+        return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
+
+    def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
+        matrices = local_tensor(weight).unflatten(0, (-1, size))  # (H, size, r)
+        return (x.transpose(1, 2) @ (matrices if transposed else matrices.mT)).transpose(1, 2)
+
+    def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float, offset: float = 0.0, grouped: bool = False) -> Tensor:
+        if grouped:
+            assert weight is not None
+            return (F.rms_norm(x.unflatten(-1, weight.shape), weight.shape[-1:], eps=eps) * weight).flatten(-2)
+        if weight is None or not offset:
+            return F.rms_norm(x, x.shape[-1:], weight, eps)
+        return F.rms_norm(x.float(), x.shape[-1:], offset + weight.float(), eps).to(x.dtype)
+
+    def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        if weight is not None and weight.dim() > 1:  # one row per head
+            return F.layer_norm(x, x.shape[-1:], eps=eps) * local_tensor(weight)
+        return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+    def norm_heads(self, norm: nn.Module, x: Tensor) -> Tensor:
+        if not isinstance(norm, nn.ModuleList):
+            return norm(self, x)
+        return torch.stack([own(self, head) for own, head in zip(norm, x.unbind(2), strict=True)], 2)
+
+    def l2_norm(self, x: Tensor, eps: float) -> Tensor:
+        return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
+
+    def act(self, x: Tensor, name: str) -> Tensor:
+        return ACTIVATIONS[name](x)
+
+    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+        return ACTIVATIONS[activation](gate) * up
+
+    def clamped_gated(self, gate: Tensor, up: Tensor, limit: float, alpha: float) -> Tensor:
+        gate = gate.clamp(max=limit)
+        return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        return x if factor == 1.0 else x * factor
+
+    def scale_by_weight(self, x: Tensor, weight: Tensor) -> Tensor:
+        weight = weight.to(x.dtype)
+        return x * (weight if weight.numel() == 1 else weight[:, None])
+
+    def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
+        return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
+
+    def softcap(self, x: Tensor, cap: float | None) -> Tensor:
+        return x if cap is None else cap * torch.tanh(x / cap)
+
+    def clamp(self, x: Tensor, limit: float) -> Tensor:
+        return x.clamp(-limit, limit)
+
+    def softplus(self, x: Tensor, bias: Tensor, minimum: float = 0.0) -> Tensor:
+        y = F.softplus(x.float() + bias.float())
+        return y.clamp(min=minimum) if minimum else y
+
+    def decay(self, dt: Tensor, a_log: Tensor) -> Tensor:
+        return -a_log.float().exp() * dt
+
+    def to_float32(self, x: Tensor) -> Tensor:
+        return x.float()
+
+    def to_model_dtype(self, x: Tensor) -> Tensor:
+        return x if self.dtype is None else x.to(self.dtype)
+
+    def dropout(self, x: Tensor) -> Tensor:
+        return x  # models of this family are trained and run without dropout
+
+    # Shapes
+
+    def split_heads(self, x: Tensor, head_dim: int) -> Tensor:
+        return x.unflatten(-1, (-1, head_dim))
+
+    def merge_heads(self, x: Tensor) -> Tensor:
+        return x.flatten(-2)
+
+    def split(self, x: Tensor, *sizes: int) -> tuple[Tensor, ...]:
+        return x.split(sizes, -1)
+
+    def concat(self, *parts: Tensor) -> Tensor:
+        shape = parts[0].shape[:-1]
+        return torch.cat([x if x.shape[:-1] == shape else x.expand(*shape, -1) for x in parts], -1)
+
+    def last_token(self, x: Tensor) -> Tensor:
+        return x[:, -1:] if self.last_only else x
+
+    # Tokens meet
+
+    def rope(self, x: Tensor, rope: Rope | None) -> Tensor:
+        return apply_rope(x, self.rope_cos_sin(rope))
+
+    def update_cache(self, mixer: Any, *rows: Tensor) -> list[Tensor]:
+        return [x.transpose(1, 2) for x in self._kv_cache(mixer).update(tuple(x.transpose(1, 2) for x in rows), self.past_length)]
+
+    def read_cache(self, mixer: Any) -> list[Tensor]:
+        return [x.transpose(1, 2) for x in self._kv_cache(mixer).visible]
+
+    def _kv_cache(self, mixer: Any) -> KVCache:
+        cache = self.cache.layers[mixer.cache_layer]
+        assert isinstance(cache, KVCache)
+        return cache
+
+    def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
+        transform = mixer.score_transform
+        scale = head_dim**-0.5 if transform.scale is None else transform.scale
+        params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
+        mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, params).transpose(1, 2)
+
+    def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        state, taps = self._state(mixer), weight.shape[1]
+        x = x if self.token_mask is None else x * self.token_mask
+        before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if state.conv_state is None else state.conv_state[:, 1:]
+        x = torch.cat((before, x), 1)
+        state.conv_state = x[:, x.shape[1] - taps :].clone()
+        return F.conv1d(x.mT, weight[:, None], bias, groups=x.shape[2]).mT
+
+    def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
+        state = self._state(mixer)
+        y, state.recurrent_state = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, beta), state.recurrent_state)
+        return y
+
+    def ssm_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
+        state = self._state(mixer)
+        dt = dt if self.token_mask is None else dt * self.token_mask
+        before = None if state.recurrent_state is None else state.recurrent_state.mT  # stored as (m, n), as in transformers
+        inputs = RecurrenceInputs.from_heads(c, b, x * dt[..., None], self.decay(dt, a_log))
+        y, after = linear_recurrence(inputs, before)
+        state.recurrent_state = after.mT
+        return y
+
+    def _state(self, mixer: Any) -> RecurrentState:
+        state = self.cache.layers[mixer.layer]
+        assert isinstance(state, RecurrentState)
+        return state
+
+    # One of many
+
+    def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
+        scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(-1)
+        ranked = scores if correction is None else scores + correction
+        if moe.expert_groups is not None:
+            ranked = _mask_groups(ranked, *moe.expert_groups)
+        chosen = ranked.topk(moe.top_k, -1).indices
+        weights = scores.gather(-1, chosen)
+        if moe.norm_topk_prob and moe.routing != "input":
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        return chosen, weights * moe.routed_scaling_factor
+
+    def route_in_turn(self, logits: Tensor, top_k: int, jitter: float) -> tuple[Tensor, Tensor]:
+        remaining = logits
+        experts, weights = [], []
+        for _ in range(top_k):
+            best, expert = remaining.max(-1, keepdim=True)
+            far = (best - logits) / logits.abs().maximum(best) > 2 * jitter
+            experts.append(expert)
+            weights.append(remaining.masked_fill(far, -torch.inf).softmax(-1).gather(-1, expert))
+            remaining = remaining.scatter(-1, expert, -torch.inf)
+        return torch.cat(experts, -1), torch.cat(weights, -1)
+
+    def scale_by_expert(self, weights: Tensor, chosen: Tensor, scale: Tensor) -> Tensor:
+        return weights * scale[chosen]
+
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """Run each expert on its tokens and sum the outputs; weights apply to the experts' outputs, or inputs if `routing` is "input"."""
+        if x.is_meta:  # no values to route by: run as many experts as a token has
+            return sum((expert(self, x) for expert in experts[: chosen.shape[-1]]), torch.zeros_like(x))
+        tokens, chosen, weights = x.flatten(0, -2), chosen.flatten(0, -2), weights.flatten(0, -2)
+        y = torch.zeros_like(tokens, dtype=torch.float32)
+        for e in chosen.unique().tolist():
+            at, slot = torch.where(chosen == e)
+            inputs, weight = tokens[at], weights[at, slot, None]
+            out = experts[e](self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else experts[e](self, inputs) * weight
+            y = y.index_add(0, at, out.float())
+        return y.to(x.dtype).view(x.shape)
+
+    def layers(self, layers: nn.ModuleList, x: Tensor, *extra: Tensor) -> Tensor:
+        for i, layer in enumerate(layers):
+            x = layer(self, x, *(e[:, :, i] for e in extra))
+        return x
+
+
+def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
+    """Set the scores of all groups but the `kept` best to zero; a group counts as much as its `best` highest scores."""
+    grouped = scores.unflatten(-1, (groups, -1))
+    top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
+    kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
+    return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+
+
+def local_tensor(x: Tensor) -> Tensor:
+    """Return this rank's shard of a weight; the whole weight unless `parallelize` has sharded it."""
+    return x.to_local() if hasattr(x, "to_local") else x
