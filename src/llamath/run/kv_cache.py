@@ -79,7 +79,7 @@ def key_positions(new: int, past: int, capacity: int) -> Tensor:
     """Return the token index of each key that a KV cache of this capacity returns in a pass over `new` tokens."""
     if new == 1 and capacity and past >= capacity:
         return past - (past - torch.arange(capacity)) % capacity
-    return torch.arange(past - min(past, capacity or past), past + new)
+    return torch.arange(past - min(past, capacity - 1 if capacity else past), past + new)
 
 
 class RecurrentState:

@@ -19,7 +19,7 @@ from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.tree import Weight, fold, fold_blocks
 from .operations import Operation, list_operations
-from .recorder import Graph, record
+from .recorder import Graph, Node, Region, record
 
 MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
 """The mistaken product."""
@@ -92,6 +92,7 @@ class WalkthroughStage(Record):
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the layer shown
     steps: tuple[Operation, ...]
+    nodes: tuple[Node, ...]  # the operations of the graph
 
     @property
     def layers(self) -> str:
@@ -180,9 +181,11 @@ def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | Non
         words, shape = "softmax", head[-1].shape
         head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
     stages = (
-        WalkthroughStage(name="embedding", steps=list_operations(graph, nodes[:middle], leaves, masked=at.masked)),
+        WalkthroughStage(
+            name="embedding", steps=list_operations(graph, nodes[:middle], leaves, masked=at.masked), nodes=tuple(nodes[:middle])
+        ),
         *_layer_stages(graph, at.masked, layer),
-        WalkthroughStage(name="head", steps=head),
+        WalkthroughStage(name="head", steps=head, nodes=tuple(nodes[middle:])),
     )
     return Walkthrough(at=at, batch=batch, stages=stages)
 
@@ -190,12 +193,12 @@ def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | Non
 def _layer_stages(graph: Graph, masked: bool, shown: int | None) -> Iterator[WalkthroughStage]:
     """Yield one stage for each kind of layer."""
     stack = graph.tree.layers
-    made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
+    made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
     for region in graph.layers:
         steps = list_operations(graph, region.nodes, fold(region.block, 1), masked=masked)
-        first, ids, times = made.get(key := tuple(x.key for x in steps), (steps, set(), 0))
-        made[key] = (first, ids | {id(region.block)}, times + int(region.times))
-    for steps, ids, times in made.values():
+        first = made.get(key := tuple(x.key for x in steps), (region, steps, set(), 0))
+        made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
+    for region, steps, ids, times in made.values():
         indices = layer_ranges(stack, ids)
         own = shown if shown is not None and id(stack[shown]) in ids else indices[0][0] if indices else 0
-        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps)
+        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))

@@ -211,7 +211,7 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
             yield _heads(("value head with a state", x.shape[2]), ("query and key head", key_heads), "not cached: the states are")
         elif x.op == "ssm_scan":
             yield _heads(("head with a state", x.shape[2]), ("group of b and c", x.inputs[1].shape[2]), "not cached: the states are")
-        elif x.op == "route":
+        elif x.op == "dispatch":
             moe: MoE = x.attributes["moe"]
             groups = moe.expert_groups.groups if moe.expert_groups else 1
             n, k = _count(moe.experts.n), _count(moe.top_k)
