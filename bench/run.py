@@ -37,6 +37,8 @@ STORIES = {
 }
 DTYPES = ("float32", "bfloat16", "int8")
 CPP, VINO = "llama.cpp", "OpenVINO"
+BEFORE = ", before"
+"""Marks an engine that runs the sources given with --before."""
 MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15}
 """An engine whose logits are further from those of transformers in float32 runs a different model."""
 KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8")
@@ -80,9 +82,15 @@ def installed(python: str, *packages: str) -> dict[str, str]:
     return dict(zip(packages, done.stdout.split(), strict=True))
 
 
-def once(engine: str, folder: Path, dtype: str, threads: int, tokens: int, python: str = sys.executable) -> dict[str, float]:
+def once(
+    engine: str, folder: Path, dtype: str, threads: int, tokens: int, python: str = sys.executable, source: str = ""
+) -> dict[str, float]:
     began = repr(time.monotonic())
-    env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    env = (
+        os.environ
+        | ({"PYTHONPATH": source} if source else {})
+        | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    )
     command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
@@ -97,7 +105,8 @@ def side_by_side(engines: list[str], folder: Path, dtype: str, args: argparse.Na
     for i in range(args.rounds):
         for engine in engines:
             python = {CPP: args.llama_cpp, VINO: args.openvino}.get(engine, sys.executable)
-            cost = once(engine, folder, dtype, args.threads, args.tokens, python)
+            before = engine.endswith(BEFORE)
+            cost = once(engine.removesuffix(BEFORE), folder, dtype, args.threads, args.tokens, python, args.before if before else "")
             if cost["apart"] > MAX_DISTANCE[dtype]:
                 raise SystemExit(f"{engine} runs a different model: its logits differ by {cost['apart']:.2g} from transformers'")
             costs.setdefault(engine, []).append(cost)
@@ -172,7 +181,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with llama-cpp-python, to compare")
     parser.add_argument("--openvino", metavar="PYTHON", help="interpreter with openvino, optimum-intel and nncf, to compare")
+    parser.add_argument("--before", metavar="SRC", help="src folder of an earlier commit, whose plain modules are compared too")
     args = parser.parse_args()
+    if args.before:
+        args.engines.append(f"llamath, plain modules{BEFORE}")
     where = machine(args)
     for shape in args.shapes:
         for dtype in args.dtypes:

@@ -9,6 +9,8 @@ from textwrap import fill
 
 import llamath
 from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
@@ -19,10 +21,9 @@ from llamath.analysis.plan.training_run import prediction_constants
 from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
-from llamath.analysis.training.saved_activations import Kernels
+from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
-from llamath.core.forward_pass import ForwardPass
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
@@ -122,7 +123,7 @@ def activations() -> Rows:
             sums = []
             for layers in (1, 2):
                 tree = classic(a, h, layers).tree
-                flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels)
+                flow = stage_activations(SavedActivations(tree, kernels), pipeline_stages(tree, layout)[0], layout)
                 sums.append(total_bytes([x for x in flow.kept if not x.saved.what.startswith("statistics")], layout, s))
             yield f"{model}, {text}", f"{worth(name, (s, b, h, a, layout.tp)) / 1e6:,.1f} MB", f"{(sums[1] - sums[0]) / 1e6:,.1f} MB"
 
@@ -153,7 +154,7 @@ def adapters() -> Rows:
 
 def operations() -> Rows:
     rows, gpt2 = DATA["flops"]["rows"], llamath.load("gpt2")
-    step = train_flops(gpt2.tree, ForwardPass.prefill(1024, masked=False))
+    step = train_flops(record(gpt2.tree, new_tokens=1024), masked=False)
     large = 6 * llamath.load("llama-3.1-405b").parameters.total * 156 * 10**11
     for (what, printed), here in zip(rows, (step.forward, step.model, large), strict=True):
         exact = isinstance(printed, int)

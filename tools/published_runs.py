@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import llamath
 from llamath import hardware
 from llamath.analysis.flops.flop_count import train_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanRequest, plan
 from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
 from llamath.analysis.plan.training_run import TrainingCostModel, TrainingPlan
 from llamath.analysis.training.training_memory import TrainRequest
-from llamath.core.forward_pass import ForwardPass
 
 DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "published_runs.json").read_text())
 PALM = {
@@ -115,7 +115,7 @@ def palm() -> Iterator[Found]:
     layouts = [base.replace(microbatch=n, microbatches=each // n) for n in MICROBATCHES if each % n == 0]
     run = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=base), tpu)
     best = run.fastest_fitting(layouts)
-    work = train_flops(model.tree, ForwardPass.prefill(facts["context"], masked=False), facts["sequences"]).model
+    work = train_flops(record(model.tree, batch=facts["sequences"], new_tokens=facts["context"]), masked=False).model
     peak = tpu.flops["bf16"] / 1e12
     yield Found("540B on 6,144 TPU v4", best, tpu.memory, facts["MFU"] * peak, work / best.timing.step / facts["chips"] / 1e12)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.parallel_layout import Layout, pipeline_stages
 from llamath.analysis.training.pipeline_schedule import in_flight_microbatches, saved_bytes, stage_activations, total_bytes
-from llamath.analysis.training.saved_activations import Kernels, saved_by_layer
+from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.training_memory import has_fused_qkv
-from llamath.core.expr import Expr
 from support.reference_data import published
 
 BATCH, TOKENS = 2, 24
@@ -47,11 +47,44 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
         },
         0.02,
     ),
+    "clipped queries, keys and values": (LLAMA | {"model_type": "olmo", "head_dim": 16, "clip_qkv": 0.1}, 0.006),
+    "projected embedding": (
+        {
+            "model_type": "opt",
+            "vocab_size": 97,
+            "hidden_size": 64,
+            "ffn_dim": 160,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "word_embed_proj_dim": 32,
+            "do_layer_norm_before": False,
+            "max_position_embeddings": 64,
+            "dropout": 0,
+        },
+        0.004,
+    ),
+    "short convolution": (
+        LLAMA
+        | {
+            "model_type": "lfm2",
+            "head_dim": 16,
+            "num_key_value_heads": 2,
+            "layer_types": ["conv", "full_attention"],
+            "conv_L_cache": 3,
+            "block_auto_adjust_ff_dim": False,
+        },
+        0.002,
+    ),
     "experts": (LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 0.001),
+    "shared expert": (
+        LLAMA | EXPERTS | {"model_type": "qwen2_moe", "num_experts": 4, "shared_expert_intermediate_size": 80, "decoder_sparse_step": 1},
+        0.004,
+    ),
     "many experts, head norms": (LLAMA | EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8}, 0.005),
 }
 EAGER: dict[str, tuple[dict[str, Any], float]] = {
     "sandwich, soft caps": (LLAMA | {"model_type": "gemma2", "sliding_window": 8}, 0.02),
+    "clamped experts": (LLAMA | {"model_type": "gpt_oss", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, 0.01),
     "windows": (LLAMA | {"model_type": "mistral", "sliding_window": 8}, 0),
     "two matrices, ALiBi": ({"model_type": "bloom", "vocab_size": 97, "hidden_size": 64, "n_layer": 2, "n_head": 4, "eos_token_id": 1}, 0.02),
     "latent, experts": (
@@ -74,7 +107,9 @@ COPIED = {"joined matrices", "two matrices, parallel"}
 def predict_bytes(config: dict[str, Any], kernels: Kernels, recompute: str = "none") -> int:
     model = llamath.load(config)
     tree, layout = model.tree, Layout(microbatch=BATCH, recompute=recompute)
-    flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels.replace(fused_qkv=has_fused_qkv(model)))
+    flow = stage_activations(
+        SavedActivations(tree, kernels.replace(fused_qkv=has_fused_qkv(model))), pipeline_stages(tree, layout)[0], layout
+    )
     return total_bytes((*flow.kept, *flow.loss), layout, kernels.context)
 
 
@@ -167,7 +202,7 @@ def test_saved_activations_of_a_plain_layer_match_torch(flash: bool, dtype: str)
     measured = count_saved_bytes(plain.module, lambda: plain(x))
     tree = classic_model(heads, d, 1)
     kernels = Kernels(flash=flash, dropout=True, width=width, context=TOKENS)
-    parts = saved_by_layer(tree.layers[0], Expr("d", d), kernels)
+    parts = SavedActivations(tree, kernels).layer(tree.layers[0])
     expected = sum(saved_bytes(x, Layout(microbatch=BATCH), TOKENS) for x in parts)
     assert abs(expected - measured) <= (0 if dtype == "float32" else 0.02 * measured)
 
@@ -206,15 +241,15 @@ def test_saved_activations_with_fused_kernels_match_torch() -> None:
 
     x = torch.randn(BATCH, TOKENS, d, requires_grad=True)
     measured = count_saved_bytes(torch.nn.ParameterList(w.values()), lambda: forward(x))
-    block = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree.layers[0]
-    parts = saved_by_layer(block, Expr("d", d), Kernels(width=4, context=TOKENS))  # type: ignore[arg-type]
+    tree = llamath.load(LLAMA | {"num_key_value_heads": K, "head_dim": h}).tree
+    parts = SavedActivations(tree, Kernels(width=4, context=TOKENS)).layer(tree.layers[0])
     assert sum(saved_bytes(part, Layout(microbatch=BATCH), TOKENS) for part in parts) == measured
 
 
 def layer_bytes(tree: Any, layout: Layout, s: int) -> int:
     """A layer's activations without the statistics of norms, which the paper omits."""
     kernels = Kernels(flash=layout.flash, dropout=True, context=s)
-    flow = stage_activations(tree, pipeline_stages(tree, layout)[0], layout, kernels)
+    flow = stage_activations(SavedActivations(tree, kernels), pipeline_stages(tree, layout)[0], layout)
     ends = {"token ids"}
     norm = 2 * layout.microbatch * s * int(tree.width) // (layout.tp if layout.sequence_parallel else 1)
     outside = norm // 2 + 2 * norm  # the embedding's dropout mask; the last norm, and what the head reads
@@ -264,7 +299,7 @@ def test_first_stage_keeps_activations_of_all_layers() -> None:
             continue
         tree, layout = classic_model(a, h, layers), Layout(tp=tp, pp=pp, microbatch=b, microbatches=2 * pp, flash=False)
         first = pipeline_stages(tree, layout)[0]
-        flow = stage_activations(tree, first, layout, Kernels(flash=False, dropout=True, context=2048))
+        flow = stage_activations(SavedActivations(tree, Kernels(flash=False, dropout=True, context=2048)), first, layout)
         inside = [x for x in flow.kept if x.saved.what not in ("token ids", "statistics of norms")]
         embedding = pp * 2048 * b * h // tp
         assert total_bytes(inside, layout, 2048) - embedding == 2048 * b * h * layers * (34 * h + 5 * a * 2048) // (tp * h)

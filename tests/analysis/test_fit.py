@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath import catalog, hardware
 from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.fit_report import FitReport, choose_layout, fit
 from llamath.analysis.inference.gpu_ranking import rank_gpus
@@ -30,7 +31,6 @@ from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import ForwardPass
 from llamath.core.tree import fold
 from support.reference_data import published
 
@@ -225,7 +225,7 @@ def test_expected_expert_share_matches_enumeration(experts: int, top: int, token
 def test_prefill_limit_is_flops_over_the_dense_peak() -> None:
     for on, dtype, peak in (("h100", "bf16", 989.4e12), ("h100", "fp8", 1978.9e12), ("a100", "fp8", 312e12), ("h100", "awq", 989.4e12)):
         at = speed_limits(shard_preset("llama-3.1-8b", Layout(), dtype=dtype), hardware.find_device(on), 8192, 1)
-        work = forward_flops(MODELS["llama-3.1-8b"].tree, ForwardPass.prefill(8192, last=True)).total
+        work = forward_flops(record(MODELS["llama-3.1-8b"].tree, new_tokens=8192, last_only=True)).total
         assert at.prefill is not None and at.prefill.bound == "compute"
         assert at.prefill.seconds == pytest.approx(work / peak) and at.prefill.tokens_per_second == pytest.approx(8192 * peak / work)
 

@@ -254,7 +254,7 @@ def test_saved_activations_with_adapters_match_torch(targets: str, attention: st
     short = {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     request = TrainRequest(dtype=short, context=tokens, rank=8, targets=tuple(targets.split()), layout=layout)
     job = TrainingJob(llamath.load(config), request)
-    flow = stage_activations(job.tree, pipeline_stages(job.tree, layout)[0], layout, job.kernels)
+    flow = stage_activations(job.saved, pipeline_stages(job.tree, layout)[0], layout)
     assert (
         total_bytes((*flow.kept, *flow.loss), layout, tokens) + 4 == measured
     )  # 4: the number of tokens, which the mean of the losses keeps

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
-from llamath.core.blocks import Decoder, LatentAttention, MoE
+from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.rules import RULES
+from llamath.core.blocks import Decoder, LatentAttention
 from llamath.core.config import Config
-from llamath.core.forward_pass import ForwardPass
-from llamath.core.mixers import Convolution, GatedDeltaNet, Mamba2, RecurrentMixer
-from llamath.core.tree import FoldedBlock, fold_blocks
 from llamath.families.registry import find_family
 from support.reference_data import tiny_configs
 
@@ -25,6 +24,8 @@ pytestmark = pytest.mark.transformers
 B, T = 2, 9
 NO_SDPA = frozenset("bloom gemma2 gpt_oss gptj mpt".split())
 """Families that transformers runs only with eager attention."""
+RECURRENT = frozenset("lfm2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split())
+"""Families whose chunks transformers computes by algorithms of their own."""
 
 
 def plain() -> list[Any]:
@@ -71,56 +72,51 @@ def counted(work: Callable[[], Any]) -> tuple[int, Any]:
     return counter.get_total_flops(), out
 
 
-def these(tree: Decoder, kind: type[Any]) -> list[FoldedBlock]:
-    return [x for x in fold_blocks(tree) if isinstance(x.block, kind)]
+def nodes(graph: Graph, op: str) -> Iterator[tuple[int, Node]]:
+    """Every node of an operation, with its number of layers."""
+    return ((int(region.times), x) for region, x in graph.nodes() if x.op == op)
 
 
-def every_expert(tree: Decoder, tokens: int) -> int:
+def flops_of(graph: Graph, op: str) -> int:
+    rule = RULES[op].flops
+    assert rule is not None
+    return sum(n * int(rule(x, False)) for n, x in nodes(graph, op))
+
+
+def every_expert(graph: Graph) -> int:
     """Llama 4 in transformers sends each token to all experts, and multiplies the outputs of those not chosen by 0."""
-    result = 0
-    for x in these(tree, MoE):
-        (expert, n), *_ = x.block.experts.distinct()
-        result += x.active * (int(n) - int(x.block.experts.active)) * forward_flops(expert, ForwardPass.prefill(tokens), B).total
-    return result
+    experts = sum(int(moe.attributes["moe"].experts.n) * n for n, moe in nodes(graph, "dispatch"))
+    chosen = sum(int(moe.attributes["moe"].top_k) * n for n, moe in nodes(graph, "dispatch"))
+    return forward_flops(graph).of("experts") * (experts - chosen) // chosen
 
 
-def outputs(tree: Decoder, more: int) -> int:
-    """The FLOPs of a convolution that computes more outputs than it returns."""
-    return sum(2 * B * more * int(x.block.weight.size) * x.active for x in these(tree, Convolution))
+def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
+    """The FLOPs of a convolution that computes more outputs than it returns, by the size of its kernel."""
+    weights = ((n, x.weights[0].shape) for n, x in nodes(graph, "causal_conv"))
+    return sum(2 * B * int(channels * kernel) * more(int(kernel)) * n for n, (channels, kernel) in weights)
 
 
-def padding(tree: Decoder) -> int:
-    """A convolution padded on both sides computes c − 1 outputs that are discarded."""
-    return sum(2 * B * int(x.block.weight.size) * (int(x.block.weight.shape[1]) - 1) * x.active for x in these(tree, Convolution))
+def states(graph: Graph) -> int:
+    return flops_of(graph, "gated_delta_rule") + flops_of(graph, "ssm_scan")
 
 
-def in_chunks(tree: Decoder, config: dict[str, Any]) -> int:
+def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
     """The FLOPs of transformers' chunked algorithms, with padded chunks; torch does not count triangular solves."""
     result, chunk = 0, 64
-    for x in these(tree, GatedDeltaNet):
-        Hv, hk, hv, n = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim), -(-T // chunk)
-        result += x.active * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
-    for x in these(tree, Mamba2):
-        H, m, N, C = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size), config.get("chunk_size", 128)
+    for times, x in nodes(graph, "gated_delta_rule"):
+        Hv, hv, hk, n = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), -(-T // chunk)
+        result += times * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
+    for times, x in nodes(graph, "ssm_scan"):
+        H, m, N, C = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), config.get("chunk_size", 128)
         n = -(-T // C)
-        result += x.active * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
+        result += times * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
     return result
 
 
-def states(tree: Decoder, at: ForwardPass) -> int:
-    return sum(int(x.block.mixing_flops(at)) * x.active * B for x in these(tree, RecurrentMixer))
-
-
-def read_out(tree: Decoder) -> int:
-    """In a decode step transformers computes S c of Mamba-2 as a product, and everything else elementwise."""
-    return sum(B * int(x.block.flops_per_token) // 2 * x.active for x in these(tree, Mamba2))
-
-
-def expected(config: dict[str, Any], tree: Decoder) -> int:
-    """The FLOPs of a prompt that torch's counter should report."""
-    at = ForwardPass.prefill(T, masked=False)
-    ours = forward_flops(tree, at, B).total - states(tree, at) + in_chunks(tree, config) + padding(tree)
-    return ours + (every_expert(tree, T) if config["model_type"] == "llama4_text" else 0)
+def total_flops(graph: Graph, config: dict[str, Any]) -> int:
+    """The FLOPs of a pass without recurrent states, as transformers computes it."""
+    every = every_expert(graph) if config["model_type"] == "llama4_text" else 0
+    return int(forward_flops(graph, masked=False).total) - states(graph) + every
 
 
 @pytest.mark.parametrize(
@@ -131,45 +127,50 @@ def expected(config: dict[str, Any], tree: Decoder) -> int:
     ],
 )
 def test_forward_and_backward_flops_equal_torch(config: dict[str, Any], attention: str) -> None:
-    tree, model = tree_of(config), built(config, attention)
+    graph, model = record(tree_of(config), batch=B, new_tokens=T), built(config, attention)
     tokens = ids()
     forward, out = counted(lambda: model(tokens, use_cache=False).logits)
-    assert forward == expected(config, tree)
-    if not these(tree, RecurrentMixer):
+    padding = conv_outputs(graph, lambda kernel: kernel - 1)  # a convolution padded on both sides
+    assert forward == total_flops(graph, config) + in_chunks(graph, config) + padding
+    if not states(graph) and not padding:
         backward, _ = counted(lambda: out.sum().backward())
         assert backward == 2 * forward
         if config["model_type"] != "llama4_text":
-            assert forward + backward == train_flops(tree, ForwardPass.prefill(T, masked=False), B).model
-
-
-def unpacked_again(tree: Decoder, at: ForwardPass) -> int:
-    """transformers caches the latent vector and expands the keys and values of all tokens again for each new token."""
-    sizes = (int(x.block.k_up.weight.size + x.block.v_up.weight.size) * x.active for x in these(tree, LatentAttention))
-    return sum(2 * B * (at.context - 1) * size for size in sizes)
+            assert forward + backward == train_flops(graph, masked=False).model
 
 
 @pytest.mark.parametrize("config", plain())
 def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
+    """With latent attention, transformers expands the cached latent vectors of all tokens again for each new token."""
+    graph = record(tree_of(config), batch=B, new_tokens=1, past_tokens=T - 1)
+    result = cached_pass(config, 1)
+    read_out = flops_of(graph, "ssm_scan") // 2  # S c is a product in transformers, the update of S is elementwise
+    assert result == total_flops(graph, config) + read_out + conv_outputs(graph, lambda kernel: 1)  # noqa: ARG005
+
+
+@pytest.mark.parametrize("config", [x for x in plain() if x.values[0]["model_type"] not in RECURRENT])
+def test_chunked_prefill_flops_equal_torch(config: dict[str, Any]) -> None:
+    graph = record(tree_of(config), batch=B, new_tokens=4, past_tokens=T - 4)
+    assert cached_pass(config, 4) == total_flops(graph, config)
+
+
+def cached_pass(config: dict[str, Any], new_tokens: int) -> int:
+    """The FLOPs of the last tokens in transformers, after the others."""
     import torch
 
-    tree, tokens = tree_of(config), ids()
-    attention = "eager" if config["model_type"] in NO_SDPA else "sdpa"
-    model = built(config, attention).eval()
+    tokens = ids()
+    model = built(config, "eager" if config["model_type"] in NO_SDPA else "sdpa").eval()
     with torch.no_grad():
-        cache = model(tokens[:, :-1], use_cache=True).past_key_values
-        result, _ = counted(lambda: model(tokens[:, -1:], past_key_values=cache, use_cache=True))
-    at = ForwardPass.decode(T, masked=False)
-    ours = forward_flops(tree, at, B).total + unpacked_again(tree, at) - states(tree, at) + read_out(tree) + outputs(tree, 1)
-    assert result == ours + (every_expert(tree, 1) if config["model_type"] == "llama4_text" else 0)
+        cache = model(tokens[:, :-new_tokens], use_cache=True).past_key_values
+        result, _ = counted(lambda: model(tokens[:, -new_tokens:], past_key_values=cache, use_cache=True))
+    return result
 
 
 @pytest.mark.parametrize("config", [x for x in tiny_configs() if x.values[0]["model_type"] == "mixtral"])
 def test_torch_does_not_count_grouped_experts(config: dict[str, Any]) -> None:
-    tree, tokens = tree_of(config), ids()
+    flops, tokens = forward_flops(record(tree_of(config), batch=B, new_tokens=T), masked=False), ids()
     grouped, _ = counted(lambda: built(config, "eager", "grouped_mm")(tokens, use_cache=False))
-    assert forward_flops(tree, ForwardPass.prefill(T, masked=False), B).total - grouped == forward_flops(
-        tree, ForwardPass.prefill(T), B
-    ).of("experts")
+    assert flops.total - grouped == flops.of("experts")
 
 
 def test_frozen_embeddings_save_first_layer_input_gradients() -> None:
@@ -194,12 +195,12 @@ def test_fused_attention_recomputes_scores_in_backward(config: dict[str, Any]) -
     H, key = int(attention.heads), int(attention.nope_dim + attention.rope_dim if latent else attention.head_dim)
     value = int(attention.v_dim) if latent else key
     shapes = [(B, H, T, key), (B, H, T, key), (B, H, T, value)]
-    at = ForwardPass.prefill(T, masked=False)
-    layers = int(tree.layers.n)
-    assert layers * sdpa_flop_count(*shapes) == forward_flops(tree, at, B).mixing_total
-    fused = train_flops(tree, at, B, flash=True)
+    graph, layers = record(tree, batch=B, new_tokens=T), int(tree.layers.n)
+    mixing = forward_flops(graph, masked=False).mixing_total
+    assert layers * sdpa_flop_count(*shapes) == mixing
+    fused = train_flops(graph, masked=False, flash=True)
     backward = layers * sdpa_backward_flop_count((B, H, T, value), *shapes)
-    assert backward == 2 * forward_flops(tree, at, B).mixing_total + fused.rescored
+    assert backward == 2 * mixing + fused.rescored
 
 
 def test_recurrent_mixer_flops_equal_their_products() -> None:
@@ -207,17 +208,16 @@ def test_recurrent_mixer_flops_equal_their_products() -> None:
     import torch
 
     for config in (x.values[0] for x in tiny_configs() if x.id in ("qwen3_next-plain", "nemotron_h-plain")):
-        tree = tree_of(config)
-        for x in these(tree, GatedDeltaNet):
-            Hv, hk, hv = int(x.block.value_heads), int(x.block.key_dim), int(x.block.value_dim)
+        graph, found = record(tree_of(config)), 0
+        for times, x in nodes(graph, "gated_delta_rule"):
+            Hv, hv, hk = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1])
             S, k, q, v = (torch.zeros(Hv, *shape) for shape in ((hk, hv), (hk, 1), (hk, 1), (hv, 1)))
-            result, _ = counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))  # type: ignore[misc]
-            assert result == int(x.block.flops_per_token)
-        for x in these(tree, Mamba2):
-            H, m, N = int(x.block.heads), int(x.block.head_dim), int(x.block.state_size)
+            found += times * counted(lambda S=S, k=k, q=q, v=v: (S.mT @ k, S + k @ v.mT, S.mT @ q))[0]  # type: ignore[misc]
+        for times, x in nodes(graph, "ssm_scan"):
+            H, m, N = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1])
             S, b, c, u = (torch.zeros(H, *shape) for shape in ((m, N), (1, N), (N, 1), (m, 1)))
-            result, _ = counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))  # type: ignore[misc]
-            assert result == int(x.block.flops_per_token)
+            found += times * counted(lambda S=S, b=b, c=c, u=u: (S + u @ b, S @ c))[0]  # type: ignore[misc]
+        assert found == states(graph) > 0
 
 
 def test_absorbed_latent_attention_flops_equal_their_products() -> None:
@@ -228,7 +228,7 @@ def test_absorbed_latent_attention_flops_equal_their_products() -> None:
     tree = tree_of(config)
     a = tree.layers[0].attn  # type: ignore[attr-defined]
     H, n, p, v, r = (int(x) for x in (a.heads, a.nope_dim, a.rope_dim, a.v_dim, a.kv_lora_rank))
-    at = ForwardPass.decode(T, masked=False, absorbed=True)
+    graph = record(tree, past_tokens=T - 1, decode=True)
 
     def attend() -> None:
         query, k_up, v_up = torch.zeros(H, 1, n), torch.zeros(H, n, r), torch.zeros(H, v, r)
@@ -237,4 +237,4 @@ def test_absorbed_latent_attention_flops_equal_their_products() -> None:
         _ = (scores @ latent) @ v_up.mT
 
     result, _ = counted(attend)
-    assert result == int(a.mixing_flops(at)) + 2 * int(a.k_up.weight.size + a.v_up.weight.size)
+    assert result * int(tree.layers.n) == flops_of(graph, "attention") + flops_of(graph, "per_head_linear")

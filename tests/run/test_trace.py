@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
@@ -94,7 +95,8 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
         for batch in (1, 2):
             result = walkthrough(tree, at, batch)
             assert result.parameters == count_parameters(tree).parameters.total
-            assert result.flops == forward_flops(tree, at, batch).total
+            graph = record(tree, batch=batch, new_tokens=at.tokens, past_tokens=at.context - at.tokens, decode=at.tokens == 1)
+            assert result.flops == forward_flops(graph).total
             assert result.cached == kv_cache_size(tree, at.context, batch).elements
             assert sum(x.times for x in result.layers) == tree.layers.n
 

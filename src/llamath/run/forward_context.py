@@ -33,6 +33,14 @@ class AttentionPattern(NamedTuple):
         return self.window.size or self.window.chunk
 
 
+_PATTERNS: dict[AttentionPattern, AttentionPattern] = {}
+
+
+def shared_pattern(pattern: AttentionPattern) -> AttentionPattern:
+    """Return one object for equal patterns, so that the layers of a model share their masks."""
+    return _PATTERNS.setdefault(pattern, pattern)
+
+
 class MaskBlock(NamedTuple):
     """A range of queries, the keys that any of them sees, and the mask between them.
 
@@ -68,7 +76,7 @@ class ForwardContext:
         self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
         self._rope_cos_sin: dict[int, RopeCosSin] = {}
         self._rope_complex: dict[int, Tensor] = {}
-        self._masks: dict[tuple[AttentionPattern, int], Mask] = {}
+        self._masks: dict[tuple[int, int], Mask] = {}  # by identity: `shared_pattern` makes equal patterns the same object
 
     def to_positions(self, index: Tensor) -> Tensor:
         """Convert token indices to positions, which start at the first token of a row that is not padding."""
@@ -123,9 +131,10 @@ class ForwardContext:
 
     def mask(self, pattern: AttentionPattern, capacity: int) -> Mask:
         """The mask between this pass's queries and the keys from a KV cache of this capacity."""
-        if (pattern, capacity) not in self._masks:
-            self._masks[pattern, capacity] = Mask(self, pattern, capacity)
-        return self._masks[pattern, capacity]
+        key = id(pattern), capacity
+        if key not in self._masks:
+            self._masks[key] = Mask(self, pattern, capacity)
+        return self._masks[key]
 
 
 class Mask:

@@ -6,7 +6,7 @@ h the head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -21,7 +21,7 @@ from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
 from .cpu.weight_packing import PackedWeights
-from .forward_context import AttentionPattern
+from .forward_context import AttentionPattern, shared_pattern
 from .kv_cache import Cache, KVCache, LayerCache, RecurrentState
 from .torch_machine import TorchMachine, local_tensor
 
@@ -57,6 +57,7 @@ class Module(nn.Module):
         sizes = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Expr)}
         self.spec = spec.replace(**sizes) if sizes else spec
         self.layer = layer  # index of the decoder layer that it is part of
+        self._forward: Callable[..., Tensor] = type(spec).forward
         for name in spec.fields:
             field = getattr(self.spec, name)
             if name in spec.excluded:
@@ -72,7 +73,7 @@ class Module(nn.Module):
         if isinstance(spec, AttentionBase):
             self.cache_layer = layer if spec.kv_layer is None else spec.kv_layer
             alibi = spec.score_transform.alibi
-            self.pattern = AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0)
+            self.pattern = shared_pattern(AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0))
 
     def _add_weight(self, name: str, weight: Weight, options: TensorOptions) -> None:
         """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break near-ties, stay in float32."""
@@ -86,12 +87,11 @@ class Module(nn.Module):
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
         if self.fused is not None and m.fuses and self.fused.usable():
             return self.fused(m, *inputs)
-        return self.compute(m, *inputs)
+        return self._forward(self, m, *inputs)
 
     def compute(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
         """Run the forward pass of the block, not a fused form of it."""
-        y: Tensor = type(self.spec).forward(self, m, *inputs)
-        return y
+        return self._forward(self, m, *inputs)
 
     def new_cache(self, capacity: int) -> LayerCache:
         """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's."""

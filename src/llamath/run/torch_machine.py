@@ -255,4 +255,4 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
 
 def local_tensor(x: Tensor) -> Tensor:
     """Return this rank's shard of a weight; the whole weight unless `parallelize` has sharded it."""
-    return x.to_local() if hasattr(x, "to_local") else x
+    return x if type(x) is nn.Parameter or not hasattr(x, "to_local") else x.to_local()

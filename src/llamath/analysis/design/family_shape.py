@@ -9,6 +9,7 @@ from ...core.errors import ConfigError, LlamathError
 from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
+from ..graph.recorder import record
 from ..inference.cache_bytes import cache_specs
 from .polynomial import Polynomial, active_polynomial, total_polynomial
 
@@ -118,7 +119,7 @@ def _predicted_kv_elements(shape: FamilyShape, sizes: Mapping[str, int]) -> int:
 
 def _tree_kv_elements(model: Model) -> int:
     """The cached elements of one more token in all layers, while no sliding window is full."""
-    return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(model.tree))
+    return sum(int(x.layers) * sum(map(int, x.rows)) for x in cache_specs(record(model.tree)))
 
 
 def _cached(base: Model) -> tuple[int, bool]:

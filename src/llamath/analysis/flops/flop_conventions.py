@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product, total
-from ...core.forward_pass import AttentionBase, ForwardPass
 from ...core.record_type import Record
-from ...core.tree import fold, fold_blocks
+from ...core.tree import fold
+from ..graph.recorder import Graph, record
 from .flop_count import forward_flops
 
 
@@ -35,13 +35,14 @@ class Convention(Record):
 
 def conventions(tree: Decoder, tokens: int) -> tuple[Convention, ...]:
     """Return all conventions for sequences of `tokens` tokens."""
-    return (*_by_parameters(tree, tokens), *_by_shapes(tree, tokens))
+    one_token = record(tree, batch=Expr.const(1), new_tokens=Expr.const(1), past_tokens=Expr.const(0))
+    attention = _attention(one_token, tokens)
+    return (*_by_parameters(tree, attention), *_by_shapes(one_token, attention, tokens))
 
 
-def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
+def _by_parameters(tree: Decoder, attention: Expr) -> Iterator[Convention]:
     """The conventions that multiply a number of parameters."""
     N, active, blocks, without_positions = _parameter_counts(tree)
-    attention = _attention(tree, tokens)
     yield Convention(
         name="kaplan",
         title="6N, without embeddings and head",
@@ -87,8 +88,9 @@ def _by_parameters(tree: Decoder, tokens: int) -> Iterator[Convention]:
     )
 
 
-def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
+def _by_shapes(one_token: Graph, attention: Expr, tokens: int) -> Iterator[Convention]:
     """The conventions that multiply dimensions."""
+    tree = one_token.tree
     d, V, L, T = Expr("d", tree.width), Expr("V", tree.vocab), Expr("L", int(tree.layers.n)), Expr("T", tokens)
     yield Convention(
         name="megatron",
@@ -113,11 +115,11 @@ def _by_shapes(tree: Decoder, tokens: int) -> Iterator[Convention]:
         says="as printed: attention products twice, forward and backward; recomputing only their forward pass adds a third of that",
         hardware=True,
     )
-    weights = forward_flops(tree, ForwardPass(tokens=1, context=1)).weights
+    weights = forward_flops(one_token).weights
     yield Convention(
         name="megatron-lm",
         title="Megatron-LM's log",
-        train=total(3 * x for group, x in weights.items() if group != "router") + _halved(_attention(tree, tokens)),
+        train=total(3 * x for group, x in weights.items() if group != "router") + _halved(attention),
         source="Megatron-LM, megatron/training/training.py, num_floating_point_operations",
         says="active matrices with actual GQA, gated MLPs and experts, without routers; attention over half of the context",
     )
@@ -141,10 +143,10 @@ def _parameter_counts(tree: Decoder) -> tuple[Expr, Expr, Expr, Expr]:
     )
 
 
-def _attention(tree: Decoder, tokens: int) -> Expr:
+def _attention(one_token: Graph, tokens: int) -> Expr:
     """Return PaLM's 12·L·H·Q·T in the tree's letters: three times the FLOPs of one query over the whole context."""
-    pairs = [(x.active, sum(x.block.flops_per_pair(), Expr.const(0))) for x in fold_blocks(tree) if isinstance(x.block, AttentionBase)]
-    return total(product((3, active, pair, Expr("T", tokens))) for active, pair in pairs)
+    pairs = forward_flops(one_token, masked=False).mixing.get("attention", Expr.const(0))
+    return product((3, pairs, Expr("T", tokens)))
 
 
 def _halved(attention: Expr) -> Expr:

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
-from ...core.forward_pass import ForwardPass
+from ...core.expr import Expr, total
 from ...core.number_format import format_count, format_flops, format_ranges
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
 from ...core.report import Report, html_table
-from ...core.tree import Block, Stack, fold
-from ..inference.cache_bytes import KVCacheSize, kv_cache_size
+from ...core.tree import LETTERS, Stack, fold
+from ..graph.recorder import Graph, Region, record
+from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
 from .flop_conventions import Convention, conventions
-from .flop_count import Flops, MatmulFlops, Recompute, TrainingFlops, forward_flops, list_matmuls, train_flops
+from .flop_count import Flops, OperationFlops, Recompute, TrainingFlops, forward_flops, list_flops, train_flops
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -97,13 +98,17 @@ class FlopsRow(Record):
 
     section: str  # `layers`, or another field of the decoder
     indices: tuple[tuple[int, int, int], ...] = ()  # of the layers
-    times: int = 1  # the number of layers
+    times: Expr = Expr.const(1)  # the number of layers
     what: str
     group: str
     mixing: bool
-    formula: str  # of the forward pass, in one layer
-    forward_each: int
-    decode_each: int
+    forward_each: Expr
+    decode_each: Expr
+
+    @property
+    def formula(self) -> str:
+        """The FLOPs of the forward pass in one layer, as a formula."""
+        return self.forward_each.symbol
 
     @property
     def layers(self) -> str:
@@ -111,17 +116,17 @@ class FlopsRow(Record):
         return format_ranges(self.indices)
 
     @property
-    def forward(self) -> int:
+    def forward(self) -> Expr:
         """The FLOPs of the forward pass, in all of the layers."""
         return self.times * self.forward_each
 
     @property
-    def decode(self) -> int:
+    def decode(self) -> Expr:
         """The FLOPs of decoding the last token, in all of the layers."""
         return self.times * self.decode_each
 
     @property
-    def train(self) -> int:
+    def train(self) -> Expr:
         """The FLOPs of forward and backward pass."""
         return 3 * self.forward
 
@@ -164,7 +169,7 @@ class FlopsReport(Report):
         *("model=model.name", "name=model.name", "context=request.context", "batch=request.batch", "attention", "forward=forward.total"),
         *("train=training.model", "per_token=forward_per_token", "conventions=convention_counts", "full_attention"),
         *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=decode_otherwise.total", "training", "groups"),
-        *("formula=forward.formula.symbol", "letters", "products=rows", "intensity", "notes", "mfu"),
+        *("formula=forward.total.symbol", "letters", "products=rows", "intensity", "notes", "mfu"),
     )
 
     model: Model
@@ -258,7 +263,7 @@ class FlopsReport(Report):
     @property
     def letters(self) -> Mapping[str, int]:
         """The values of the letters in the formulas."""
-        return self.forward.formula.atoms
+        return self.forward.total.atoms
 
     @property
     def per_token(self) -> Fraction:
@@ -290,33 +295,30 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
 def count_model_flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
-    tree, context, batch = model.tree, _check_request(request, model.tree), request.batch
-    prompt, last = (ForwardPass.prefill(context, masked=request.masked, last=x) for x in (False, True))
-    token = ForwardPass.decode(context, masked=request.masked, absorbed=not request.unpacked)
+    tree, context, batch, masked = model.tree, _check_request(request, model.tree), request.batch, request.masked
+    sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
+    prompt, last = (record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), last_only=x) for x in (False, True))
+    absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
+    unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1)
+    token, other = (unpacked, absorbed) if request.unpacked else (absorbed, unpacked)
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
-        raise LlamathError("the intensity needs a dtype for the weights, not stored weights")
-    decode_otherwise = forward_flops(tree, token.replace(absorbed=request.unpacked), batch)
-    prefill, decode, cache = (
-        forward_flops(tree, last, batch),
-        forward_flops(tree, token, batch),
-        kv_cache_size(tree, context, batch, sizes.kv_dtype),
-    )
+        raise LlamathError("the intensity needs the weights of a tree")
+    prefill, cached = forward_flops(last, masked), sum_cache_specs(cache_specs(prompt), context, batch, sizes.kv_dtype)
+    decode_intensity = _arithmetic_intensity(forward_flops(absorbed, masked), _weight_bytes_read(tree, sizes.storage, batch), cached)
     return FlopsReport(
         model=model,
         request=request.replace(context=context),
-        forward=forward_flops(tree, prompt, batch),
+        forward=forward_flops(prompt, masked),
         prefill=prefill,
-        decode=decode,
-        decode_otherwise=decode_otherwise,
-        full=forward_flops(tree, prompt.replace(masked=False), batch),
-        training=train_flops(tree, prompt, batch, request.recompute, request.flash),
-        rows=tuple(_rows(tree, prompt, token, batch)),
+        decode=forward_flops(token, masked),
+        decode_otherwise=forward_flops(other, masked),
+        full=forward_flops(prompt, masked=False),
+        training=train_flops(prompt, masked, request.recompute, request.flash),
+        rows=tuple(_rows(prompt, token, masked)),
         conventions=conventions(tree, context),
-        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cache),
-        decode_intensity=_arithmetic_intensity(
-            decode_otherwise if request.unpacked else decode, _weight_bytes_read(tree, sizes.storage, batch), cache
-        ),
+        prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cached),
+        decode_intensity=decode_intensity,
         dtypes=(sizes.packer.name, sizes.kv_dtype),
     )
 
@@ -329,53 +331,46 @@ def _check_request(request: FlopsRequest, tree: Decoder) -> int:
     return context
 
 
-def _rows(tree: Decoder, prompt: ForwardPass, token: ForwardPass, batch: int) -> Iterator[FlopsRow]:
-    """Yield the rows in tree order; layers with the same products share their rows."""
-    for name, child in tree.children:
+def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
+    """Yield the rows section by section, in the order of computation; layers with the same products share their rows."""
+    outside = list(_pairs(prompt.regions[0], token.regions[0], masked))
+    for name, child in prompt.tree.children:
         if isinstance(child, Stack):
-            yield from _layer_rows(name, child, (prompt, token), batch)
+            yield from _layer_rows(name, child, prompt, token, masked)
         else:
-            pairs = _pairs(tree, (prompt, token), batch)
-            yield from (_flops_row(name, x, y) for x, y in pairs if x.pattern.partition(".")[0] == name)
+            yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
 
 
-def _layer_rows(name: str, stack: Stack, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[FlopsRow]:
-    groups: dict[tuple[tuple[str, str, int], ...], list[tuple[Block, int]]] = {}
-    for x, n in stack.distinct():
-        key = tuple((y.pattern, y.flops.symbol, int(y.flops)) for y in list_matmuls(x, passes[0]))
-        groups.setdefault(key, []).append((x, int(n)))
-    for group in groups.values():
-        indices, times = layer_ranges(stack, {id(x) for x, _ in group}), sum(n for _, n in group)
-        yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(group[0][0], passes, batch))
+def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
+    kinds: dict[tuple[tuple[str, str, int], ...], list[tuple[Region, Region]]] = {}
+    for regions in zip(prompt.layers, token.layers, strict=True):
+        key = tuple((x.path, x.flops.symbol, int(x.flops)) for x in list_flops(regions[0], masked))
+        kinds.setdefault(key, []).append(regions)
+    for same in kinds.values():
+        indices, times = layer_ranges(stack, {id(x.block) for x, _ in same}), total(x.times for x, _ in same)
+        yield from (_flops_row(name, x, y, indices, times) for x, y in _pairs(*same[0], masked))
 
 
-def _pairs(block: Block, passes: tuple[ForwardPass, ForwardPass], batch: int) -> Iterator[tuple[MatmulFlops, MatmulFlops]]:
-    """Pair each product of a block in the prefill with the same product in decode."""
-    return zip(*(_sort_mixing(list_matmuls(block, at, batch)) for at in passes), strict=True)
+def _pairs(prompt: Region, token: Region, masked: bool) -> Iterator[tuple[OperationFlops, OperationFlops]]:
+    """Pair each operation in the prefill with the same operation in decode."""
+    decode = {(x.path, x.mixing): x for x in list_flops(token, masked)}
+    return ((x, decode[x.path, x.mixing]) for x in list_flops(prompt, masked))
 
 
 def _flops_row(
-    section: str, prompt: MatmulFlops, token: MatmulFlops, indices: tuple[tuple[int, int, int], ...] = (), times: int = 1
+    section: str,
+    prompt: OperationFlops,
+    token: OperationFlops,
+    indices: tuple[tuple[int, int, int], ...] = (),
+    times: int = 1,
 ) -> FlopsRow:
-    """Return the row of a product, from its FLOPs in the prefill and in decode."""
     return FlopsRow(
         section=section,
         indices=indices,
-        times=times,
-        what=prompt.pattern.removesuffix(".weight").replace("{l}", "{e}"),
+        times=Expr.const(times),
+        what=prompt.path.removeprefix(f"{section}.{LETTERS[0]}.").removesuffix(".weight"),
         group=prompt.group,
         mixing=prompt.mixing,
-        formula=prompt.flops.symbol,
-        forward_each=int(prompt.flops),
-        decode_each=int(token.flops),
+        forward_each=prompt.flops,
+        decode_each=token.flops,
     )
-
-
-def _sort_mixing(products: Iterator[MatmulFlops]) -> list[MatmulFlops]:
-    """Put the mixing of each mixer after its last weight."""
-    rows = list(products)
-    for x in [x for x in rows if x.mixing]:
-        rows.remove(x)
-        inside = [i for i, y in enumerate(rows) if y.pattern.startswith(f"{x.pattern}.")]
-        rows.insert(inside[-1] + 1 if inside else len(rows), x)
-    return rows

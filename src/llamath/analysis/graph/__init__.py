@@ -1,7 +1,1 @@
-"""The computation of a model as a graph, and everything that follows from it: FLOPs, shapes, caches, the trace."""
-
-from __future__ import annotations
-
-from .operations import Operation, WeightUse
-
-__all__ = ["Operation", "WeightUse"]
+"""The computation of a model: the graph of one pass, and rules for each of its operations."""

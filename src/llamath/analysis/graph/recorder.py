@@ -35,7 +35,20 @@ class UsedWeight(Record):
 class Node:
     """One operation with its result. A view shares the storage of its first input."""
 
-    __slots__ = ("attributes", "group", "inputs", "max_parts", "op", "path", "shape", "sharding", "storage", "weights", "width")
+    __slots__ = (
+        "attributes",
+        "group",
+        "in_expert",
+        "inputs",
+        "max_parts",
+        "op",
+        "path",
+        "shape",
+        "sharding",
+        "storage",
+        "weights",
+        "width",
+    )
 
     def __init__(
         self,
@@ -58,7 +71,8 @@ class Node:
         self.weights = weights
         self.attributes = attributes
         self.storage: Node = inputs[0].storage if view else self
-        self.sharding, self.max_parts = ("", 0) if op == "lookup" else _sharding(inputs, weights)
+        self.in_expert: bool = op == "dispatch" or (op != "combine" and any(x.in_expert for x in inputs))
+        self.sharding, self.max_parts = _sharding(op, inputs, weights)
 
     @property
     def size(self) -> Expr:
@@ -74,16 +88,20 @@ class Node:
         return f"Node({self.op} {self.path} [{', '.join(x.symbol for x in self.shape)}])"
 
 
-def _sharding(inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]) -> tuple[Sharding, int]:
+def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]) -> tuple[Sharding, int]:
     """Return how tensor parallelism shards a result, and the largest number of shards (0: any).
 
-    A column-parallel weight shards its result; a row-parallel one makes it whole again.
+    A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of experts are those that were routed to
+    the experts of a rank.
     """
+    if op in ("lookup", "combine"):
+        return "", 0
+    whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
     split = next((x.split for x in weights if x.split is not None), None)
     if split is not None and len(weights[0].shape) > 1:
-        return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else ("", 0)
+        return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else (whole, 0)
     sharded = [x for x in inputs if x.sharding == "tensor"]
-    return ("tensor", min((x.max_parts for x in sharded if x.max_parts), default=0)) if sharded else ("", 0)
+    return ("tensor", sharded[0].max_parts) if sharded else (whole, 0)
 
 
 class Region:
@@ -211,10 +229,15 @@ class GraphRecorder:
 
     def run(self, tree: Decoder) -> None:
         """Record the whole model."""
-        self._open(Region("", tree, Expr.const(1)))
-        ids = self.add_node("ids", (), (self.batch, self.new_tokens), width=INT64)
-        top = self._region
-        top.input, top.output = ids, _Bound(tree, "")(self, ids)
+        self.record_block(tree, ((self.batch, self.new_tokens), INT64))
+
+    def record_block(self, block: Block, *inputs: tuple[Iterable[int], int]) -> Any:
+        """Record a block by itself, for inputs of these shapes and element widths; return its result."""
+        region = Region("", block, Expr.const(1))
+        self._open(region)
+        nodes = [self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width) for shape, width in inputs]
+        region.input, region.output = next(iter(nodes), None), _Bound(block, "")(self, *nodes)
+        return region.output
 
     def _open(self, region: Region) -> None:
         self.regions.append(region)

@@ -14,6 +14,27 @@ from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
 from . import descriptions as describe
 from .recorder import Node, UsedWeight
+from .saved_rules import (
+    SavedRule,
+    save_act,
+    save_attention,
+    save_clamp,
+    save_dropout,
+    save_expert_outputs,
+    save_gated,
+    save_ids,
+    save_l2_norm,
+    save_linear,
+    save_mixer_inputs,
+    save_multiply,
+    save_norm,
+    save_rope,
+    save_route,
+    save_scale_by_expert,
+    save_scale_by_weight,
+    save_softcap,
+    save_softplus,
+)
 
 
 class CachedTensor(Record):
@@ -23,6 +44,11 @@ class CachedTensor(Record):
     description: str
     size: Expr  # elements, of one token for a row
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
+    parts: int = 1  # heads, groups or channels that tensor parallelism distributes
+
+    def on_rank(self, tp: int) -> Expr:
+        """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
+        return self.size if min(tp, self.parts) == 1 else Expr.const(int(self.size) // self.parts * max(self.parts // tp, 1))
 
 
 class StepPart(Record):
@@ -44,6 +70,7 @@ class Rule(Record):
     flops: Callable[[Node, bool], Expr] | None = None  # of a node; of attention only for the pairs inside the mask, if it is True
     mixing: bool = False  # whether its FLOPs combine activations with activations, without a weight
     cached: Callable[[Node], CachedTensor] | None = None
+    saved: SavedRule | None = None  # for the backward pass
     kind: str = ""  # of its step in the trace; without one it has no step, and its readers are shown with its inputs
     name: str = ""  # of its step, with {source} for the block whose result it reads; without one that of its block or weight
     description: str | Callable[[Node], str] = ""  # of its step
@@ -114,23 +141,29 @@ def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((4, *node.shape, node.inputs[1].shape[-1]))
 
 
+def _num_parts(node: Node) -> int:
+    """Return the number of heads that tensor parallelism distributes; 1 if every rank has all of them."""
+    return int(node.shape[2]) if node.sharding == "tensor" else 1
+
+
 def _cached_rows(node: Node) -> CachedTensor:
-    window = node.attributes["window"]
-    return CachedTensor(kind="row", description="keys and values", size=product(node.shape[2:]), window=window)
+    size, window = product(node.shape[2:]), node.attributes["window"]
+    return CachedTensor(kind="row", description="keys and values", size=size, window=window, parts=_num_parts(node))
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
-    return CachedTensor(kind="conv", description="short convolution's inputs", size=product(node.weights[0].shape))
+    split, size = node.weights[0].split, product(node.weights[0].shape)
+    return CachedTensor(kind="conv", description="short convolution's inputs", size=size, parts=split.parts if split else 1)
 
 
 def _delta_state(node: Node) -> CachedTensor:
     size = product((node.shape[2], node.inputs[1].shape[-1], node.shape[-1]))
-    return CachedTensor(kind="state", description="delta rule's state", size=size)
+    return CachedTensor(kind="state", description="delta rule's state", size=size, parts=_num_parts(node))
 
 
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
-    return CachedTensor(kind="state", description="Mamba-2's state", size=size)
+    return CachedTensor(kind="state", description="Mamba-2's state", size=size, parts=_num_parts(node))
 
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
@@ -169,46 +202,46 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 
 
 RULES: Mapping[str, Rule] = {
-    "act": Rule(kind="act", name="{source}_act", description=describe.act),
+    "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
-    "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True),
+    "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
-    "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs),
-    "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp),
-    "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated),
-    "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts"),
+    "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
+    "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
+    "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
+    "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
     "concat": Rule(),
-    "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x"),
+    "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
-    "dropout": Rule(),
-    "gated": Rule(kind="act", name="act", description=describe.gated),
-    "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state),
+    "dropout": Rule(saved=save_dropout),
+    "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
+    "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
-    "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm"),
+    "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
-    "layer_norm": Rule(kind="norm", description=describe.layer_norm),
+    "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
     "layers": Rule(),
-    "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops),
-    "lookup": Rule(kind="lookup", description=describe.lookup),
+    "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
+    "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
-    "multiply": Rule(kind="multiply", name="product", description=describe.multiply),
-    "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops),
+    "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "positions": Rule(),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
-    "rms_norm": Rule(kind="norm", description=describe.rms_norm),
-    "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope),
-    "route": Rule(kind="choice", name="choice", description=describe.route),
+    "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
+    "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
+    "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
     "routing_weights": Rule(),
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
-    "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert"),
+    "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
-    "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight),
+    "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
     "slice": Rule(),
-    "softcap": Rule(kind="act", name="softcap", description=describe.softcap),
-    "softplus": Rule(kind="act", name="softplus", description=describe.softplus),
+    "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
+    "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),
     "split_heads": Rule(),
-    "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state),
+    "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
 }

@@ -7,14 +7,14 @@ transformers before version 5 expanded latent attention before it cached it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
-from ...core.blocks import Attention, LatentAttention
+from ...core.blocks import Decoder
 from ...core.expr import Expr, total
-from ...core.mixers import GatedDeltaNet, Mamba2, ShortConv
 from ...core.record_type import Record
-from ...core.tree import Block, fold_blocks
+from ..graph.recorder import Graph, Region, record
+from ..graph.rules import RULES, CachedTensor
 
 KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")
 """Types of KV caches: FP8 and INT8 with one scale per tensor, which is not counted; llama.cpp's block types with their scales."""
@@ -37,48 +37,6 @@ class CacheSpec(Record):
     def elements(self, context: int) -> int:
         """Return the number of cached elements of one layer and one sequence."""
         return sum(map(int, self.rows)) * self.tokens(context) + int(self.state or 0) + int(self.conv_state or 0)
-
-
-def cache_spec(block: Block) -> CacheSpec | None:
-    """Return what one mixer caches; None for a block that caches nothing of its own."""
-    found = next((spec for kind, spec in _SPECS.items() if isinstance(block, kind)), None)
-    return found(block) if found else None
-
-
-def _attention(block: Attention) -> CacheSpec | None:
-    if block.k is None:
-        return None
-    row = Expr.const(block.kv_heads) * block.head_dim
-    window, kind = block.window.max_lookback, "keys and values"
-    kind += "" if window is None else f", {'window' if block.window.chunk is None else 'chunks'} of {window:,}"
-    return CacheSpec(kind=kind, rows=(row, row), window=window)
-
-
-def _latent(block: LatentAttention) -> CacheSpec:
-    return CacheSpec(kind="latent keys and values", rows=(total((block.kv_lora_rank, block.rope_dim)),))
-
-
-def _delta(block: GatedDeltaNet) -> CacheSpec:
-    state = Expr.const(block.value_heads) * block.key_dim * block.value_dim
-    return CacheSpec(kind="delta rule's state", state=state, conv_state=block.conv.weight.size)
-
-
-def _mamba(block: Mamba2) -> CacheSpec:
-    state = Expr.const(block.heads) * block.head_dim * block.state_size
-    return CacheSpec(kind="Mamba-2's state", state=state, conv_state=block.conv.weight.size)
-
-
-def _short(block: ShortConv) -> CacheSpec:
-    return CacheSpec(kind="short convolution's inputs", conv_state=block.conv.weight.size)
-
-
-_SPECS: dict[type[Block], Callable[..., CacheSpec | None]] = {
-    Attention: _attention,
-    LatentAttention: _latent,
-    GatedDeltaNet: _delta,
-    Mamba2: _mamba,
-    ShortConv: _short,
-}
 
 
 class CachePart(Record):
@@ -124,18 +82,42 @@ class KVCacheSize(Record):
         return sum(x.per_token for x in self.parts if x.spec.window is None or int(x.spec.window) > self.context)
 
 
-def cache_specs(tree: Block) -> tuple[CacheSpec, ...]:
-    """Return what the layers of a model cache, equal layers together."""
-    found: dict[CacheSpec, int] = {}
-    for x in fold_blocks(tree):
-        if (spec := cache_spec(x.block)) is not None:
-            found[spec] = found[spec] + x.copies if spec in found else x.copies
+def cache_specs(graph: Graph, tp: int = 1, layers: Mapping[int, int] | None = None) -> tuple[CacheSpec, ...]:
+    """Return what the layers of a model cache on one rank of tensor parallelism, equal layers together.
+
+    `layers` are the numbers of layers by the id of their block, for a part of the model.
+    """
+    found: dict[CacheSpec, Expr] = {}
+    for region in graph.layers:
+        times = region.times if layers is None else Expr.const(layers.get(id(region.block), 0))
+        for spec in _region_specs(region, tp) if times else ():
+            found[spec] = found[spec] + times if spec in found else times
     return tuple(spec.replace(layers=n) for spec, n in found.items())
 
 
-def kv_cache_size(tree: Block, context: int, batch: int = 1, dtype: str = "bf16") -> KVCacheSize:
+def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
+    """Yield what one layer caches: the rows of its attention, and the state of its recurrence."""
+    cached = [cached(node) for node in region.nodes if (cached := RULES[node.op].cached) is not None]
+    rows, states, inputs = ([x for x in cached if x.kind == kind] for kind in ("row", "state", "conv"))
+    if rows:
+        yield CacheSpec(kind=_rows_kind(rows), rows=tuple(x.on_rank(tp) for x in rows), window=rows[0].window.max_lookback)
+    if states or inputs:
+        state, conv_state = (total(x.on_rank(tp) for x in each) if each else None for each in (states, inputs))
+        yield CacheSpec(kind=(states or inputs)[0].description, state=state, conv_state=conv_state)
+
+
+def _rows_kind(rows: list[CachedTensor]) -> str:
+    window = rows[0].window
+    if len(rows) == 1:
+        return f"latent {rows[0].description}"
+    if window.max_lookback is None:
+        return rows[0].description
+    return f"{rows[0].description}, {'chunks of' if window.chunk else 'window of'} {window.max_lookback:,}"
+
+
+def kv_cache_size(tree: Decoder, context: int, batch: int = 1, dtype: str = "bf16") -> KVCacheSize:
     """Return the size of the cache of `batch` sequences of `context` tokens; `dtype` is that of keys and values."""
-    return sum_cache_specs(cache_specs(tree), context, batch, dtype)
+    return sum_cache_specs(cache_specs(record(tree)), context, batch, dtype)
 
 
 def sum_cache_specs(specs: tuple[CacheSpec, ...], context: int, batch: int, dtype: str) -> KVCacheSize:

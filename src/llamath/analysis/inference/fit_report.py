@@ -14,7 +14,7 @@ from ...core.report import Report, html_table
 from ...core.tree import fold
 from ...hardware import Device, devices
 from ..parallel_layout import UNIT_NAMES, Layout, layout_problems, pipeline_stages
-from .cache_bytes import kv_cache_size
+from .cache_bytes import sum_cache_specs
 from .gpu_shards import ShardedModel, StageMemory
 from .inference_memory import AS_STORED, MemoryCalculator, largest_fitting
 from .speed_limits import SpeedLimits, speed_limits
@@ -219,7 +219,7 @@ def _layout_notes(shards: ShardedModel, context: int) -> Iterator[str]:
         problems = [x for x in layout_problems(tree, pure_tp) if "heads" in x] or layout_problems(tree, pure_tp)
         why = f"TP {pure_tp.tp} does not divide the model ({problems[0].partition(': ')[2]}): " if problems else ""
         yield f"{why}a pipeline of {_layers_per_stage(tree, layout)} layers" + (f"; {_allowed_tp(tree)}" if problems else "")
-    one_copy = kv_cache_size(tree, context, 1, shards.calculator.kv_dtype).bytes
+    one_copy = sum_cache_specs(shards.calculator.cache_specs, context, 1, shards.calculator.kv_dtype).bytes
     all_ranks = layout.tp * sum(shards.kv_cache(i, context, 1) for i in range(len(shards.stages)))
     if one_copy and all_ranks > 1.01 * one_copy:
         yield f"TP {layout.tp} keeps {all_ranks / one_copy:.3g} copies of the KV cache, which cannot be split over as many ranks"

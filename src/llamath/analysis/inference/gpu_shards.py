@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.blocks import Decoder
-from ...core.forward_pass import Mixer
 from ...core.record_type import Record
-from ...core.tree import Block, Folded, Stack, fold
+from ...core.tree import Folded, fold
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stages, slice_layers, weight_shards
 from .cache_bytes import CacheSpec, cache_specs, sum_cache_specs
@@ -208,22 +207,18 @@ class ShardedModel:
 
     @cached_property
     def _cache_specs(self) -> list[tuple[CacheSpec, ...]]:
-        return [cache_specs(self.tree.replace(layers=Stack(*self._layers(stage)))) for stage in self.stages]
+        return [cache_specs(self.calculator.decode, self.layout.tp, self._num_layers(stage)) for stage in self.stages]
 
-    def _layers(self, stage: PipelineStage) -> Iterator[tuple[tuple[Block, ...], int]]:
+    def _num_layers(self, stage: PipelineStage) -> Mapping[int, int]:
+        """Return the numbers of layers in a stage, by the id of their block."""
+        found: dict[int, int] = {}
         for run in stage.runs:
             for block, n in slice_layers(self.tree.layers, *run):
-                mixers = {name: x for name, x in block.children if isinstance(x, Mixer)}
-                yield (block.replace(**{name: shard_mixer(x, self.layout.tp) for name, x in mixers.items()}),), n
+                found[id(block)] = found.get(id(block), 0) + n
+        return found
 
 
 @lru_cache(maxsize=64)
 def expected_expert_share(active: Fraction, tokens: int) -> Fraction:
     """Return the expected share of the experts that this many tokens use, if each is routed to the share `active` of them."""
     return 1 - (1 - active) ** tokens if tokens < ALL_EXPERTS_TOKENS else Fraction(1)
-
-
-def shard_mixer(block: Mixer, tp: int) -> Mixer:
-    """Return a mixer as one rank of tensor parallelism runs it: heads are divided, or copied if there are more ranks than heads."""
-    sizes = {cut.parts: int(getattr(block, cut.parts)) for cut in block.cuts.values() if cut.parts}
-    return block.replace(**{name: max(n // tp, 1) for name, n in sizes.items()}) if tp > 1 else block

@@ -18,8 +18,10 @@ from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Block, Stack
+from ..flops.flop_count import forward_flops
+from ..graph.recorder import Graph, record
 from ..memory_line import MemoryLine, overhead_line
-from .cache_bytes import CachePart, KVCacheSize, conv_state_bytes, kv_cache_size, parse_kv_dtype
+from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, conv_state_bytes, parse_kv_dtype, sum_cache_specs
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
 
 if TYPE_CHECKING:
@@ -245,6 +247,26 @@ class MemoryCalculator:
         return self.stored.lines if self.stored is not None else tuple(_weight_lines(self.storage))  # type: ignore[arg-type]
 
     @cached_property
+    def prefill_flops(self) -> Expr:
+        """The FLOPs of a prefill with logits of the last token, in B, T and P."""
+        return forward_flops(record(self.tree, last_only=True)).total
+
+    @cached_property
+    def decode_flops(self) -> Expr:
+        """The FLOPs of a decode step, in B and P."""
+        return forward_flops(self.decode).total
+
+    @cached_property
+    def decode(self) -> Graph:
+        """The graph of a decode step."""
+        return record(self.tree, decode=True)
+
+    @cached_property
+    def cache_specs(self) -> tuple[CacheSpec, ...]:
+        """What the layers cache."""
+        return cache_specs(self.decode)
+
+    @cached_property
     def peak(self) -> _PeakActivations:
         """The peak activations of one token."""
         return peak_activations(self.tree)
@@ -267,7 +289,7 @@ class MemoryCalculator:
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
-        cache, size = kv_cache_size(self.tree, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
+        cache, size = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
         chunk, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
         logits, vocab = 4 * batch * int(self.tree.vocab), int(self.tree.vocab)
         dynamic = [

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal, NamedTuple
 
 from ...checkpoint.quantization.schemes import COMPUTE_RATES
-from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
-from ..flops.flop_count import forward_flops
 from .gpu_shards import ShardedModel
 
 Bound = Literal["memory", "compute"]
@@ -96,14 +94,14 @@ def decode_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) ->
     """Return the bound of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
     weights = sum(shards.weight_reads(batch))
     cache = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
-    work = forward_flops(shards.tree, ForwardPass.decode(context, absorbed=True), batch).total // shards.layout.tp
+    work = shards.calculator.decode_flops.at(B=batch, P=context - 1) // shards.layout.tp
     return _limit(batch, weights + cache, work, roof)
 
 
 def _prefill_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of prefill: all stages work at once, and the weights are read once."""
     layout = shards.layout
-    work = forward_flops(shards.tree, ForwardPass.prefill(context, last=True), batch).total
+    work = shards.calculator.prefill_flops.at(B=batch, T=context)
     return _limit(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), roof)
 
 

@@ -8,21 +8,21 @@ once and read once. A backward pass costs two forward passes; fused attention co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
-from ...core.blocks import Decoder, Layer
-from ...core.expr import Expr
-from ...core.forward_pass import ForwardPass, Mixer
-from ...core.tree import Block, Folded, fold, fold_blocks, fold_field
+from ...core.blocks import Layer
+from ...core.tree import Block, Folded, fold, fold_field
 from ...hardware import Device
-from ..inference.cache_bytes import cache_spec
-from ..inference.gpu_shards import shard_mixer
+from ..flops.flop_count import list_flops
+from ..graph.recorder import Region, record
+from ..graph.saved_rules import SavedTensor
+from ..inference.cache_bytes import cache_specs
 from ..inference.speed_limits import find_roof
 from ..parallel_layout import Layout
 from ..training.pipeline_schedule import saved_bytes
-from ..training.saved_activations import Kernels, SavedTensor, saved_by_head, saved_by_layer, saved_by_loss
+from ..training.saved_activations import SavedActivations
 
 MATMUL_EFFICIENCY = 0.70
 """The fraction of the dense peak that a large matrix product reaches; set by hand from Llama 3's table 4 (arXiv:2407.21783)."""
@@ -70,10 +70,13 @@ def achieved_rates(device: Device, dtype: str, compute: str) -> _AchievedRates |
 class MicrobatchCosts:
     """The costs of a model's parts on one kind of GPU; each part is computed once per layout."""
 
-    def __init__(self, tree: Decoder, context: int, kernels: Kernels, rates: _AchievedRates) -> None:
-        self.tree, self.context, self.kernels, self.rates = tree, context, kernels, rates
+    def __init__(self, saved: SavedActivations, rates: _AchievedRates) -> None:
+        self.saved, self.rates = saved, rates
+        self.tree, self.kernels, self.context = saved.tree, saved.kernels, saved.kernels.context
         self._costs: dict[tuple[object, ...], ForwardCost] = {}
         self._folded: dict[int, list[Folded]] = {}
+        self._graph = record(self.tree, new_tokens=self.context)
+        self._regions = {id(x.block): x for x in self._graph.layers}
 
     def layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         """Return the cost of one layer."""
@@ -95,11 +98,11 @@ class MicrobatchCosts:
     def _layer_cost(self, block: Block, layout: Layout) -> ForwardCost:
         assert isinstance(block, Layer)
         leaves = self._leaves(block)
-        saved = saved_by_layer(block, Expr.const(self.tree.width), self.kernels)
+        saved = self.saved.layer(block)
         rows = self._tokens(layout) * self.kernels.width
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
-            attention=sum(map(float, self._attention_flops(block, layout))) / self.rates.attention,
+            attention=self._attention_flops(self._regions[id(block)], layout) / self.rates.attention,
             memory=self._memory_seconds(saved, layout),
             scores=self._memory_seconds([x for x in saved if x.is_score], layout),
             tensor=2 * _num_parallel_regions(block, leaves, layout) * rows * int(self.tree.width) if layout.tp > 1 else 0.0,
@@ -116,7 +119,7 @@ class MicrobatchCosts:
         if self.tree.head is None:
             return ForwardCost()
         leaves = fold_field(self.tree, "head")
-        saved = [*saved_by_head(self.tree, self.kernels), *saved_by_loss(self.tree, self.kernels)]
+        saved = (*self.saved.head, *self.saved.loss)
         return ForwardCost(
             matmul=sum(self._matmul_seconds(x, layout) for x in leaves if x.weight.role == "matmul"),
             memory=self._memory_seconds(saved, layout),
@@ -139,20 +142,18 @@ class MicrobatchCosts:
         bytes_moved = self.kernels.width * (rows * (out + into) + copies * out * into)
         return 2 * rows * out * into / self.rates.matmul + bytes_moved / self.rates.memory
 
-    def _attention_flops(self, block: Block, layout: Layout) -> Iterator[float]:
+    def _attention_flops(self, region: Region, layout: Layout) -> float:
         """FLOPs of attention and recurrence; a kernel that materializes scores also computes the masked ones."""
-        at = ForwardPass.prefill(self.context, masked=layout.flash)
-        share = layout.microbatch / (layout.tp * layout.cp)
-        yield from (share * int(x.active) * int(x.block.mixing_flops(at)) for x in fold_blocks(block) if isinstance(x.block, Mixer))
+        flops = sum(int(x.flops) for x in list_flops(region, masked=layout.flash) if x.mixing)
+        return flops * layout.microbatch / (layout.tp * layout.cp)
 
-    def _memory_seconds(self, saved: list[SavedTensor], layout: Layout) -> float:
+    def _memory_seconds(self, saved: Iterable[SavedTensor], layout: Layout) -> float:
         return ACTIVATION_PASSES * sum(saved_bytes(x, layout, self.context) for x in saved) / self.rates.memory
 
     def _kv_bytes(self, block: Block, layout: Layout) -> float:
         """Bytes of the keys and values of the whole context that one rank needs."""
-        mixers = [x.block for x in fold_blocks(block) if isinstance(x.block, Mixer)]
-        specs = [cache_spec(shard_mixer(x, layout.tp)) for x in mixers]
-        elements = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in specs if x is not None)
+        specs = cache_specs(self._graph, layout.tp, {id(block): 1})
+        elements = sum(sum(map(int, x.rows)) * x.tokens(self.context) for x in specs)
         return layout.microbatch * elements * self.kernels.width
 
 

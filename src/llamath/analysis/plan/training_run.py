@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ...core.errors import LlamathError
-from ...core.forward_pass import ForwardPass
 from ...core.record_type import Record
 from ...hardware import Device
 from ..flops.flop_count import train_flops
+from ..graph.recorder import record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage
 from ..training.pipeline_schedule import in_flight_microbatches
@@ -162,8 +162,9 @@ class TrainingCostModel:
         if rates is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
         self.peak = round(rates.matmul / MATMUL_EFFICIENCY)
-        self.time = StepTimeModel(MicrobatchCosts(model.tree, self.job.context, self.job.kernels, rates), network_of(device), device.node)
+        self.time = StepTimeModel(MicrobatchCosts(self.job.saved, rates), network_of(device), device.node)
         self.memory = _LayoutMemory(self.job, self.time.stages)
+        self.sequence_flops = int(train_flops(record(model.tree, new_tokens=self.job.context)).model)
 
     def step_seconds(self, layout: Layout) -> float:
         """Return the seconds of a step."""
@@ -178,7 +179,7 @@ class TrainingCostModel:
         """Return the memory, step time and MFU of a layout."""
         timing, context = self.time.step(layout, self.memory.data_parallel_bytes(layout)), self.job.context
         sequences = layout.dp * layout.microbatch * layout.count
-        rate = train_flops(self.model.tree, ForwardPass.prefill(context), sequences).model / timing.step / layout.gpus
+        rate = sequences * self.sequence_flops / timing.step / layout.gpus
         return TrainingPlan(
             layout=layout,
             memory=self.memory.max_bytes(layout),

@@ -9,20 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ...core.blocks import Decoder, Layer
-from ...core.expr import Expr
+from ...core.tree import Block
+from ..graph.saved_rules import SavedTensor
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, PipelineStage, slice_layers
-from .saved_activations import (
-    Kernels,
-    SavedTensor,
-    rotary_tables,
-    saved_by_adapters,
-    saved_by_embedding,
-    saved_by_head,
-    saved_by_layer,
-    saved_by_loss,
-)
+from .saved_activations import SavedActivations
 
 _UNEVEN_UNDER_EP = ("experts", "inputs of experts", "outputs of experts")
 """Activations whose size depends on how many tokens are routed to the experts of a rank."""
@@ -51,39 +42,29 @@ def in_flight_microbatches(stage: PipelineStage, layout: Layout) -> list[int]:
     return [p * len(range(run, rounds, v)) + (rest if rounds % v == run else 0) for run in range(v)]
 
 
-def stage_activations(tree: Decoder, stage: PipelineStage, layout: Layout, k: Kernels) -> StageActivations:
+def stage_activations(saved: SavedActivations, stage: PipelineStage, layout: Layout) -> StageActivations:
     """Return the activations of a stage at its peak, under the layout's recomputation policy."""
-    d, flights = Expr.const(tree.width), in_flight_microbatches(stage, layout)
-    kept: list[SavedCopies] = []
-    whole: dict[int, list[SavedTensor]] = {}
-    for run, flight in zip(stage.runs, flights, strict=True):
-        for block, n in slice_layers(tree.layers, *run):
-            assert isinstance(block, Layer)
-            if id(block) not in whole:
-                whole[id(block)] = _without_frozen(
-                    [*saved_by_layer(block, d, k), *(saved_by_adapters(block, k) if k.adapter_paths else ())], k
-                )
-            kept += [SavedCopies(x, n * flight) for x in _remaining(whole[id(block)], d, k, layout.recompute)]
-    ends = (saved_by_embedding(tree, k) if stage.first else []) + rotary_tables(tree, k)
-    kept += [SavedCopies(x, flights[0]) for x in _without_frozen(ends, k)]
-    kept += [SavedCopies(x, 1) for x in _without_frozen(saved_by_head(tree, k), k) if stage.last]
-    at_work = max((_recomputed(x, layout.recompute) for x in whole.values()), key=lambda x: total_bytes(x, layout, k.context), default=[])
-    return StageActivations(tuple(kept), tuple(at_work), tuple(SavedCopies(x, 1) for x in saved_by_loss(tree, k) if stage.last))
+    flights = in_flight_microbatches(stage, layout)
+    parts = [
+        (block, n * flight) for run, flight in zip(stage.runs, flights, strict=True) for block, n in slice_layers(saved.tree.layers, *run)
+    ]
+    kept = [SavedCopies(x, n) for block, n in parts for x in _remaining(saved, block, layout.recompute)]
+    ends = (*(saved.embedding if stage.first else ()), *saved.shared_tables)
+    kept += [SavedCopies(x, flights[0]) for x in ends]
+    kept += [SavedCopies(x, 1) for x in saved.head if stage.last]
+    works = [_recomputed(saved.layer(block), layout.recompute) for block, _ in parts]
+    at_work = max(works, key=lambda x: total_bytes(x, layout, saved.kernels.context), default=[])
+    return StageActivations(tuple(kept), tuple(at_work), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
 
 
-def _without_frozen(found: list[SavedTensor], k: Kernels) -> list[SavedTensor]:
-    """Drop tensors that only the gradients of frozen weights would need."""
-    return [x for x in found if not (x.for_weight_gradient and k.adapter_paths)]
-
-
-def _remaining(inner: list[SavedTensor], d: Expr, k: Kernels, recompute: str) -> list[SavedTensor]:
+def _remaining(saved: SavedActivations, block: Block, recompute: str) -> tuple[SavedTensor, ...]:
     """Return what a layer keeps until the backward pass."""
     if recompute == "full":
-        return [SavedTensor("inputs of layers", d, k.width, "sequence")]
-    return [x for x in inner if not (x.is_score and recompute == "selective")]
+        return (saved.input_of_layer,)
+    return tuple(x for x in saved.layer(block) if not (x.is_score and recompute == "selective"))
 
 
-def _recomputed(inner: list[SavedTensor], recompute: str) -> list[SavedCopies]:
+def _recomputed(inner: Iterable[SavedTensor], recompute: str) -> list[SavedCopies]:
     """Return what a layer saves again when it is recomputed."""
     return [SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective")]
 

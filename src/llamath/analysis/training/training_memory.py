@@ -18,6 +18,7 @@ from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Stack
+from ..graph.saved_rules import Kernels
 from ..inference.inference_memory import MAX_TOKENS, declared_dtype, largest_fitting
 from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, overhead_line
@@ -25,7 +26,7 @@ from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, 
 from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
 from .pipeline_schedule import StageActivations, activation_lines, stage_activations, total_bytes
-from .saved_activations import Kernels
+from .saved_activations import SavedActivations
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class TrainingJob:
         """Return the same job with another layout."""
         job = TrainingJob(self.model, self.request.replace(layout=layout))
         job.weight_sizes = self.weight_sizes
+        job.saved = self.saved.with_kernels(job.kernels)
         return job
 
     def limit(self, within: int, total: int) -> _TrainingLimit:
@@ -230,6 +232,11 @@ class TrainingJob:
             kinds = tuple((id(block), n) for run in x.runs for block, n in slice_layers(self.tree.layers, *run))
             distinct.setdefault((*kinds, (x.first, x.last)), x)
         return list(distinct.values())
+
+    @cached_property
+    def saved(self) -> SavedActivations:
+        """What a forward pass saves."""
+        return SavedActivations(self.tree, self.kernels)
 
     @cached_property
     def lora(self) -> LoraAdapters | None:
@@ -273,7 +280,7 @@ class TrainingJob:
 
     def stage(self, stage: PipelineStage) -> StageReport:
         """Return the report of one stage."""
-        resident, flow = self.persistent_state(stage), stage_activations(self.tree, stage, self.layout, self.kernels)
+        resident, flow = self.persistent_state(stage), stage_activations(self.saved, stage, self.layout)
         groups = persistent_lines(resident, self.layout)
         groups["logits"] = list(self._loss_lines(flow))
         freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
@@ -304,7 +311,7 @@ class TrainingJob:
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
-        flow = stage_activations(self.tree, stage, self.layout, self.kernels)
+        flow = stage_activations(self.saved, stage, self.layout)
         saved, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
         freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
         return saved + max(working, freed) + self._num_logits(flow) * self.size

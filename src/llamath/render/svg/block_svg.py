@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.graph import Operation
-from ...analysis.graph.operations import HIDDEN_STATES
+from ...analysis.graph.operations import HIDDEN_STATES, Operation
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model

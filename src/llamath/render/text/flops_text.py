@@ -78,9 +78,9 @@ def _legend(model: Model, report: FlopsReport) -> str:
     keys = {
         "T": "tokens",
         "B": "sequences",
-        "P": "pairs",
-        "Pw": "pairs in the window",
-        "Pc": "pairs in chunks",
+        "A": "attended pairs",
+        "Aw": "attended pairs in the window",
+        "Ac": "attended pairs in chunks",
         **model.config.key_by_symbol,
     }
     return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in report.letters.items())

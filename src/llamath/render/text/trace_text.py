@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...analysis.graph import Operation, WeightUse
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
+from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Expr

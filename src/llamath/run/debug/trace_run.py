@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...analysis.graph import Operation
+from ...analysis.graph.operations import Operation
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer

@@ -20,6 +20,7 @@ from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
 from ...core.errors import LlamathError
 from ...core.tree import Block, Split, Stack, Weight
+from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
@@ -126,7 +127,7 @@ def _adapt_attention(attn: Module, ctx: _ParallelContext) -> None:
     """Gather the input of norms over all heads, and select the ALiBi slopes of the local heads."""
     if attn.pattern.alibi is not None:
         first, last = shard_bounds(attn.spec.heads, ctx.mesh.get_local_rank(), ctx.size)
-        attn.pattern = attn.pattern._replace(first_head=first, last_head=last)
+        attn.pattern = shared_pattern(attn.pattern._replace(first_head=first, last_head=last))
     for norm, linear in ((attn.q_norm, attn.q), (attn.k_norm, attn.k)) if attn.spec.qk_preprocess.across_heads else ():
         if isinstance(norm, Module) and linear is not None:
             weight = linear.weight

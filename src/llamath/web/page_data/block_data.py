@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.graph import Operation, WeightUse
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
-from ...analysis.graph.operations import HIDDEN_STATES
+from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import Decoder, MoE
 from ...core.errors import safe

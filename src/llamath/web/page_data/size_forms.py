@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...analysis.graph.recorder import record
 from ...analysis.inference.cache_bytes import CacheSpec, cache_specs, conv_state_bytes, parse_kv_dtype
 from ...analysis.inference.fit_report import choose_layout
 from ...analysis.inference.gpu_shards import ShardedModel
@@ -153,7 +154,7 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
 def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
     """Return the memory of one GPU of a stage without its weights."""
     tree = shards.tree
-    specs = cache_specs(tree) if shards.layout.gpus == 1 else shards.stage_cache_specs(i)
+    specs = cache_specs(record(tree)) if shards.layout.gpus == 1 else shards.stage_cache_specs(i)
     return {
         "cache": [{"what": x.kind, "form": cache_bytes_form(x)} for x in specs],
         "activations": passing(shards),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.flops.flop_count import list_matmuls
+from ...analysis.graph.old_counts import list_matmuls
 from ...analysis.inference.gpu_shards import ALL_EXPERTS_TOKENS, ShardedModel, WeightRead
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import compute_dtypes

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ...analysis.graph.saved_rules import SavedTensor
 from ...analysis.inference.fit_report import tp_degrees
 from ...analysis.parallel_layout import Layout, PipelineStage, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.pipeline_schedule import SavedCopies, stage_activations
-from ...analysis.training.saved_activations import SavedTensor
+from ...analysis.training.saved_activations import SavedActivations
 from ...analysis.training.training_memory import DEFAULT_CONTEXT, TrainingJob, TrainRequest
 from ...analysis.training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
 from ...core.expr import Expr, Letter
@@ -119,7 +120,7 @@ def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str,
     """Return the activations for each recomputation policy."""
     job = TrainingJob(model, TrainRequest(dtype=precision, context=MARK, layout=Layout(flash=flash), fused=fused))
     (stage,) = pipeline_stages(job.tree, job.layout)
-    flow = stage_activations(job.tree, stage, job.layout, job.kernels)
+    flow = stage_activations(job.saved, stage, job.layout)
     loss = list(_lines(flow.loss))
     if flow.loss:
         numbers: Form = ["floor", _sum(flow.loss[:1]), str(flow.loss[0].saved.bytes)]
@@ -133,11 +134,11 @@ def _moving(model: Model, precision: str, flash: bool, fused: bool) -> dict[str,
 def _kept(job: TrainingJob, stage: PipelineStage, again: Recompute, freed: Form) -> Iterator[Line]:
     """Yield the lines of the activations; a recomputed layer reuses the memory that the loss has freed."""
     layout = job.layout.replace(recompute=again)
-    yield from _lines(stage_activations(job.tree, stage, layout, job.kernels).kept)
+    yield from _lines(stage_activations(job.saved, stage, layout).kept)
     works = []
     for block, _ in job.tree.layers.distinct():
-        alone = job.tree.replace(layers=Stack(((block,), 1)))
-        works.append(_sum(stage_activations(alone, stage.replace(runs=((0, 1),)), layout, job.kernels).recomputed))
+        alone = SavedActivations(job.tree.replace(layers=Stack(((block,), 1))), job.kernels)
+        works.append(_sum(stage_activations(alone, stage.replace(runs=((0, 1),)), layout).recomputed))
     if any(x != "0" for x in works):
         most: Form = works[0] if len(works) == 1 else ["max", *works]
         yield _line("recomputed layer", ["max", "0", ["-", most, freed]], "of the largest layer, minus what the loss has freed")

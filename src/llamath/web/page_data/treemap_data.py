@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.flops.flop_count import list_matmuls
-from ...analysis.inference.cache_bytes import cache_spec
+from ...analysis.graph.old_counts import cache_spec, list_matmuls
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr
