@@ -85,7 +85,7 @@ class Module(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
 
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
-        if self.fused is not None and self.fused.usable():
+        if self.fused is not None and m.fuses and self.fused.usable():
             return self.fused(m, *inputs)
         return self._forward(self, m, *inputs)
 
@@ -94,9 +94,9 @@ class Module(nn.Module):
         return self._forward(self, m, *inputs)
 
     def new_cache(self, capacity: int) -> LayerCache:
-        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's."""
+        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's or keeps no state."""
         if isinstance(self.spec, RecurrentMixer):
-            return RecurrentState()
+            return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
         return KVCache(min(capacity, self.pattern.span or capacity)) if self.cache_layer == self.layer else None

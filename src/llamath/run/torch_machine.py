@@ -34,6 +34,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class TorchMachine(ForwardContext):
     """One pass. It holds the positions, masks and rotary tables of its tokens, and writes to the cache."""
 
+    fuses = True  # whether blocks may compute in fused forms of several operations
+
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1
@@ -200,9 +202,10 @@ class TorchMachine(ForwardContext):
         return y + skip.float() * x
 
     def _state(self, mixer: Any) -> RecurrentState:
+        """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
         state = self.cache.layers[mixer.layer]
-        assert isinstance(state, RecurrentState)
-        return state
+        assert state is None or isinstance(state, RecurrentState)
+        return RecurrentState() if state is None else state
 
     # One of many
 
