@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from llamath.analysis.graph.recorder import FLOAT32, INT64, GraphRecorder, Node
 from llamath.analysis.graph.rules import RULES
 from llamath.core.attention_facts import ScoreTransform
-from llamath.core.blocks import MLP, ClampedMLP, ExpertGroups, MoE, PerLayerInput
+from llamath.core.blocks import ClampedMLP, ExpertGroups, MoE, PerLayerInput
 from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu
 from llamath.core.expr import Expr
 from llamath.core.forward_pass import AttentionBase, AttentionWindow
