@@ -403,6 +403,9 @@ class GraphRecorder:
     def ssm_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight) -> Node:  # noqa: ARG002
         return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
 
+    def selective_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight, skip: UsedWeight) -> Node:  # noqa: ARG002
+        return self.add_node("selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip))
+
     # One of many
 
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:

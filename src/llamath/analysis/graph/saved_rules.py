@@ -226,7 +226,7 @@ def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
     """All inputs; what the kernel of a recurrence saves of its states is not known."""
     for y in x.inputs:
-        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "ssm_scan"))
+        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
 
 
 def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
