@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from ...core.expr import Expr, total
 from .recorder import Graph, Node, Region
+from .rules import RULES
 from .saved_rules import elements_per_token
 
 CACHED = frozenset({"update_cache", "read_cache"})
@@ -22,7 +23,8 @@ class Peak(NamedTuple):
 def peak_of_layers(graph: Graph) -> Peak | None:
     """Return the largest peak in any layer; None without layers.
 
-    As in Python, the arguments of a block live until it returns, those of the layer itself in its caller as well.
+    As in Python, the arguments of a block and the queries, keys and values of a mixer live until it returns; the argument of the layer
+    lives in its caller as well.
     """
     return max(map(_peak_of_region, graph.layers), key=lambda x: int(x.elements), default=None)
 
@@ -41,12 +43,16 @@ def _peak_of_region(region: Region) -> Peak:
 
 
 def _last_uses(region: Region) -> dict[Node, int]:
-    """Return the index of the last operation that reads each storage, or during which a block holds it."""
+    """Return the index of the last operation that reads each storage, or during which a variable or an argument of a block holds it."""
     ends: dict[Node, int] = {}
+    held = list(region.call_ends)
     for i, node in enumerate(region.nodes):
         ends |= dict.fromkeys((x.storage for x in (*node.inputs, node)), i)
-    for argument, i in region.call_ends:
-        ends[argument] = max(ends[argument], i)
+        if RULES[node.op].mixing or node.op == "update_cache":
+            mixer_end = max(j for j, x in enumerate(region.nodes) if x.path.startswith(node.path))
+            held += [(x.storage, mixer_end) for x in node.inputs]
+    for storage, i in held:
+        ends[storage] = max(ends[storage], i)
     if region.output is not None:
         ends[region.output.storage] = len(region.nodes)
     return ends
