@@ -94,9 +94,9 @@ class Module(nn.Module):
         return self._forward(self, m, *inputs)
 
     def new_cache(self, capacity: int) -> LayerCache:
-        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's."""
+        """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's or keeps no state."""
         if isinstance(self.spec, RecurrentMixer):
-            return RecurrentState()
+            return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
         return KVCache(min(capacity, self.pattern.span or capacity)) if self.cache_layer == self.layer else None

@@ -202,9 +202,10 @@ class TorchMachine(ForwardContext):
         return y + skip.float() * x
 
     def _state(self, mixer: Any) -> RecurrentState:
+        """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
         state = self.cache.layers[mixer.layer]
-        assert isinstance(state, RecurrentState)
-        return state
+        assert state is None or isinstance(state, RecurrentState)
+        return RecurrentState() if state is None else state
 
     # One of many
 
