@@ -1,5 +1,5 @@
 // The block diagram section: choose the layer, the pass, and shapes in letters or numbers; each step opens its derivation.
-import { grouped, sum, texts, value, formatForm } from "./forms.js";
+import { grouped, sum, texts, value, formatExpression } from "./expressions.js";
 import { sumFormula, derivation, inShort, legend, productFormula, sideFormulas } from "./derivations.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { blockDiagram, shapeLabel } from "./block_diagram.js";
@@ -45,7 +45,7 @@ function stepDerivation(step, variables, stage) {
 function totalButton(stage, key, unit, variables) {
 	const parts = stage.steps.filter((x) => x[key] !== "0");
 	const all = sum(parts.map((x) => value(x[key], variables)));
-	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${formatForm(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
+	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${formatExpression(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
 	return numberButton(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 

@@ -1,5 +1,5 @@
 // Derivations: an expression in letters, then in numbers, its value, and a legend of its letters.
-import { gibibytes, gigabytes, grouped, percent, shortCount, sum, texts, times, UNITS, value, formatForm } from "./forms.js";
+import { gibibytes, gigabytes, grouped, percent, shortCount, sum, texts, times, UNITS, value, formatExpression } from "./expressions.js";
 import { formula, numberButton } from "./dom.js";
 
 const namedForms = (form) => (Array.isArray(form) && form[0] !== "let" ? (form[0] === "as" ? [form] : form.slice(1).flatMap(namedForms)) : []);
@@ -10,7 +10,7 @@ const lettersIn = (form) => (typeof form === "string" ? [form] : form[0] === "as
 export function legend(form, text) {
 	const occurs = (x) => text === undefined || new RegExp(`(^|[^A-Za-z])${x}([^A-Za-z]|$)`).test(text);
 	const used = lettersIn(form).filter(occurs).map((x) => (/^[WRX]\d*[a-z]?'?$/.test(x) ? x[0] : x));
-	const own = new Map(namedForms(form).map((x) => [x[1], `${texts.forms[x[1]] ?? x[1]}${Array.isArray(x[2]) ? ` = ${formatForm(x[2], {}, true)}` : ""}`]));
+	const own = new Map(namedForms(form).map((x) => [x[1], `${texts.forms[x[1]] ?? x[1]}${Array.isArray(x[2]) ? ` = ${formatExpression(x[2], {}, true)}` : ""}`]));
 	return [...Object.entries(texts.letters).filter(([x]) => used.includes(x)).map(([, says]) => says), ...own.values()].join("; ");
 }
 
@@ -40,7 +40,7 @@ export const shapeText = (x) => `${x.dims.join("×")} = ${x.shape.join("×")}${t
 export const sumOf = (forms) => (forms.length === 1 ? forms[0] : ["+", ...forms]);
 
 export function derivation(form, variables, unit) {
-	const lines = [formatForm(form, variables, true), formatForm(form, variables, false)];
+	const lines = [formatExpression(form, variables, true), formatExpression(form, variables, false)];
 	const distinct = lines[0] === lines[1] ? lines.slice(1) : lines;
 	return [formula(...distinct, `${grouped(value(form, variables))} ${unit}`), legend(form, lines[0])].filter(Boolean);
 }

@@ -1,5 +1,5 @@
 // Memory of each GPU for inference or training, evaluated from the expressions that Python sent.
-import { approximate, value } from "./forms.js";
+import { approximate, value } from "./expressions.js";
 
 const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"];
 const TRAINING_PARTS = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"];

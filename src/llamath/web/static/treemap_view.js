@@ -1,5 +1,5 @@
 // The treemap section: parameters, bytes, FLOPs or KV cache by kind or layer, or the matrices of one block.
-import { gibibytes, grouped, sum, texts, times, value } from "./forms.js";
+import { gibibytes, grouped, sum, texts, times, value } from "./expressions.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { sumFormula, numberWithFormula, derivation, inBytes, productFormula } from "./derivations.js";
 import { settings } from "./gpu_memory.js";
