@@ -47,11 +47,44 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
         },
         0.02,
     ),
+    "clipped queries, keys and values": (LLAMA | {"model_type": "olmo", "head_dim": 16, "clip_qkv": 0.1}, 0.006),
+    "projected embedding": (
+        {
+            "model_type": "opt",
+            "vocab_size": 97,
+            "hidden_size": 64,
+            "ffn_dim": 160,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "word_embed_proj_dim": 32,
+            "do_layer_norm_before": False,
+            "max_position_embeddings": 64,
+            "dropout": 0,
+        },
+        0.004,
+    ),
+    "short convolution": (
+        LLAMA
+        | {
+            "model_type": "lfm2",
+            "head_dim": 16,
+            "num_key_value_heads": 2,
+            "layer_types": ["conv", "full_attention"],
+            "conv_L_cache": 3,
+            "block_auto_adjust_ff_dim": False,
+        },
+        0.002,
+    ),
     "experts": (LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}, 0.001),
+    "shared expert": (
+        LLAMA | EXPERTS | {"model_type": "qwen2_moe", "num_experts": 4, "shared_expert_intermediate_size": 80, "decoder_sparse_step": 1},
+        0.004,
+    ),
     "many experts, head norms": (LLAMA | EXPERTS | {"model_type": "qwen3_moe", "num_experts": 8}, 0.005),
 }
 EAGER: dict[str, tuple[dict[str, Any], float]] = {
     "sandwich, soft caps": (LLAMA | {"model_type": "gemma2", "sliding_window": 8}, 0.02),
+    "clamped experts": (LLAMA | {"model_type": "gpt_oss", "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}, 0.01),
     "windows": (LLAMA | {"model_type": "mistral", "sliding_window": 8}, 0),
     "two matrices, ALiBi": ({"model_type": "bloom", "vocab_size": 97, "hidden_size": 64, "n_layer": 2, "n_head": 4, "eos_token_id": 1}, 0.02),
     "latent, experts": (

@@ -107,16 +107,15 @@ class Attention(AttentionBase):
         return each, each
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.q(m, x)), self.head_dim)  # (B, T, H, h)
-        q = m.scale_by_position(_norm_and_rotate(self, m, self.q_norm, q), self.score_transform.temperature)
+        q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
+        q = m.scale_by_position(q, self.score_transform.temperature)
         if self.k is None:
             k, v = m.read_cache(self)
         else:
-            k = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.k(m, x)), self.head_dim)  # (B, T, K, h)
-            v = k
-            if self.v is not None:
-                v = m.split_heads(_clip_before_norm(self.qk_preprocess, m, self.v(m, x)), self.head_dim)
-            k, v = m.update_cache(self, _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v))  # (B, S, K, h)
+            k = _project_heads(self, m, self.k, x)  # (B, T, K, h)
+            v = k if self.v is None else _project_heads(self, m, self.v, x)
+            k, v = _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v)
+            k, v = m.update_cache(self, k, v)  # (B, S, K, h)
         y = m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks))  # (B, T, H·h)
         if self.gate is not None:
             y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
@@ -445,9 +444,10 @@ def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     return x if block is None else block(m, x)
 
 
-def _clip_before_norm(preprocess: QKPreprocess, m: Machine[X], x: X) -> X:
-    clip = preprocess.clip
-    return x if clip is None or clip.after_norm else m.clamp(x, clip.limit)
+def _project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
+    """Project x to queries, keys or values, `(B, T, heads, h)`."""
+    y, clip = linear(m, x), attn.qk_preprocess.clip
+    return m.split_heads(y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim)
 
 
 def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:

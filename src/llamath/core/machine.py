@@ -176,6 +176,10 @@ class Machine(Protocol[X]):
         """In each head S ← exp(−exp(a_log) dt) S + dt x ⊗ b; y = S c."""
         ...
 
+    def selective_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight, skip: Weight) -> X:
+        """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x: x and dt `(B, T, i)`, b and c `(B, T, N)`."""
+        ...
+
     # One of many
 
     def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:

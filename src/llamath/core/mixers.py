@@ -1,14 +1,14 @@
-"""Recurrent mixers: the gated delta rule, Mamba-2 and short convolutions. Their state does not grow with the sequence.
+"""Recurrent mixers: the gated delta rule, Mamba and Mamba-2, and short convolutions. Their state does not grow with the sequence.
 
 Letters: c kernel size of the convolution; Hk, hk key heads and their size; Hv, hv value heads and their size;
-G groups, N state size, Hm, m heads and their size.
+G groups, N state size, Hm, m heads and their size; i channels and R rank of the time steps of Mamba.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .blocks import Linear, Norm, RMSNorm
+from .blocks import Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .forward_pass import ForwardPass, Mixer
@@ -95,6 +95,48 @@ class GatedDeltaNet(RecurrentMixer):
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
         z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), "silu")
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
+
+
+class Mamba(RecurrentMixer):
+    """Mamba (Gu and Dao 2023, arXiv:2312.00752): each channel keeps a state s `[state]` with decays of its own.
+
+    u is x after the convolution and the activation; the time step is dt = softplus(dt_up norm(dt_down u) + dt_bias), and b and c are
+    projections of u, too. In each channel s ← exp(−exp(a_log) · dt) · s + dt · u · b; y = s · c + skip · u. The result is out(y · silu(z)).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("x", "z", "conv", "dt_up", "dt_bias", "a_log", "skip"), Cut(0)),
+        **dict.fromkeys(("dt_down", "b", "c", "out"), Cut(1)),
+    }
+    x: Linear
+    z: Linear
+    conv: Convolution
+    dt_down: Linear
+    b: Linear
+    c: Linear
+    dt_norm: Norm | None = None
+    b_norm: Norm | None = None
+    c_norm: Norm | None = None
+    dt_up: Linear
+    dt_bias: Weight
+    a_log: Weight
+    skip: Weight
+    out: Linear
+    activation: str
+
+    @property
+    def flops_per_token(self) -> Expr:
+        """The update of the states, and s · c, in each channel."""
+        return 4 * self.a_log.size
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        u = m.act(self.conv(m, self.x(m, x)), self.activation)  # (B, T, i)
+        dt = apply_optional(self.dt_norm, m, self.dt_down(m, u))
+        b = apply_optional(self.b_norm, m, self.b(m, u))  # (B, T, N)
+        c = apply_optional(self.c_norm, m, self.c(m, u))
+        dt = m.softplus(self.dt_up(m, dt), self.dt_bias)  # (B, T, i)
+        y = m.selective_scan(self, u, b, c, dt, self.a_log, self.skip)
+        return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
 
 
 class Mamba2(RecurrentMixer):
@@ -192,6 +234,31 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
         value_heads=Hv,
         key_dim=hk,
         value_dim=hv,
+        activation=activation,
+    )
+
+
+def mamba(
+    d: int, i: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str, norm_eps: float | None = None
+) -> Mamba:
+    """Mamba with i channels, a state of N numbers for each and time steps of rank R; `norm_eps` normalizes time steps, b and c."""
+    inner, state = linear(i, d, bias), linear(N, i)
+    norm = None if norm_eps is None else RMSNorm(eps=norm_eps)
+    return Mamba(
+        x=inner,
+        z=inner,
+        conv=convolution(i, kernel, conv_bias),
+        dt_down=linear(R, i),
+        b=state,
+        c=state,
+        dt_norm=norm,
+        b_norm=norm,
+        c_norm=norm,
+        dt_up=linear(i, R),
+        dt_bias=weight(i, role="bias"),
+        a_log=weight(i, N, role="scale"),
+        skip=weight(i, role="scale"),
+        out=linear(d, i, bias),
         activation=activation,
     )
 

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import handle_torch_function, has_torch_function
 
 from .forward_context import Mask, MaskBlock
 
@@ -30,9 +29,6 @@ class ScoreParams(NamedTuple):
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, params: ScoreParams) -> Tensor:
     """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
-    if has_torch_function((q, k, v)):  # a ShapeRecorder is active
-        out: Tensor = handle_torch_function(attend, (q, k, v), q, k, v, mask, params)
-        return out
     heads = q.shape[0] * q.shape[1]
     if mask.fits_one_block(heads, params.sdpa_compatible):
         return _attend_block(q, k, v, mask.full_block, params)

@@ -58,7 +58,7 @@ class KVCache:
         self.capacity, self.visible = capacity, ()
 
     def _oldest_first(self, past: int) -> tuple[Tensor, ...]:
-        """The stored tokens in their order."""
+        """The stored tokens that a next one attends to, in their order."""
         order = key_positions(0, past, self.capacity) % self.capacity
         return tuple(buffer[..., order.to(buffer.device), :] for buffer in self.buffers)
 
@@ -76,10 +76,13 @@ def _write(buffer: Tensor, x: Tensor, past: int) -> None:
 
 
 def key_positions(new: int, past: int, capacity: int) -> Tensor:
-    """Return the token index of each key that a KV cache of this capacity returns in a pass over `new` tokens."""
+    """Return the token index of each key that a KV cache of this capacity returns in a pass over `new` tokens.
+
+    Of the earlier tokens, the first new one attends to the last `capacity` − 1.
+    """
     if new == 1 and capacity and past >= capacity:
         return past - (past - torch.arange(capacity)) % capacity
-    return torch.arange(past - min(past, capacity or past), past + new)
+    return torch.arange(past - min(past, capacity - 1 if capacity else past), past + new)
 
 
 class RecurrentState:

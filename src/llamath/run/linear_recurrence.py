@@ -1,4 +1,4 @@
-"""`linear_recurrence`: the recurrence of the gated delta rule and of Mamba-2, in chunks of tokens.
+"""`linear_recurrence`: the recurrence of the gated delta rule and of Mamba-2, in chunks of tokens; `selective_scan`: that of Mamba.
 
 It computes S ← eᵍ S + k ⊗ u, y = Sᵀ q in each head, one chunk of tokens at a time. Inside a chunk it is three matrix
 products, like attention without a softmax, with the product of eᵍ between two tokens as a factor; only the state passes from chunk to chunk
@@ -18,6 +18,10 @@ from torch import Tensor
 
 CHUNK = 32
 """Tokens in a chunk: with more, most of the work is between tokens; with fewer, on the state."""
+
+
+SCAN_CHUNK = 16
+"""Tokens whose states `selective_scan` holds at once."""
 
 
 class RecurrenceInputs(NamedTuple):
@@ -75,3 +79,20 @@ def _decay_matrix(g: Tensor) -> Tensor:
     """
     tokens = g.shape[-1]
     return g[..., None].expand(*g.shape, tokens).tril(-1).cumsum(-2).exp().tril()
+
+
+def selective_scan(dt: Tensor, x: Tensor, b: Tensor, c: Tensor, a: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Compute s ← e^(a dt) s + x b, y = s · c in each channel: dt and x `(B, T, i)`, b and c `(B, T, N)`, a `(i, N)`, s `(B, i, N)`.
+
+    Every channel and every number of a state has its own decay, so a chunk is no matrix product; its tokens are read one by one.
+    """
+    state = x.new_zeros(x.shape[0], *a.shape) if state is None else state
+    outputs = []
+    for dts, xs, bs, cs in zip(*(z.transpose(0, 1).split(SCAN_CHUNK) for z in (dt, x, b, c)), strict=True):
+        decays, inputs = (dts[..., None] * a).exp(), xs[..., None] * bs[:, :, None]  # (t, B, i, N)
+        states = []
+        for decay, new in zip(decays, inputs, strict=True):
+            state = torch.addcmul(new, decay, state)
+            states.append(state)
+        outputs.append((torch.stack(states) @ cs[..., None])[..., 0])
+    return torch.cat(outputs).transpose(0, 1), state

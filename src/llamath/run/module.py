@@ -85,7 +85,7 @@ class Module(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
 
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
-        if self.fused is not None and self.fused.usable():
+        if self.fused is not None and m.fuses and self.fused.usable():
             return self.fused(m, *inputs)
         return self._forward(self, m, *inputs)
 

@@ -17,7 +17,7 @@ from ..core.positions import LogNScaling, Rope, TemperatureTuning
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
-from .linear_recurrence import RecurrenceInputs, linear_recurrence
+from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -33,6 +33,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class TorchMachine(ForwardContext):
     """One pass. It holds the positions, masks and rotary tables of its tokens, and writes to the cache."""
+
+    fuses = True  # whether blocks may compute in fused forms of several operations
 
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
         super().__init__(ids, cache)
@@ -191,6 +193,13 @@ class TorchMachine(ForwardContext):
         y, after = linear_recurrence(inputs, before)
         state.recurrent_state = after.mT
         return y
+
+    def selective_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, skip: Tensor) -> Tensor:
+        state = self._state(mixer)
+        dt = dt if self.token_mask is None else dt * self.token_mask
+        inputs = (dt, dt * x, b.float(), c.float())
+        y, state.recurrent_state = selective_scan(*inputs, -a_log.float().exp(), state.recurrent_state)
+        return y + skip.float() * x
 
     def _state(self, mixer: Any) -> RecurrentState:
         state = self.cache.layers[mixer.layer]

@@ -157,9 +157,11 @@ def causal_conv(node: Node) -> str:
 
 def route(node: Node) -> str:
     """Describe the choice of experts."""
-    moe = node.attributes["moe"]
+    moe, choice = node.attributes.get("moe"), f"top {int(node.shape[-1])} of {int(node.inputs[0].shape[-1]):,} experts"
+    if moe is None:
+        return f"{choice} with their weights, chosen one after the other"
     groups = f", from the best {moe.expert_groups.kept} of {moe.expert_groups.groups} groups" if moe.expert_groups else ""
-    return f"top {int(moe.top_k)} of {int(moe.experts.n):,} experts with their weights ({moe.scoring}){groups}"
+    return f"{choice} with their weights ({moe.scoring}){groups}"
 
 
 def dispatch(node: Node) -> str:

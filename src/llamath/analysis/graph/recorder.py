@@ -229,10 +229,15 @@ class GraphRecorder:
 
     def run(self, tree: Decoder) -> None:
         """Record the whole model."""
-        self._open(Region("", tree, Expr.const(1)))
-        ids = self.add_node("ids", (), (self.batch, self.new_tokens), width=INT64)
-        top = self._region
-        top.input, top.output = ids, _Bound(tree, "")(self, ids)
+        self.record_block(tree, ((self.batch, self.new_tokens), INT64))
+
+    def record_block(self, block: Block, *inputs: tuple[Iterable[int], int]) -> Any:
+        """Record a block by itself, for inputs of these shapes and element widths; return its result."""
+        region = Region("", block, Expr.const(1))
+        self._open(region)
+        nodes = [self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width) for shape, width in inputs]
+        region.input, region.output = next(iter(nodes), None), _Bound(block, "")(self, *nodes)
+        return region.output
 
     def _open(self, region: Region) -> None:
         self.regions.append(region)
@@ -397,6 +402,9 @@ class GraphRecorder:
 
     def ssm_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight) -> Node:  # noqa: ARG002
         return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
+
+    def selective_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight, skip: UsedWeight) -> Node:  # noqa: ARG002
+        return self.add_node("selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip))
 
     # One of many
 

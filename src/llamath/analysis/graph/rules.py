@@ -137,7 +137,7 @@ def _delta_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 
 def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the outer product added to S, and of S c, in each head."""
+    """Return the FLOPs of the outer product added to S, and of S c, in each head; of a channel of Mamba, S is one row."""
     return product((4, *node.shape, node.inputs[1].shape[-1]))
 
 
@@ -163,7 +163,8 @@ def _delta_state(node: Node) -> CachedTensor:
 
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
-    return CachedTensor(kind="state", description="Mamba-2's state", size=size, parts=_num_parts(node))
+    model = "Mamba" if node.op == "selective_scan" else "Mamba-2"
+    return CachedTensor(kind="state", description=f"{model}'s state", size=size, parts=_num_parts(node))
 
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
@@ -185,17 +186,17 @@ def _delta_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 
 
 def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
-    """Yield the states of Mamba-2, and what is read from them."""
+    """Yield the states of Mamba or Mamba-2, and what is read from them."""
     shape = (node.shape[0], *node.shape[2:], node.inputs[1].shape[-1])
-    words, flops, used = "one state matrix per head, updated token by token", _scan_flops(node, masked), node.weights
+    each = "one state per channel" if node.op == "selective_scan" else "one state matrix per head"
     yield StepPart(
         name="state",
         kind="state",
-        description=words,
+        description=f"{each}, updated token by token",
         shape=shape,
         inputs=node.inputs,
-        weights=used,
-        flops=flops,
+        weights=node.weights,
+        flops=_scan_flops(node, masked),
         cached=_scan_state(node),
     )
     yield StepPart(name="read", kind="mix", description="S c for each token", shape=node.shape)
@@ -238,6 +239,7 @@ RULES: Mapping[str, Rule] = {
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
+    "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
     "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),

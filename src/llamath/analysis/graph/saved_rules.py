@@ -226,12 +226,14 @@ def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
     """All inputs; what the kernel of a recurrence saves of its states is not known."""
     for y in x.inputs:
-        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "ssm_scan"))
+        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
 
 
-def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:
-    """The indices of the rows."""
-    yield from _result("token ids", x.inputs[0], k, for_weight_gradient=True)
+def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
+    """The token ids, or the positions, which all sequences share."""
+    positions = x.inputs[0].op == "positions"
+    one = SavedTensor("token ids", Expr.const(1), INT64, "sequence", shared_by_batch=positions, for_weight_gradient=True)
+    yield x.inputs[0], one
 
 
 def save_expert_outputs(x: Node, k: Kernels) -> Iterator[Saved]:
@@ -269,9 +271,10 @@ def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
-    """The queries and keys in the storage of the values, where transformers has one matrix for all, and does not save the queries in it."""
+    """The queries and keys before the rotation, which share the storage of the values where transformers has one matrix for all three."""
     q, key, _ = x.inputs
-    if k.fused_qkv and k.flash and not k.fused and stored_tensor(q, k).op != "linear":
+    rotated = stored_tensor(q, k)
+    if k.fused_qkv and k.flash and not k.fused and rotated.op == "rope" and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp"):
         size = product((*x.shape[:2], total((q.shape[2], key.shape[2])), x.shape[3]))
         yield _extra("values, as part of q, k and v", q, size, k.width)
 

@@ -1,7 +1,7 @@
 """`walkthrough`: a forward pass from token ids to probabilities, step by step, with identical layers shown once.
 
-Its steps use every weight of the tree once and sum to the FLOPs of `forward_flops`. No torch is needed: shapes are symbolic with their
-values, and `llamath.run` compares them with actual tensors.
+Its steps are those of the recorded graph: they use every weight of the tree once and sum to the FLOPs of `forward_flops`. No torch is
+needed: shapes are symbolic with their values, and `llamath.run` compares them with actual tensors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ...core.blocks import Attention, Decoder, Embedding, LatentAttention, Layer, ProjectedEmbedding
+from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.errors import LlamathError
 from ...core.expr import Expr, product
 from ...core.forward_pass import AttentionWindow, ForwardPass
@@ -17,9 +17,9 @@ from ...core.mixers import RecurrentMixer
 from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
-from ...core.tree import Block, Weight, fold_blocks
-from .graph_builder import GraphBuilder, Operation
-from .layer_steps import layer_steps as layer_steps
+from ...core.tree import Weight, fold, fold_blocks
+from .operations import Operation, list_operations
+from .recorder import Graph, Node, Region, record
 
 MISTAKEN_PRODUCT = 32 * 766 * 2048 * 4096
 """The mistaken product."""
@@ -82,10 +82,6 @@ def attention_wiring(tree: Decoder) -> AttentionWiring | None:
     )
 
 
-HIDDEN_STATES = "x"
-"""The input of each part: the output of the previous part."""
-
-
 class WalkthroughStage(Record):
     """A group of steps: the embedding, one kind of layer, or the head."""
 
@@ -96,6 +92,7 @@ class WalkthroughStage(Record):
     indices: tuple[tuple[int, int, int], ...] = ()  # (first, last, step) of the layers of this kind
     layer: int | None = None  # the layer shown
     steps: tuple[Operation, ...]
+    nodes: tuple[Node, ...]  # the operations of the graph
 
     @property
     def layers(self) -> str:
@@ -172,99 +169,36 @@ def reads_on(tree: Decoder) -> bool:
 
 
 def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | None = None) -> Walkthrough:
-    """Build the steps of a pass; `layer` selects the layer to show for its kind, by default the first."""
+    """Return the steps of a pass; `layer` selects the layer to show for its kind, by default the first."""
     n = int(tree.layers.n)
     if layer is not None and not 0 <= layer < n:
         raise LlamathError(f"layer {layer} does not exist: the model has {n:,} layers", hint=f"0 to {n - 1}" if n else "")
-    stages = (_embedding_stage(tree, at, batch), *_layer_stages(tree, at, batch, layer), _head_stage(tree, at, batch))
+    graph = record(tree, batch=batch, new_tokens=at.tokens, past_tokens=at.context - at.tokens, decode=at.absorbed)
+    nodes, leaves = graph.regions[0].nodes, fold(tree)
+    middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
+    head = list_operations(graph, nodes[middle:], leaves, masked=at.masked)
+    if tree.head is not None:
+        words, shape = "softmax", head[-1].shape
+        head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
+    stages = (
+        WalkthroughStage(
+            name="embedding", steps=list_operations(graph, nodes[:middle], leaves, masked=at.masked), nodes=tuple(nodes[:middle])
+        ),
+        *_layer_stages(graph, at.masked, layer),
+        WalkthroughStage(name="head", steps=head, nodes=tuple(nodes[middle:])),
+    )
     return Walkthrough(at=at, batch=batch, stages=stages)
 
 
-def _block_steps(block: Layer, width: int, at: ForwardPass, batch: int = 1) -> tuple[Operation, ...]:
-    """Return the steps of one layer."""
-    trail = GraphBuilder(block, at, batch, width)
-    layer_steps(trail, block, HIDDEN_STATES)
-    return trail.finish()
-
-
-def _layer_stages(tree: Decoder, at: ForwardPass, batch: int, shown: int | None) -> Iterator[WalkthroughStage]:
+def _layer_stages(graph: Graph, masked: bool, shown: int | None) -> Iterator[WalkthroughStage]:
     """Yield one stage for each kind of layer."""
-    made: dict[tuple[object, ...], tuple[tuple[Operation, ...], set[int], int]] = {}
-    for block, n in tree.layers.distinct():
-        assert isinstance(block, Layer)
-        steps = _block_steps(block, tree.width, at, batch)
-        first, ids, times = made.get(key := tuple(x.key for x in steps), (steps, set(), 0))
-        made[key] = (first, ids | {id(block)}, times + int(n))
-    for steps, ids, times in made.values():
-        indices = layer_ranges(tree.layers, ids)
-        own = shown if shown is not None and id(tree.layers[shown]) in ids else indices[0][0] if indices else 0
-        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps)
-
-
-def _part(tree: Decoder, *names: str) -> Decoder:
-    """Return the decoder with only these fields."""
-    rest = [name for name, _ in tree.children if name not in names]
-    return tree.replace(**{name: Empty() if name in ("embed", "layers") else None for name in rest})
-
-
-class Empty(Block):
-    """A placeholder for a removed block."""
-
-
-def _embedding_stage(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
-    t = GraphBuilder(_part(tree, "embed", "positions", "embed_norm", "per_layer"), at, batch, tree.width)
-    ids = t.add_step("ids", "ids", (t.B, t.T), (), description="token ids, 0 to V − 1", hook_point=">embed")
-    x = _embedding_step(t, tree.embed, ids)
-    if tree.positions is not None:
-        does, shape = "learned position embedding", (t.T, t.d)
-        place = t.add_step("positions", "lookup", shape, (), description=does, weights=("positions",), hook_point="positions>")
-        x = t.add_residual("place", x, place, "position embedding added", ">embed_norm" if tree.embed_norm else ">layers.0")
-    if tree.per_layer is not None:
-        _per_layer_inputs(t, tree, (ids, x))
-    t.norm("embed_norm", tree.embed_norm, x)
-    return WalkthroughStage(name="embedding", steps=t.finish())
-
-
-def _embedding_step(t: GraphBuilder, block: Embedding, ids: str) -> str:
-    scale = "" if block.scale == 1.0 else f", × {block.scale:g}"
-    narrow = isinstance(block, ProjectedEmbedding)
-    shape = (t.B, t.T, block.weight.shape[-1])
-    x = t.add_step(
-        "embed",
-        "lookup",
-        shape,
-        (ids,),
-        description=f"token embedding{scale}",
-        weights=("embed.weight",),
-        hook_point=">embed.projection" if narrow else "embed>",
-    )
-    return t.linear("embed.projection", block.projection, x) if isinstance(block, ProjectedEmbedding) else x
-
-
-def _per_layer_inputs(t: GraphBuilder, tree: Decoder, made: tuple[str, str]) -> None:
-    """Add the steps of the per-layer embeddings (PLE)."""
-    per_layer = tree.per_layer
-    assert per_layer is not None and per_layer.norm.weight is not None
-    wide, p = per_layer.projection.weight.shape[0], per_layer.norm.weight.size
-    path, L = "per_layer", Expr("L", int(wide) // int(p))
-    x = t.linear(f"{path}.projection", per_layer.projection, made[1])
-    x = t.norm(f"{path}.norm", per_layer.norm, x, (t.B, t.T, L, p))
-    does = "one small embedding per token and layer"
-    y = t.add_step(
-        f"{path}.embed", "lookup", (t.B, t.T, wide), (made[0],), description=does, weights=(f"{path}.embed",), hook_point=f"{path}.embed>"
-    )
-    t.add_step("per_layer_inputs", "add", (t.B, t.T, L, p), (x, y), description="per-layer embeddings of all layers", hook_point=f"{path}>")
-
-
-def _head_stage(tree: Decoder, at: ForwardPass, batch: int) -> WalkthroughStage:
-    t = GraphBuilder(_part(tree, "norm", "head"), at, batch, tree.width)
-    x = t.norm("norm", tree.norm, HIDDEN_STATES)
-    if tree.head is not None:
-        tied = " (tied to the embedding)" if tree.head.weight.tied else ""
-        x = t.linear("head", tree.head, x, description=f"logits over the vocabulary{tied}")
-        more = ([f"· {tree.logit_scale:g}"] if tree.logit_scale != 1.0 else []) + ([f"capped at {tree.softcap:g}"] if tree.softcap else [])
-        does = ", ".join([*more, "softmax"])
-        t.add_step(
-            "probabilities", "probabilities", (t.B, t.T, tree.head.weight.shape[0]), (x,), description=does, hook_point="probabilities"
-        )
-    return WalkthroughStage(name="head", steps=t.finish())
+    stack = graph.tree.layers
+    made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
+    for region in graph.layers:
+        steps = list_operations(graph, region.nodes, fold(region.block, 1), masked=masked)
+        first = made.get(key := tuple(x.key for x in steps), (region, steps, set(), 0))
+        made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
+    for region, steps, ids, times in made.values():
+        indices = layer_ranges(stack, ids)
+        own = shown if shown is not None and id(stack[shown]) in ids else indices[0][0] if indices else 0
+        yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))

@@ -37,7 +37,7 @@ class SavedActivations:
         """What a layer of this kind saves."""
         if id(block) not in self._layers:
             (region,) = (x for x in self._graph.layers if x.block is block)
-            self._layers[id(block)] = tuple(self._saved(region.nodes))
+            self._layers[id(block)] = tuple(x for x in self._saved(region.nodes) if not x.shared_by_batch)
         return self._layers[id(block)]
 
     @cached_property
@@ -68,7 +68,7 @@ class SavedActivations:
     @cached_property
     def shared_tables(self) -> tuple[SavedTensor, ...]:
         """What all layers and all sequences share: the rotary tables."""
-        found = dict(x for _, node in self._graph.nodes() for x in self._rule(node) if x[1].shared_by_batch)
+        found = dict(x for region in self._graph.layers for node in region.nodes for x in self._rule(node) if x[1].shared_by_batch)
         return tuple(found.values())
 
     @cached_property
@@ -89,7 +89,7 @@ class SavedActivations:
         for rule in (self._rule, self._saved_by_adapters):
             for node in nodes:
                 for storage, tensor in rule(node):
-                    if not (tensor.shared_by_batch or (tensor.for_weight_gradient and self.kernels.adapter_paths)):
+                    if not (tensor.for_weight_gradient and self.kernels.adapter_paths):
                         found.setdefault(storage, tensor)
         return found.values()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...analysis.graph.graph_builder import Operation
+from ...analysis.graph.operations import Operation
 from ...core.record_type import Record
 
 

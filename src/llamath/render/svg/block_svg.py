@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...analysis.graph.graph_builder import Operation
-from ...analysis.graph.walkthrough import HIDDEN_STATES, Walkthrough, WalkthroughStage
+from ...analysis.graph.operations import HIDDEN_STATES, Operation
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model
 from ..table import wrap
@@ -28,7 +28,7 @@ Point = tuple[float, float]
 class _BlockDiagram:
     """The positions of the steps of a block in the diagram."""
 
-    def __init__(self, stage: WalkthroughStage, width: int) -> None:
+    def __init__(self, stage: WalkthroughStage) -> None:
         self.stage = stage
         self.steps = {x.name: x for x in stage.steps}
         self.plan: Layout = layout_block(stage.steps)
@@ -38,7 +38,6 @@ class _BlockDiagram:
         side = 232 if self.groups else 0
         self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
         self.height = TOP + self.plan.height * _PITCH + 24
-        self.d = width
         self._buses: dict[tuple[int, str], int] = {}
 
     def at(self, name: str) -> Point:
@@ -70,7 +69,7 @@ class _BlockDiagram:
 def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
     """Return the diagram of the requested layer, or of the most frequent kind of layer."""
     stage = next((x for x in walk.layers if layer is not None and x.layer == layer), None) or max(walk.layers, key=lambda x: x.times)
-    p = _BlockDiagram(stage, model.tree.width)
+    p = _BlockDiagram(stage)
     which = f"layer {stage.layer}" + (f" (same as {format_ranges(stage.indices)})" if stage.times > 1 and stage.indices else "")
     title = f"{model.name}: {which}"
     label = "; ".join(f"{x.name}: {x.description}, {format_shape(x)}, {_weights(x)}" for x in stage.steps)
@@ -132,11 +131,7 @@ def _step(p: _BlockDiagram, name: str) -> Iterator[str]:
         yield _circle((x, y), "from the previous layer" if name == HIDDEN_STATES else name)
         yield text((x, y + 5), "x" if name == HIDDEN_STATES else "e", "ink", "middle", 14, bold=True)
         yield text((x + 22, y + 4), "residual stream" if name == HIDDEN_STATES else "per-layer input", "faint", size=12)
-        shown = (
-            f"[B, T, d] = [{p.steps[p.stage.steps[-1].name].shape[0]}, {p.stage.steps[-1].shape[1]}, {p.d}]"
-            if name == HIDDEN_STATES
-            else ""
-        )
+        shown = format_shape(p.stage.steps[-1]) if name == HIDDEN_STATES else ""
         yield text((x + 8, y + BOX / 2 + 12), shown, "faint", size=SMALL)
         return
     if step.kind == "add":
@@ -198,7 +193,8 @@ def _source(steps: Mapping[str, Operation], name: str) -> Operation | None:
 
 def _heads(p: _BlockDiagram, scores: Operation) -> Iterator[str]:
     """Draw the groups of query heads that share a key and value head."""
-    query, keys = (p.steps[name].shape for name in scores.inputs)
+    assert scores.node is not None
+    query, keys, _ = (x.shape for x in scores.node.inputs)
     H, K = int(query[2]), int(keys[2])
     x, y = p.width - EDGE - 216, p.at(scores.name)[1] - 6 - 10 * min(K, GROUPS)
     each, shown = H // K, min(K, GROUPS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.graph_builder import Operation, UsedWeight
+from ...analysis.graph.descriptions import OVER_CACHED_KEYS
+from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.errors import safe
 from ...core.expr import Expr
@@ -139,21 +140,19 @@ def _stage(stage: WalkthroughStage, only: int | None) -> Iterator[Row]:
             return
         yield from ((line,) for x in _layer_caption(stage) for line in wrap(x))
         indent = "  "
-    mixing = [i for i, x in enumerate(stage.steps) if x.kind in _MIXING_KINDS]
-    for i, x in enumerate(stage.steps):
-        if mixing and i == mixing[0]:
-            yield (indent + (MIXING if any(y.weights for y in stage.steps[i : mixing[-1] + 1]) else f"{MIXING}, without weights"),)
-        if mixing and i == mixing[-1] + 1:
+    for mixing, steps in groupby(stage.steps, lambda x: x.kind in _MIXING_KINDS):
+        group = list(steps)
+        if mixing:
+            yield (indent + (MIXING if any(x.weights for x in group) else f"{MIXING}, without weights"),)
+        elif group[0] is not stage.steps[0]:
             yield (indent + PER_TOKEN,)
-        params = short_count(x.parameters) if x.weights else ""
-        yield (
-            indent + x.name,
-            format_shape(x),
-            format_weights(x.weights),
-            params,
-            format_si(int(x.flops)) if int(x.flops) else "",
-            x.description,
-        )
+        yield from (_step_row(indent, x) for x in group)
+
+
+def _step_row(indent: str, x: Operation) -> Row:
+    params = short_count(x.parameters) if x.weights else ""
+    flops = format_si(int(x.flops)) if int(x.flops) else ""
+    return indent + x.name, format_shape(x), format_weights(x.weights), params, flops, x.description
 
 
 def _layer_caption(stage: WalkthroughStage) -> list[str]:
@@ -169,7 +168,7 @@ def format_shape(x: Operation) -> str:
     return f"[{letters}] = [{numbers}]"
 
 
-def format_weights(trace: Sequence[UsedWeight]) -> str:
+def format_weights(trace: Sequence[WeightUse]) -> str:
     """Return the weights of a step by their shapes: `[H·h, d], b`."""
     parts: list[str] = []
     for x in trace:

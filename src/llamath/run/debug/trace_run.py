@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ...analysis.graph.graph_builder import Operation
+from ...analysis.graph.operations import Operation
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, following, prompt_pass, reads_on, walkthrough
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
@@ -23,7 +23,7 @@ from ..generate import vocab_size
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import Decoder, TensorOptions, build
 from .nan_check import explain_nonfinite, nonfinite_check
-from .shape_recorder import Shape, ShapeRecorder
+from .operation_log import LoggedOperation, OperationLog, Shape, match_operations
 
 
 class _TracedStep(Record):
@@ -208,40 +208,47 @@ def _renumber_kv_source(block: Block, index_of: Mapping[int, int]) -> Block:
     return block if source is None else block.replace(attn=_mixer(block).replace(kv_layer=index_of[source]))
 
 
+def _step_shapes(stage: WalkthroughStage, log: Sequence[LoggedOperation]) -> dict[str, Shape]:
+    """Return the shapes of a stage's steps by name, from the operations that were executed."""
+    names: dict[int, list[str]] = {}
+    for x in stage.steps:
+        names.setdefault(id(x.node), []).append(x.name)
+    pairs = match_operations(stage.nodes, log)
+    return {name: shape for node, found in pairs for name, shape in zip(names.get(id(node), ()), found.shapes, strict=False)}
+
+
 class _TraceRun:
     """Consecutive passes of a module whose tensors are recorded; `index_of` maps a model's layers to the module's."""
 
     def __init__(self, module: Decoder, index_of: Mapping[int, int], capacity: int) -> None:
         self.module, self.index_of = module, index_of
         nonfinite_check(module)
-        self.recorder = ShapeRecorder(module, index_of.values())
-        self.cache = self.recorder.new_cache(capacity)
+        self.cache = module.new_cache(capacity)
         self.logits: Tensor | None = None
 
     @torch.inference_mode()
     def read(self, walk: Walkthrough, ids: Sequence[int]) -> TracedPass:
         """Run one pass over tokens that follow those in the cache."""
         rows = torch.tensor([list(ids)], device=next(self.module.parameters()).device)
-        with self.recorder:
-            self.logits = self.module(rows, self.cache)
+        self.cache.reserve(len(ids), None)
+        machine = OperationLog(rows, self.cache)
+        self.logits = self.module.compute(machine, rows)
+        self.cache.length += len(ids)
         nonfinite_check(self.module).raise_if_bad()
-        self.recorder.record_states(self.cache)
+        outside = [x for x in machine.log if x.layer is None]
+        middle = next(i for i, x in enumerate(outside) if x.op == "layers")
+        shapes = []
+        for stage in walk.stages:
+            if stage.layer is None:
+                log = outside[:middle] if stage.name == "embedding" else outside[middle:]
+            else:
+                log = [x for x in machine.log if x.layer == self.index_of[stage.layer]]
+            shapes.append(_step_shapes(stage, log))
         if self.module.head is not None:
-            self.recorder.shapes["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
-        recorded = self.recorder.shapes
-        shapes = [
-            {x.name: recorded[at] for x in stage.steps if (at := self._hook_point(x, stage.layer)) in recorded} for stage in walk.stages
-        ]
+            shapes[-1]["probabilities"] = tuple(self.logits.to("meta").softmax(-1).shape)
         traced = TracedPass(walk=walk, shapes=tuple(shapes))
         assert not traced.mismatches, traced.mismatches
         return traced
-
-    def _hook_point(self, step: Operation, layer: int | None) -> str:
-        """Return the recorder's key for the tensor of a step."""
-        prefix = "" if layer is None else f"layers.{self.index_of[layer]}"
-        path = step.hook_point.strip(">")
-        full = f"{prefix}.{path}".strip(".")
-        return f">{full}" if step.hook_point.startswith(">") and path else f"{full}>" if step.hook_point.endswith(">") else full
 
     def top_tokens(self, ids: Sequence[int], top: int) -> tuple[tuple[int, float], ...]:
         """Return the most likely next tokens with their probabilities."""

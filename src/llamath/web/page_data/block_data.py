@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.graph.attention_steps import OVER_CACHED_KEYS
-from ...analysis.graph.graph_builder import Operation, UsedWeight
-from ...analysis.graph.old_counts import cache_spec
-from ...analysis.graph.walkthrough import HIDDEN_STATES, WalkthroughStage, reads_on, walkthrough
-from ...core.blocks import Attention, Decoder, LatentAttention, MoE
+from ...analysis.graph.descriptions import OVER_CACHED_KEYS
+from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
+from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
+from ...core.blocks import Decoder, MoE
 from ...core.errors import safe
 from ...core.expr import Expr, product
-from ...core.forward_pass import AttentionBase, ForwardPass
-from ...core.mixers import GatedDeltaNet, Mamba2
+from ...core.forward_pass import ForwardPass
 from ...core.number_format import format_ranges
-from ...core.tree import Block, fold_blocks
 from ...model import Model
 from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
 from .forms import Form, number
-from .pass_forms import BATCH, NEXT, PROMPT, kept, known
+from .pass_forms import BATCH, NEXT, PROMPT
 
 _BOX, _GAP, _STEP_HEIGHT, _RADIUS, _MARGIN = 58, 46, 94, 14, 16
 """Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
@@ -124,13 +121,11 @@ def build_block_diagrams(model: Model) -> dict[str, Any]:
 
 
 def _stages(tree: Decoder, forward_pass: ForwardPass) -> list[dict[str, Any]]:
-    stages = walkthrough(tree, forward_pass, BATCH).stages
-    return [_stage(x, tree.layers[x.layer] if x.layer is not None else None, forward_pass, tree.width) for x in stages]
+    return [_stage(x, forward_pass, tree.width) for x in walkthrough(tree, forward_pass, BATCH).stages]
 
 
-def _stage(stage: WalkthroughStage, block: Block | None, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
+def _stage(stage: WalkthroughStage, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
     plan = layout_block(stage.steps)
-    mixers = {} if block is None else {x.pattern: x.block for x in fold_blocks(block)}
     steps_by_name = {x.name: x for x in stage.steps}
     positions = _BlockPositions(stage.steps, plan)
     inputs = [name for name in plan.rows if name not in steps_by_name]
@@ -142,10 +137,10 @@ def _stage(stage: WalkthroughStage, block: Block | None, forward_pass: ForwardPa
         "lanes": plan.width,
         "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
         "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Expr.const(width))],
-        "steps": [_step(x, mixers, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
+        "steps": [_step(x, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "columns": positions.wide_layout(),
         "under": positions.narrow_layout(),
-        "heads": [] if block is None else list(_head_groups_and_experts(block)),
+        "heads": list(_head_groups_and_experts(stage.steps)),
     }
 
 
@@ -166,33 +161,27 @@ def _lane(plan: Layout, name: str) -> dict[str, Any]:
     return {"lane": plan.lanes[name]}
 
 
-def _step(step: Operation, mixers: Mapping[str, Block], forward_pass: ForwardPass) -> dict[str, Any]:
-    mixer = _mixer(step.name, mixers)
-    letters = known(mixer.window if isinstance(mixer, AttentionBase) else None, forward_pass)
+def _step(step: Operation, forward_pass: ForwardPass) -> dict[str, Any]:
     return {
         "name": step.name,
         "kind": step.kind,
         "does": safe(step.description, 500),
         "takes": list(step.inputs),
-        "shape": [number(d, letters) for d in step.shape],
+        "shape": [_form(d, forward_pass) for d in step.shape],
         "uses": [_encode_weight(y) for y in step.weights],
         "parameters": str(step.parameters),
-        "flops": number(step.flops, letters),
+        "flops": _form(step.flops, forward_pass),
         "each": [number(product((2, y.live, y.weight.size))) for y in step.weights if y.weight.role == "matmul"],
-        "keeps": kept(step.cached, None if mixer is None else cache_spec(mixer), forward_pass)
-        if step.kind == "cache"
-        else number(step.cached, letters),
+        "keeps": _form(step.cached, forward_pass),
     }
 
 
-def _mixer(name: str, blocks: Mapping[str, Block]) -> Block | None:
-    """Return the mixer that contains a step."""
-    mixers = (path for path, x in blocks.items() if isinstance(x, AttentionBase) or cache_spec(x) is not None)
-    enclosing = [path for path in mixers if name.startswith(f"{path}.")]
-    return blocks[max(enclosing, key=len)] if enclosing else None
+def _form(x: Expr, forward_pass: ForwardPass) -> Form:
+    """Return an expression in the page's variables: T is the number of tokens so far, including the one that is decoded."""
+    return number(x.at(P=Expr.variable("T", forward_pass.context) - 1))
 
 
-def _encode_weight(x: UsedWeight) -> dict[str, Any]:
+def _encode_weight(x: WeightUse) -> dict[str, Any]:
     return {
         "path": x.path,
         "dims": [d.symbol for d in x.weight.shape],
@@ -205,22 +194,27 @@ def _encode_weight(x: UsedWeight) -> dict[str, Any]:
     }
 
 
-def _head_groups_and_experts(block: Block) -> Iterator[dict[str, Any]]:
+def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, Any]]:
     """Yield the head groups of each mixer, and the experts of each mixture."""
-    for x in fold_blocks(block):
-        y = x.block
-        if isinstance(y, Attention):
-            cached = "of another layer" if y.k is None else "cached"
-            yield _heads(("query head", y.heads), ("key and value head", y.kv_heads), cached)
-        elif isinstance(y, LatentAttention):
-            yield _heads(("query head", y.heads), ("latent vector", Expr.const(1)), "cached; each head unpacks its own keys and values")
-        elif isinstance(y, GatedDeltaNet):
-            yield _heads(("value head with a state", y.value_heads), ("query and key head", y.key_heads), "not cached: the states are")
-        elif isinstance(y, Mamba2):
-            yield _heads(("head with a state", y.heads), ("group of b and c", y.state_groups), "not cached: the states are")
-        elif isinstance(y, MoE):
-            groups = y.expert_groups.groups if y.expert_groups else 1
-            yield {"kind": "experts", "n": _count(y.experts.n), "k": _count(y.top_k), "shared": y.shared is not None, "groups": int(groups)}
+    nodes = {id(x.node): x.node for x in steps if x.node is not None}.values()
+    cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)
+    for x in nodes:
+        if x.op == "attention" and cache is not None:
+            if cache.attributes.get("rows") == 1:
+                few, note = "latent vector", "cached; each head unpacks its own keys and values"
+            else:
+                few, note = "key and value head", "of another layer" if cache.op == "read_cache" else "cached"
+            yield _heads(("query head", x.shape[2]), (few, cache.shape[2]), note)
+        elif x.op == "gated_delta_rule":
+            key_heads = x.inputs[0].shape[2]
+            yield _heads(("value head with a state", x.shape[2]), ("query and key head", key_heads), "not cached: the states are")
+        elif x.op == "ssm_scan":
+            yield _heads(("head with a state", x.shape[2]), ("group of b and c", x.inputs[1].shape[2]), "not cached: the states are")
+        elif x.op == "dispatch":
+            moe: MoE = x.attributes["moe"]
+            groups = moe.expert_groups.groups if moe.expert_groups else 1
+            n, k = _count(moe.experts.n), _count(moe.top_k)
+            yield {"kind": "experts", "n": n, "k": k, "shared": moe.shared is not None, "groups": int(groups)}
 
 
 def _heads(many: tuple[str, int], few: tuple[str, int], note: str) -> dict[str, Any]:

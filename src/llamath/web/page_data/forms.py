@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ...analysis.memory_line import OVERHEAD_DIVISOR, OVERHEAD_FIXED
-from ...core.expr import Expr
+from ...core.expr import Alias, Atom, Call, Expr, Variable
 
 Form = str | list[Any]
 KINDS: Mapping[str, Callable[[list[int]], int]] = {
@@ -36,9 +36,19 @@ def number(n: int, known: Mapping[str, Form] | None = None) -> Form:
         return str(int(n))
     terms: list[Form] = []
     for monomial, times in n.terms.items():
-        factors: list[Form] = [known.get(symbol, ["let", symbol, str(value)]) for symbol, value, *_ in monomial]
+        factors = [_atom(atom, known) for atom in monomial]
         terms.append(times_of(*([str(times)] if times != 1 or not factors else []), *factors))
     return sum_of(*terms)
+
+
+def _atom(atom: Atom, known: Mapping[str, Form]) -> Form:
+    if isinstance(atom, Call):
+        return [atom.function, *(number(x, known) for x in atom.arguments)]
+    if isinstance(atom, Alias):
+        return ["as", atom.symbol, number(atom.definition, known)]
+    if atom.symbol in known:
+        return known[atom.symbol]
+    return atom.symbol if isinstance(atom, Variable) else ["let", atom.symbol, str(atom.value)]
 
 
 def sum_of(*forms: Form) -> Form:

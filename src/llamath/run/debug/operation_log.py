@@ -1,0 +1,179 @@
+"""`OperationLog`: a torch machine that logs the shape of every operation's result; `match_operations` compares the log with a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ...analysis.graph.recorder import Node
+from ..attention import ScoreParams, attention_probs
+from ..forward_context import MaskBlock
+from ..kv_cache import Cache
+from ..torch_machine import TorchMachine
+
+Shape = tuple[int, ...]
+
+
+class LoggedOperation(NamedTuple):
+    """An operation that was executed."""
+
+    op: str  # as in the graph
+    shapes: tuple[Shape, ...]  # of its result, or of each step in which the trace shows it
+    is_view: bool  # whether the result shares the storage of the first input
+    layer: int | None  # index of its layer
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the result."""
+        return self.shapes[-1]
+
+
+class OperationLog(TorchMachine):
+    """The machine of one pass, with a log of its operations in execution order.
+
+    The operations of all experts are logged as one: the rows of their inputs and outputs are added up.
+    """
+
+    fuses = False
+
+    def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
+        super().__init__(ids, cache, last_only)
+        self.log: list[LoggedOperation] = []
+        self._layer: int | None = None
+        self._add("ids", ids)
+
+    def norm_heads(self, norm: nn.Module, x: Tensor) -> Tensor:
+        outer, self.log = self.log, []
+        y = super().norm_heads(norm, x)
+        inner, self.log = self.log, outer
+        self._add(inner[0].op, y)
+        return y
+
+    def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
+        y = super().attention(mixer, q, k, v, head_dim, sinks)
+        queries, keys = (x.to("meta").transpose(1, 2) for x in (q, k))
+        probs = tuple(attention_probs(queries, keys, MaskBlock(), ScoreParams(1.0)).shape)
+        self._add("attention", y, shapes=(probs, probs))
+        return y
+
+    def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
+        y = super().gated_delta_rule(mixer, q, k, v, g, beta)
+        self._add_recurrence("gated_delta_rule", mixer, y)
+        return y
+
+    def ssm_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
+        outer, self.log = self.log, []
+        y = super().ssm_scan(mixer, x, b, c, dt, a_log)
+        self.log = outer
+        self._add_recurrence("ssm_scan", mixer, y)
+        return y
+
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        outer = self.log
+        inputs: list[Shape] = []
+        logs: list[list[LoggedOperation]] = []
+
+        def start(expert: nn.Module) -> Callable[..., Tensor]:
+            def run(machine: OperationLog, rows: Tensor) -> Tensor:
+                self.log = []
+                inputs.append(tuple(rows.shape))
+                logs.append(self.log)
+                y: Tensor = expert(machine, rows)
+                return y
+
+            return run
+
+        y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
+        self.log = outer
+        outer.append(LoggedOperation("dispatch", (_total_rows(inputs),), False, self._layer))
+        for same in zip(*logs, strict=True):
+            outer.append(same[0]._replace(shapes=(_total_rows(x.shape for x in same),)))
+        self._add("combine", y)
+        return y
+
+    def layers(self, layers: nn.ModuleList, x: Tensor, *extra: Tensor) -> Tensor:
+        def start(i: int, layer: nn.Module) -> Callable[..., Tensor]:
+            def run(machine: OperationLog, x: Tensor, *slices: Tensor) -> Tensor:
+                self._layer = i
+                self._add("hidden_states", x)
+                for e in slices:
+                    self._add("select_layer", e, is_view=True)
+                y: Tensor = layer(machine, x, *slices)
+                return y
+
+            return run
+
+        y = super().layers([start(i, layer) for i, layer in enumerate(layers)], x, *extra)  # type: ignore[arg-type]
+        self._layer = None
+        self._add("layers", y)
+        return y
+
+    def _add(self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()) -> None:
+        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), is_view, self._layer))
+
+    def _add_recurrence(self, op: str, mixer: Any, y: Tensor) -> None:
+        state = self._state(mixer).recurrent_state
+        assert state is not None
+        self._add(op, y, shapes=(tuple(state.shape),))
+
+
+def _total_rows(shapes: Iterable[Shape]) -> Shape:
+    """Return the shape of all rows of the experts together."""
+    rows = list(shapes)
+    return sum(_num_rows(x) for x in rows), rows[0][-1]
+
+
+def _num_rows(shape: Shape) -> int:
+    n = 1
+    for x in shape[:-1]:
+        n *= x
+    return n
+
+
+_RESULTS = {
+    "route": ("route", "routing_weights"),
+    "route_in_turn": ("route", "routing_weights"),
+    "split": ("slice",),
+    "to_float32": ("cast",),
+    "to_model_dtype": ("cast",),
+    "token_positions": ("positions",),
+}
+"""The operations of the graph for the results of a machine's operation, where they are named differently."""
+_SIMPLE = (
+    *("act", "add", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "l2_norm", "last_token", "layer_norm", "linear"),
+    *("lookup", "merge_heads", "multiply", "per_head_linear", "read_cache", "rms_norm", "rope", "route", "route_in_turn", "scale"),
+    *("scale_by_expert", "scale_by_position", "scale_by_weight", "softcap", "softplus", "split", "split_heads", "to_float32"),
+    *("to_model_dtype", "token_positions", "update_cache"),
+)
+
+
+def _log_results(name: str) -> Callable[..., Any]:
+    """Return an operation that logs its results; an operation that returns its input has done nothing."""
+    operation, ops = getattr(TorchMachine, name), _RESULTS.get(name, (name,))
+
+    def run(machine: OperationLog, *inputs: Any, **options: Any) -> Any:
+        result = operation(machine, *inputs, **options)
+        source = next((x for x in inputs if isinstance(x, Tensor)), None)
+        for i, y in enumerate(result if isinstance(result, (list, tuple)) else [result]):
+            if y is not source:
+                machine._add(ops[min(i, len(ops) - 1)], y, source is not None and _shares_storage(y, source))
+        return result
+
+    return run
+
+
+for _name in _SIMPLE:
+    setattr(OperationLog, _name, _log_results(_name))
+
+
+def _shares_storage(x: Tensor, y: Tensor) -> bool:
+    return x.untyped_storage()._cdata == y.untyped_storage()._cdata
+
+
+def match_operations(nodes: Sequence[Node], log: Sequence[LoggedOperation]) -> Iterator[tuple[Node, LoggedOperation]]:
+    """Pair the nodes of a graph with the operations that were executed; casts depend on the dtype and are left out."""
+    expected, found = [x for x in nodes if x.op != "cast"], [x for x in log if x.op != "cast"]
+    assert [x.op for x in expected] == [x.op for x in found], f"recorded {[x.op for x in expected]}, executed {[x.op for x in found]}"
+    return zip(expected, found, strict=True)

@@ -1,0 +1,83 @@
+"""The recorded graph and the torch machine execute the same operations: for every family, with the same shapes and the same views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import llamath
+from llamath import run
+from llamath.analysis.graph.recorder import Graph, Node, record
+from llamath.analysis.graph.walkthrough import reads_on
+from llamath.run.debug.operation_log import LoggedOperation, OperationLog
+from llamath.run.kv_cache import Cache
+from support.reference_data import TINY, tiny_configs
+
+BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
+COPIED = frozenset(("merge_heads",))
+"""Views of the graph that torch copies where attention or a recurrence returned its heads transposed."""
+
+
+def configs() -> list[Any]:
+    """Every tiny configuration of every family."""
+    unproven = [
+        pytest.param(config, id=f"{path.stem}-{label}")
+        for path in sorted(TINY.with_name("tiny_unproven").glob("*.json"))
+        for label, config in json.loads(path.read_text()).items()
+    ]
+    return tiny_configs() + unproven
+
+
+def execute(module: run.Decoder, cache: Cache, tokens: int) -> Sequence[LoggedOperation]:
+    """Run one pass and return its operations."""
+    ids = torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7
+    cache.reserve(tokens, None)
+    machine = OperationLog(ids, cache)
+    module.compute(machine, ids)
+    cache.length += tokens
+    return machine.log
+
+
+def nodes_in_order(graph: Graph) -> Iterator[Node]:
+    """Yield the nodes of every layer in execution order."""
+    regions = {id(x.block): x for x in graph.layers}
+    for node in graph.regions[0].nodes:
+        if node.op == "layers":
+            for block in graph.tree.layers:
+                yield from regions[id(block)].nodes
+        yield node
+
+
+def check(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, cached: bool = True) -> None:
+    """Compare a graph with executed operations; without a cache, keys and values are passed on as they are."""
+    nodes = list(nodes_in_order(graph))
+    assert [x.op for x in nodes] == [x.op for x in log]
+    for node, executed in zip(nodes, log, strict=True):
+        shape = tuple(int(x.at(B=BATCH, T=tokens, P=past)) for x in node.shape)
+        assert executed.shape == shape, node
+        if node.op not in COPIED and (cached or node.op != "update_cache"):
+            assert executed.is_view == node.is_view, node
+
+
+@pytest.mark.parametrize("config", configs())
+def test_graph_and_torch_run_in_lockstep(config: dict[str, Any]) -> None:
+    tree = llamath.load(config).tree
+    module = run.initialize(run.build(tree), std=0.1)
+    cached = reads_on(tree)
+    cache = module.new_cache(CAPACITY if cached else 0)
+    with torch.inference_mode():
+        for past, tokens in ((0, PROMPT), (PROMPT, CHUNK), (PROMPT + CHUNK, 1)) if cached else ((0, PROMPT),):
+            graph = record(tree, new_tokens=9, past_tokens=4, decode=tokens == 1, activation_bytes=4)
+            check(graph, execute(module, cache, tokens), past, tokens, cached)
+
+
+@pytest.mark.parametrize("family", ["llama", "deepseek_v3", "qwen3_next", "gemma4", "nemotron_h"])
+def test_casts_are_recorded_in_bfloat16(family: str) -> None:
+    tree = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values()))).tree
+    module = run.initialize(run.build(tree, torch.bfloat16), std=0.1)
+    with torch.inference_mode():
+        check(record(tree, activation_bytes=2), execute(module, module.new_cache(CAPACITY), PROMPT), 0, PROMPT)

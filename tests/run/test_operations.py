@@ -1,0 +1,389 @@
+"""Each operation of `Machine` by itself on both machines: shapes, widths, views, FLOPs and saved bytes of the graph are those of tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from llamath.analysis.graph.recorder import FLOAT32, INT64, GraphRecorder, Node
+from llamath.analysis.graph.rules import RULES
+from llamath.core.attention_facts import ScoreTransform
+from llamath.core.blocks import MLP, ClampedMLP, ExpertGroups, MoE, PerLayerInput
+from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu
+from llamath.core.expr import Expr
+from llamath.core.forward_pass import AttentionBase, AttentionWindow
+from llamath.core.machine import Machine
+from llamath.core.mixers import RecurrentMixer
+from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
+from llamath.core.tree import Block, Stack, Weight, repeat
+from llamath.run.kv_cache import Cache
+from llamath.run.linear_recurrence import CHUNK, SCAN_CHUNK
+from llamath.run.module import Module, TensorOptions
+from llamath.run.torch_machine import TorchMachine
+
+B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
+"""Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
+d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
+E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
+CAPACITY = 64
+"""Tokens in the cache, more than in any pass."""
+
+
+class Pass(NamedTuple):
+    """T new tokens after P others; without a cache if P is 0 and `cached` is False."""
+
+    tokens: int = 5
+    past: int = 0
+    cached: bool = False
+    last_only: bool = False
+
+    @property
+    def is_decode(self) -> bool:
+        return self.tokens == 1
+
+
+PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE = Pass(), Pass(cached=True), Pass(5, 9), Pass(1, 9)
+WITH_CACHE = (CACHED, CHUNK_OF_PROMPT, Pass(5, 2), DECODE, Pass(1, 2))
+ALL_PASSES = (PROMPT, *WITH_CACHE)
+
+
+FIELDS = "abcdefg"
+"""The arguments of an operation, by position."""
+
+
+class Input(NamedTuple):
+    """A tensor that an operation reads."""
+
+    shape: tuple[Expr, ...]
+    kind: str = "model"  # dtype: that of the model, float32 or ids
+
+
+class Operation(Block):
+    """A block whose forward pass is one operation, `m.name(a, b, …)`; an `Input` stands for an input of the block."""
+
+    name: str
+    options: dict[str, Any]
+    a: Any = None
+    b: Any = None
+    c: Any = None
+    d: Any = None
+    e: Any = None
+    f: Any = None
+    g: Any = None
+    count: int
+
+    def forward(self, m: Any, *inputs: Any) -> Any:
+        rest = iter(inputs)
+        arguments = [getattr(self, x) for x in FIELDS[: self.count]]
+        return getattr(m, self.name)(*(next(rest) if isinstance(x, Input) else x for x in arguments), **self.options)
+
+
+class Case(NamedTuple):
+    """One operation with one set of arguments, and the passes in which it is compared."""
+
+    spec: Operation
+    passes: tuple[Pass, ...]
+    saves: str = ""  # why the tensors saved by torch are not those of the rule
+
+    @property
+    def inputs(self) -> list[Input]:
+        return [x for x in (getattr(self.spec, y) for y in FIELDS) if isinstance(x, Input)]
+
+
+def case(name: str, *arguments: Any, passes: tuple[Pass, ...] = (PROMPT,), saves: str = "", **options: Any) -> Case:
+    """A case of `m.name(*arguments, **options)`."""
+    return Case(Operation(name=name, options=options, count=len(arguments), **dict(zip(FIELDS, arguments, strict=False))), passes, saves)
+
+
+def x(*shape: Expr) -> Input:
+    return Input(shape)
+
+
+def f32(*shape: Expr) -> Input:
+    return Input(shape, "float32")
+
+
+def ids(*shape: Expr) -> Input:
+    return Input(shape, "ids")
+
+
+def w(*shape: int) -> Weight:
+    return Weight(shape=tuple(map(Expr.const, shape)), role="matmul")
+
+
+class Softmax(AttentionBase):
+    """The facts of attention that the operations read."""
+
+    heads: int = H
+    kv_heads: int = K
+    head_dim: int = h
+
+
+class Recurrence(RecurrentMixer):
+    """A mixer with a state."""
+
+
+FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
+    Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
+)
+HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
+ROUTED = {"router": linear(E, d), "experts": repeat(swiglu(d, F), E, active=k), "top_k": k}
+MOE = MoE(**ROUTED)
+Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
+DELTA = (x(B, T, G, n), x(B, T, G, n), x(B, T, H, m), x(B, T, H), x(B, T, H))
+
+
+def float32(inputs: Iterable[Input]) -> list[Input]:
+    return [y._replace(kind="float32") for y in inputs]
+
+
+CASES = [
+    # Each token alone
+    case("token_positions"),
+    case("lookup", ids(B, T), w(V, d)),
+    case("lookup", ids(T), w(V, d), 2),
+    case("linear", x(B, T, d), w(F, d)),
+    case("linear", x(B, T, d), w(F, d), w(F)),
+    case("linear", f32(B, T, d), w(E, d)),
+    case("per_head_linear", x(B, T, H, r), w(H * h, r), h),
+    case("per_head_linear", x(B, T, H, h), w(H * h, r), h, transposed=True),
+    case("rms_norm", x(B, T, d), w(d), 1e-5),
+    case("rms_norm", x(B, T, d), None, 1e-5),
+    case("rms_norm", x(B, T, d), w(d), 1e-5, 1.0),
+    case("rms_norm", x(B, T, H, h), w(h), 1e-5),
+    case("rms_norm", x(B, T, G * r), w(G, r), 1e-5, grouped=True),
+    case("layer_norm", x(B, T, d), w(d), w(d), 1e-5),
+    case("layer_norm", x(B, T, d), w(d), None, 1e-5),
+    case("layer_norm", x(B, T, d), None, None, 1e-5),
+    case("layer_norm", x(B, T, H, h), w(H, h), None, 1e-5),
+    case("norm_heads", rms(h, 1e-5), x(B, T, H, h)),
+    case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h)),
+    case("norm_heads", repeat(layer_norm(h, 1e-5, bias=False), H), x(B, T, H, h)),
+    case("l2_norm", f32(B, T, G, n), 1e-6),
+    *(case("act", x(B, T, d), name) for name in ("silu", "gelu", "gelu_new", "quick_gelu", "relu", "relu2", "sigmoid")),
+    case("gated", x(B, T, F), x(B, T, F), "silu"),
+    case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
+    case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
+    case("add", x(B, T, d), x(B, T, d)),
+    case("add", x(B, T, d), x(T, d)),
+    case("multiply", x(B, T, d), x(B, T, d)),
+    case("multiply", x(B, T, d), x(B, T, Expr.const(1))),
+    case("scale", x(B, T, d), 0.5),
+    case("scale", x(B, T, d), 1.0),
+    case("scale_by_weight", x(B, T, d), w(1)),
+    case("scale_by_weight", f32(B, T, H, m), w(H)),
+    case("scale_by_position", Q, None),
+    case("scale_by_position", Q, TemperatureTuning(scale=0.1, floor=4, offset=1)),
+    case("scale_by_position", Q, LogNScaling(original_context=4)),
+    case("softcap", x(B, T, V), 30.0),
+    case("softcap", x(B, T, V), None),
+    case("clamp", x(B, T, d), 8.0),
+    case("softplus", x(B, T, H), w(H)),
+    case("softplus", x(B, T, H), w(H), 0.01),
+    case("decay", f32(B, T, H), w(H)),
+    case("to_float32", x(B, T, d)),
+    case("to_float32", f32(B, T, d)),
+    case("to_model_dtype", x(B, T, d)),
+    case("to_model_dtype", f32(B, T, d)),
+    case("dropout", x(B, T, d)),
+    # Shapes
+    case("split_heads", x(B, T, H * h), h),
+    case("merge_heads", x(B, T, H, h)),
+    case("split", x(B, T, H, h + p), h, p),
+    case("split", x(B, T, d), 3, 4, 5),
+    case("concat", x(B, T, d), x(B, T, d)),
+    case("concat", x(B, T, H, h), x(B, T, Expr.const(1), p)),
+    case("concat", x(B, T, d), x(B, T, F), x(B, T, h)),
+    case("last_token", x(B, T, d), passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True))),
+    # Tokens meet
+    case("rope", Q, None),
+    *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),
+    case("rope", Q, ProportionalRope(theta=1e4, dim=2, head_dim=6)),
+    *(case("update_cache", mixer, x(B, T, K, h), x(B, T, K, h), passes=WITH_CACHE) for mixer in (FULL, WINDOW, CHUNKED)),
+    case("update_cache", FULL, x(B, T, Expr.const(1), r + p), passes=WITH_CACHE),
+    *(case("read_cache", mixer.replace(kv_layer=0), passes=WITH_CACHE) for mixer in (FULL, WINDOW)),
+    *(case("attention", mixer, Q, KEYS, KEYS, h, passes=ALL_PASSES) for mixer in (FULL, WINDOW, CHUNKED)),
+    case("attention", BIDIRECTIONAL, Q, KEYS, KEYS, h),
+    case("attention", FULL, Q, GROUPED, GROUPED, h, passes=ALL_PASSES),
+    case("attention", FULL, Q, ONE, ONE, h, passes=ALL_PASSES),
+    case("attention", WINDOW, Q, GROUPED, GROUPED, h, w(H), passes=ALL_PASSES),
+    case("attention", FULL.replace(score_transform=ScoreTransform(scale=0.1, softcap=50.0)), Q, GROUPED, GROUPED, h, passes=ALL_PASSES),
+    case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES),
+    case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES),
+    case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    *(case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)) for bias in (None, w(d))),
+    case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(CHUNK + 3))),
+    case(
+        *("ssm_scan", Recurrence()),
+        *float32((x(B, T, H, m), x(B, T, G, n), x(B, T, G, n), x(B, T, H))),
+        w(H),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(CHUNK + 3)),
+    ),
+    case(
+        *("selective_scan", Recurrence()),
+        *(x(B, T, d), x(B, T, n), x(B, T, n), f32(B, T, d)),
+        *(w(d, n), w(d)),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(SCAN_CHUNK + 3)),
+    ),
+    # One of many
+    case("route", f32(B, T, E), None, MOE),
+    case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5)),
+    case("route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2))),
+    case("route", f32(B, T, E), None, MOE.replace(norm_topk_prob=False)),
+    case("route_in_turn", f32(B, T, E), k, 0.01),
+    case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E)),
+    case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k)),
+    case("experts", MOE.replace(routing="input"), repeat(mlp(d, F, "relu2"), E), x(B, T, d), ids(B, T, k), f32(B, T, k)),
+    case(
+        *("experts", MOE),
+        repeat(swiglu(d, F, bias=True).extended(ClampedMLP, limit=7.0, alpha=1.702), E),
+        *(x(B, T, d), ids(B, T, k), f32(B, T, k)),
+    ),
+    case("layers", repeat(linear(d, d), L), x(B, T, d)),
+    case(
+        "layers",
+        repeat(PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"), L),
+        x(B, T, d),
+        x(B, T, L, p),
+    ),
+    case("layers", Stack(((mlp(d, F, "relu"), swiglu(d, F)), 2)), x(B, T, d)),
+]
+OPERATIONS = [name for name, kind in vars(Machine).items() if not name.startswith("_") and name != "absorbs"]
+
+
+class Run(NamedTuple):
+    """An operation in one pass on both machines, and the sizes of that pass."""
+
+    sizes: dict[str, int]
+    recorder: GraphRecorder
+    nodes: list[Node]
+    input_nodes: list[Node]
+    compute: Callable[[], Any]
+    inputs: list[Tensor]
+    module: Module
+
+    def evaluate(self, value: int) -> int:
+        return int(Expr.const(value).at(**self.sizes))
+
+    @property
+    def recorded(self) -> list[tuple[Node, int]]:
+        """Every node with the number of times that it runs."""
+        return [(node, self.evaluate(region.times)) for region in self.recorder.regions for node in region.nodes]
+
+
+def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32) -> Run:
+    """Record an operation, and prepare its computation with tensors."""
+    torch.manual_seed(0)
+    module = Module(case.spec, TensorOptions(dtype, torch.device("cpu")), layer=0)
+    for weight in module.parameters():
+        weight.data.normal_()
+    has_cache = isinstance(case.spec.a, AttentionBase | RecurrentMixer)
+    cache = Cache([module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY)
+    if at.past:
+        prepare(case, module, cache, at._replace(tokens=at.past, past=0), dtype)[1]()
+        cache.length = at.past
+    sizes, compute, inputs = prepare(case, module, cache, at, dtype)
+
+    new = Expr.const(1) if at.is_decode else T
+    recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
+    widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64}
+    result = recorder.record_block(case.spec, *((tuple(y.at(T=new) for y in x.shape), widths[x.kind]) for x in case.inputs))
+    input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
+    return Run(sizes, recorder, as_list(result), input_nodes, compute, inputs, module)
+
+
+def prepare(
+    case: Case, module: Module, cache: Cache, at: Pass, dtype: torch.dtype
+) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
+    """Return the sizes of a pass, its computation, and the inputs of the operation."""
+    m = TorchMachine(torch.zeros(2, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
+    m.dtype = dtype
+    sizes = {"B": 2, "T": at.tokens, "P": at.past, "S": 0}
+    if isinstance(case.spec.a, AttentionBase):
+        sizes["S"] = len(m.cached_positions(cache.layers[0].capacity))
+    kinds = {"model": dtype, "float32": torch.float32}
+    shapes = [(tuple(int(y.at(**sizes)) for y in x.shape), x.kind) for x in case.inputs]
+    inputs = [torch.randint(int(E), shape) if kind == "ids" else torch.randn(shape, dtype=kinds[kind]) for shape, kind in shapes]
+    if case.spec.name == "read_cache":
+        m.update_cache(module.a, *torch.randn(2, 2, at.tokens, int(K), int(h), dtype=dtype))
+    return sizes, lambda: as_list(module(m, *inputs)), inputs
+
+
+def as_list(result: Any) -> list[Any]:
+    return [result] if isinstance(result, Node | Tensor) else list(result)
+
+
+def storage(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()
+
+
+def params() -> list[Any]:
+    """Every case with each of its passes."""
+    counts: Counter[str] = Counter()
+    found = []
+    for one in CASES:
+        counts[one.spec.name] += 1
+        for at in one.passes:
+            label = f"{one.spec.name}-{counts[one.spec.name]}-{at.tokens}after{at.past}{'-cached' * at.cached}{'-last' * at.last_only}"
+            found.append(pytest.param(one, at, id=label))
+    return found
+
+
+def test_every_operation_is_covered() -> None:
+    assert {x.spec.name for x in CASES} == set(OPERATIONS)
+
+
+@pytest.mark.parametrize("machine", [GraphRecorder, TorchMachine])
+def test_machine_has_the_signatures_of_the_protocol(machine: type) -> None:
+    assert hasattr(machine, "absorbs") or "absorbs" in inspect.getsource(machine)
+    for name in OPERATIONS:
+        expected, found = (inspect.signature(getattr(x, name)).parameters.values() for x in (Machine, machine))
+        assert [(x.name, x.kind, x.default) for x in found] == [(x.name, x.kind, x.default) for x in expected], name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize(("case", "at"), params())
+@torch.no_grad()
+def test_graph_has_shapes_widths_and_views_of_tensors(case: Case, at: Pass, dtype: torch.dtype) -> None:
+    run = run_both(case, at, dtype)
+    results = run.compute()
+    assert [tuple(map(run.evaluate, x.shape)) for x in run.nodes] == [tuple(x.shape) for x in results]
+    assert [x.width for x in run.nodes] == [x.element_size() for x in results]
+    for node, y in zip(run.nodes, results, strict=True):
+        assert [node.storage is x for x in run.input_nodes] == [storage(y) == storage(x) for x in run.inputs]
+        assert [node is x for x in run.input_nodes] == [y is x for x in run.inputs]
+
+
+@pytest.mark.parametrize(("case", "at"), params())
+@torch.no_grad()
+def test_flops_equal_torch(case: Case, at: Pass) -> None:
+    run = run_both(case, at)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        run.compute()
+    flops = sum(times * run.evaluate(rule(node, False)) for node, times in run.recorded if (rule := RULES[node.op].flops) is not None)
+    assert counter.get_total_flops() == flops + products_within_chunks(run) - elementwise_updates(run)
+
+
+def elementwise_updates(run: Run) -> int:
+    """The FLOPs of the states of Mamba, whose update is an outer product that torch's counter does not see."""
+    return sum(run.evaluate(RULES[x.op].flops(x, False)) // 2 for x, _ in run.recorded if x.op == "selective_scan")  # type: ignore[misc]
+
+
+def products_within_chunks(run: Run) -> int:
+    """The FLOPs that a recurrence in chunks has beyond those of one token at a time: products between the tokens of a chunk."""
+    result = 0
+    for node, _ in run.recorded:
+        if node.op in ("gated_delta_rule", "ssm_scan"):
+            chunks = [min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)]
+            pairs = run.sizes["B"] * sum(x * x for x in chunks)
+            by_group = (2 if node.op == "gated_delta_rule" else 1) * int(G * n)  # q kᵀ, and k kᵀ of the delta rule
+            result += 2 * pairs * (by_group + int(H * m))
+    return result
