@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 Json = int | str | list[Any]
 
@@ -203,7 +203,10 @@ class Expr(int):
         `["let", letter, value]` is a letter, `["as", symbol, definition]` an expression with a short symbol; `[function, …]` is `+` or `*`
         of any number of expressions, or `min`, `max`, `floor`, `ceil`, `round` of two, or `routed` of six. Large numbers are strings.
         """
-        terms = [_operation("*", ([_number_json(k)] if k != 1 or not m else []) + [_atom_json(x) for x in m]) for m, k in self.terms.items()]
+        terms = []
+        for monomial, k in self.terms.items():
+            number = [_number_json(k)] if k != 1 or not monomial else []
+            terms.append(_operation("*", [*number, *map(_atom_json, monomial)]))
         return _operation("+", terms) if terms else 0
 
     def __mul__(self, other: int) -> Expr:
@@ -253,29 +256,53 @@ def product(values: Iterable[int]) -> Expr:
     return Expr.of(terms)
 
 
-def minimum(a: int, b: int) -> Expr:
+@overload
+def minimum(a: Expr, b: int) -> Expr: ...
+@overload
+def minimum(a: int, b: Expr) -> Expr: ...
+@overload
+def minimum(a: int, b: int) -> int: ...
+def minimum(a: int, b: int) -> int:
     """The smaller of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("min", Expr.const(a), Expr.const(b))
+    return _extreme("min", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else min(a, b)
 
 
-def maximum(a: int, b: int) -> Expr:
+@overload
+def maximum(a: Expr, b: int) -> Expr: ...
+@overload
+def maximum(a: int, b: Expr) -> Expr: ...
+@overload
+def maximum(a: int, b: int) -> int: ...
+def maximum(a: int, b: int) -> int:
     """The larger of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("max", Expr.const(a), Expr.const(b))
+    return _extreme("max", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else max(a, b)
 
 
-def floor_div(a: int, b: int) -> Expr:
-    """⌊a / b⌋; a number where there are no variables."""
-    return _call("floor", Expr.const(a), Expr.const(b)) if b != 1 or _has_variables(b) else Expr.const(a)
+@overload
+def floor_div(a: Expr, b: int) -> Expr: ...
+@overload
+def floor_div(a: int, b: Expr) -> Expr: ...
+@overload
+def floor_div(a: int, b: int) -> int: ...
+def floor_div(a: int, b: int) -> int:
+    """⌊a / b⌋; a number where there are no variables, plain if both numbers are."""
+    return _divided("floor", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else a // b
 
 
-def ceil_div(a: int, b: int) -> Expr:
-    """⌈a / b⌉; a number where there are no variables."""
-    return _call("ceil", Expr.const(a), Expr.const(b)) if b != 1 or _has_variables(b) else Expr.const(a)
+@overload
+def ceil_div(a: Expr, b: int) -> Expr: ...
+@overload
+def ceil_div(a: int, b: Expr) -> Expr: ...
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+def ceil_div(a: int, b: int) -> int:
+    """⌈a / b⌉; a number where there are no variables, plain if both numbers are."""
+    return _divided("ceil", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else -(-a // b)
 
 
 def round_div(a: int, b: int) -> Expr:
     """The integer nearest to a / b, halves rounded up; a number where there are no variables."""
-    return _call("round", Expr.const(a), Expr.const(b)) if b != 1 or _has_variables(b) else Expr.const(a)
+    return _divided("round", a, b)
 
 
 def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, most: int) -> Expr:
@@ -286,8 +313,11 @@ def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, m
     return _call("routed", *map(Expr.const, (size, unit, missed, experts, tokens, most)))
 
 
-def _has_variables(x: int) -> bool:
-    return isinstance(x, Expr) and bool(x.variables)
+def _divided(function: str, a: int, b: int) -> Expr:
+    a, b = Expr.const(a), Expr.const(b)
+    if b.terms.keys() == {()} and all(k % int(b) == 0 for k in a.terms.values()):
+        return Expr.of({monomial: k // int(b) for monomial, k in a.terms.items()})
+    return _call(function, a, b)
 
 
 def _extreme(function: str, a: Expr, b: Expr) -> Expr:

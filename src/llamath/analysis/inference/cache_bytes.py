@@ -39,14 +39,14 @@ class CacheSpec(Record):
         """Return the number of cached elements of one layer and one sequence."""
         return total((product((total(self.rows), self.tokens(context))), self.state or 0, self.conv_state or 0))
 
-    def growing_bytes(self, context: int, batch: int, format: KVFormat) -> Expr:
+    def growing_bytes(self, context: int, batch: int, stored: KVFormat) -> Expr:
         """Return the bytes that grow with the tokens, of all layers and sequences."""
-        rows = total(product((ceil_div(row, format.block), format.bytes)) for row in self.rows)
+        rows = total(product((ceil_div(row, stored.block), stored.bytes)) for row in self.rows)
         return product((self.layers, rows, self.tokens(context), batch))
 
-    def fixed_bytes(self, batch: int, format: KVFormat) -> Expr:
+    def fixed_bytes(self, batch: int, stored: KVFormat) -> Expr:
         """Return the bytes of states, of all layers and sequences."""
-        states = total((product((self.state or 0, _STATE_BYTES)), product((self.conv_state or 0, format.conv_state_bytes))))
+        states = total((product((self.state or 0, _STATE_BYTES)), product((self.conv_state or 0, stored.conv_state_bytes))))
         return product((self.layers, batch, states))
 
 
@@ -158,7 +158,7 @@ def kv_format(name: str) -> KVFormat:
     return KVFormat(dtype.block, dtype.bytes, dtype.bytes if dtype.block == 1 and dtype.bytes > 1 else 2)
 
 
-def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, format: KVFormat) -> Iterator[CachePart]:
+def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, stored: KVFormat) -> Iterator[CachePart]:
     for x in specs:
-        growing, fixed = x.growing_bytes(context, batch, format), x.fixed_bytes(batch, format)
-        yield CachePart(spec=x, growing=growing, fixed=fixed, per_token=x.growing_bytes(1, 1, format))
+        growing, fixed = x.growing_bytes(context, batch, stored), x.fixed_bytes(batch, stored)
+        yield CachePart(spec=x, growing=growing, fixed=fixed, per_token=x.growing_bytes(1, 1, stored))

@@ -142,9 +142,9 @@ class ShardedModel:
             overhead=overhead_bytes(cache + activations + logits),
         )
 
-    def cache_bytes(self, i: int, format: KVFormat) -> Expr:
+    def cache_bytes(self, i: int, stored: KVFormat) -> Expr:
         """Return the bytes of the KV cache on one GPU of a stage, in T and B."""
-        return total(y for x in self.stage_cache_specs(i) for y in (x.growing_bytes(TOKENS, BATCH, format), x.fixed_bytes(BATCH, format)))
+        return total(y for x in self.stage_cache_specs(i) for y in (x.growing_bytes(TOKENS, BATCH, stored), x.fixed_bytes(BATCH, stored)))
 
     def kv_cache(self, i: int, context: int, batch: int) -> int:
         """Return the bytes of the KV cache on one GPU of a stage."""

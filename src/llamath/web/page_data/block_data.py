@@ -11,15 +11,16 @@ from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import Decoder, MoE
 from ...core.errors import safe
-from ...core.expr import Expr, product
+from ...core.expr import Expr, Json, product
 from ...core.forward_pass import ForwardPass
 from ...core.number_format import format_ranges
 from ...model import Model
 from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
-from .forms import Form, number
-from .pass_forms import BATCH, NEXT, PROMPT
 
+_TOKENS, _BATCH = 3, 2
+"""The tokens of the passes that are recorded; their expressions hold for any others."""
+_PROMPT, _NEXT = ForwardPass.prefill(_TOKENS), ForwardPass.decode(_TOKENS, absorbed=True)
 _BOX, _GAP, _STEP_HEIGHT, _RADIUS, _MARGIN = 58, 46, 94, 14, 16
 """Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
 _RAIL_GAP, _STUB = 11, 28
@@ -115,13 +116,13 @@ def build_block_diagrams(model: Model) -> dict[str, Any]:
     """Return the stages of the prefill, and of the decode pass if there is one."""
     return {
         name: _stages(model.tree, forward_pass)
-        for name, forward_pass in (("prompt", PROMPT), ("next", NEXT))
+        for name, forward_pass in (("prompt", _PROMPT), ("next", _NEXT))
         if name == "prompt" or reads_on(model.tree)
     }
 
 
 def _stages(tree: Decoder, forward_pass: ForwardPass) -> list[dict[str, Any]]:
-    return [_stage(x, forward_pass, tree.width) for x in walkthrough(tree, forward_pass, BATCH).stages]
+    return [_stage(x, forward_pass, tree.width) for x in walkthrough(tree, forward_pass, _BATCH).stages]
 
 
 def _stage(stage: WalkthroughStage, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def _stage(stage: WalkthroughStage, forward_pass: ForwardPass, width: int) -> di
         "parameters": str(stage.parameters),
         "lanes": plan.width,
         "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
-        "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Expr.const(width))],
+        "stream": ["B", "T" if forward_pass.tokens > 1 else 1, _count(width)],
         "steps": [_step(x, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "columns": positions.wide_layout(),
         "under": positions.narrow_layout(),
@@ -167,18 +168,18 @@ def _step(step: Operation, forward_pass: ForwardPass) -> dict[str, Any]:
         "kind": step.kind,
         "does": safe(step.description, 500),
         "takes": list(step.inputs),
-        "shape": [_form(d, forward_pass) for d in step.shape],
+        "shape": [_expression(d, forward_pass) for d in step.shape],
         "uses": [_encode_weight(y) for y in step.weights],
         "parameters": str(step.parameters),
-        "flops": _form(step.flops, forward_pass),
-        "each": [number(product((2, y.live, y.weight.size))) for y in step.weights if y.weight.role == "matmul"],
-        "keeps": _form(step.cached, forward_pass),
+        "flops": _expression(step.flops, forward_pass),
+        "each": [product((2, y.live, y.weight.size)).to_expression_json() for y in step.weights if y.weight.role == "matmul"],
+        "keeps": _expression(step.cached, forward_pass),
     }
 
 
-def _form(x: Expr, forward_pass: ForwardPass) -> Form:
+def _expression(x: Expr, forward_pass: ForwardPass) -> Json:
     """Return an expression in the page's variables: T is the number of tokens so far, including the one that is decoded."""
-    return number(x.at(P=Expr.variable("T", forward_pass.context) - 1))
+    return x.at(P=Expr.variable("T", forward_pass.context) - 1).to_expression_json()
 
 
 def _encode_weight(x: WeightUse) -> dict[str, Any]:
@@ -225,5 +226,5 @@ def _plural(name: str, n: int) -> str:
     return name if n == 1 else re.sub("head|vector|group", r"\g<0>s", name, count=1)
 
 
-def _count(n: int) -> Form:
-    return number(Expr.const(n))
+def _count(n: int) -> Json:
+    return Expr.const(n).to_expression_json()

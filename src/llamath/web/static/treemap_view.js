@@ -46,7 +46,7 @@ function layer(one, state, set, i) {
 	const kind = one.layers.kinds[one.layers.order[i]];
 	const section = one.sections[kind.section];
 	const dtype = set.dtype.name;
-	const form = state.map === "bytes" ? (kind.bytes[dtype] ?? "0") : kind[state.map];
+	const form = state.map === "bytes" ? (kind.bytes[dtype] ?? 0) : kind[state.map];
 	const inside = state.map === "parameters" ? Object.entries(kind.groups).map(([group, x]) => [group, BigInt(x)]) : undefined;
 	const lines = () => {
 		if (state.map === "parameters") return [formula(section.symbols, section.numbers, grouped(kind.parameters))];
