@@ -47,9 +47,7 @@ def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[M
         weights.append(line("weights", "adapters", trained, lambda x: ADAPTER_BYTES * prod(x.shape), f"N·{ADAPTER_BYTES}"))
     return {
         "weights": weights,
-        "gradients": [
-            line("gradients", "gradients", trained, lambda x: state.gradient_bytes * prod(x.shape), f"N·{state.gradient_bytes}")
-        ],
+        "gradients": [line("gradients", "gradients", trained, lambda x: state.gradient_bytes * prod(x.shape), f"N·{state.gradient_bytes}")],
         "master": [line("master", "master weights", trained, lambda x: _MASTER_BYTES * prod(x.shape), f"N·{_MASTER_BYTES}")]
         if state.master
         else [],
