@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import llamath
 from llamath.analysis.flops.flop_count import forward_flops, train_flops
 from llamath.analysis.graph.recorder import Graph, Node, record
 from llamath.analysis.graph.rules import RULES
@@ -152,6 +153,21 @@ def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
 def test_chunked_prefill_flops_equal_torch(config: dict[str, Any]) -> None:
     graph = record(tree_of(config), batch=B, new_tokens=4, past_tokens=T - 4)
     assert cached_pass(config, 4) == total_flops(graph, config)
+
+
+@pytest.mark.parametrize(("new_tokens", "past_tokens"), [(100, 1000), (512, 32256)])
+def test_chunk_flops_of_a_deepseek_v3_layer_equal_torch(new_tokens: int, past_tokens: int) -> None:
+    import torch
+
+    left_out = ("quantization_config", "auto_map")
+    config = {key: x for key, x in llamath.load("deepseek-v3").config.data.items() if key not in left_out}
+    config |= {"num_hidden_layers": 1, "first_k_dense_replace": 1}
+    with torch.device("meta"), torch.no_grad():
+        model = built(config, "sdpa").eval()
+        cache = model(torch.zeros(1, past_tokens, dtype=torch.long), use_cache=True).past_key_values
+        result, _ = counted(lambda: model(torch.zeros(1, new_tokens, dtype=torch.long), past_key_values=cache, use_cache=True))
+    graph = record(tree_of(config), new_tokens=new_tokens, past_tokens=past_tokens)
+    assert result == forward_flops(graph, masked=False).total
 
 
 def cached_pass(config: dict[str, Any], new_tokens: int) -> int:

@@ -192,7 +192,7 @@ def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
         tab.focus("[data-step='attn.scores']")
         tab.keyboard.press("Enter")
         content = tab.text_content("dialog[open]")
-        assert "P: query-key pairs = ⌊T·(T + 1) / 2⌋" in content and f"{2 * 2 * 32 * 128 * (1001 * 1002 // 2):,} FLOPs" in content
+        assert "A: query-key pairs = ⌊(T·T + T) / 2⌋" in content and f"{2 * 2 * 32 * 128 * (1001 * 1002 // 2):,} FLOPs" in content
 
 
 def test_heads_and_experts_are_drawn(browser: Any, tmp_path: Path) -> None:

@@ -15,21 +15,11 @@ from llamath.analysis.graph.recorder import Graph, Node, record
 from llamath.analysis.graph.walkthrough import reads_on
 from llamath.run.debug.operation_log import LoggedOperation, OperationLog
 from llamath.run.kv_cache import Cache
-from support.reference_data import TINY, tiny_configs
+from support.reference_data import TINY, tiny_configs, unproven_configs
 
 BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
 COPIED = frozenset(("merge_heads",))
 """Views of the graph that torch copies where attention or a recurrence returned its heads transposed."""
-
-
-def configs() -> list[Any]:
-    """Every tiny configuration of every family."""
-    unproven = [
-        pytest.param(config, id=f"{path.stem}-{label}")
-        for path in sorted(TINY.with_name("tiny_unproven").glob("*.json"))
-        for label, config in json.loads(path.read_text()).items()
-    ]
-    return tiny_configs() + unproven
 
 
 def execute(module: run.Decoder, cache: Cache, tokens: int) -> Sequence[LoggedOperation]:
@@ -63,7 +53,7 @@ def check(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, 
             assert executed.is_view == node.is_view, node
 
 
-@pytest.mark.parametrize("config", configs())
+@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_graph_and_torch_run_in_lockstep(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
     module = run.initialize(run.build(tree), std=0.1)

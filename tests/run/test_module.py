@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from llamath.core.config import Config
 from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
-from support.reference_data import TINY, tiny_configs
+from support.reference_data import tiny_configs, unproven_configs
 from support.transformers_pair import is_bidirectional, pair
 
 LLAMA: dict[str, Any] = {
@@ -36,17 +35,7 @@ def tiny(**changes: Any) -> run.Decoder:
     return run.initialize(run.build(llamath.load(LLAMA | changes)), seed=1, std=0.1)
 
 
-def unproven() -> list[Any]:
-    """Families without a class in transformers."""
-    folder = TINY.with_name("tiny_unproven")
-    return [
-        pytest.param(config, id=f"{path.stem}-{label}")
-        for path in sorted(folder.glob("*.json"))
-        for label, config in json.loads(path.read_text()).items()
-    ]
-
-
-@pytest.mark.parametrize("config", tiny_configs() + unproven())
+@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_parameters_match_the_tree(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
     module = run.build(tree, torch.bfloat16, "meta")
@@ -56,14 +45,14 @@ def test_parameters_match_the_tree(config: dict[str, Any]) -> None:
     assert sum(x.numel() for x in module.buffers()) == sum(x.parameters for x in leaves if x.weight.buffer)
 
 
-@pytest.mark.parametrize("config", tiny_configs() + unproven())
+@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_config_runs_on_the_meta_device(config: dict[str, Any]) -> None:
     module = run.build(find_family(config["model_type"])(Config(config)), device="meta")
     out = config["vocab_size"] if module.head is None else module.head.weight.shape[0]
     assert module(torch.zeros(2, 9, dtype=torch.long, device="meta")).shape == (2, 9, out)
 
 
-@pytest.mark.parametrize("config", unproven())
+@pytest.mark.parametrize("config", unproven_configs())
 @torch.no_grad()
 def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
     module = run.initialize(run.build(find_family(config["model_type"])(Config(config))), std=0.1)
@@ -78,7 +67,7 @@ def test_other_families_agree_with_their_cache(config: dict[str, Any]) -> None:
     assert torch.allclose(padded[1:, 7:], module(ids[1:, 7:]), atol=1e-5 * float(whole.abs().max()))
 
 
-@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven() if not is_bidirectional(x.values[0])])
+@pytest.mark.parametrize("config", [x for x in tiny_configs() + unproven_configs() if not is_bidirectional(x.values[0])])
 @torch.no_grad()
 def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))

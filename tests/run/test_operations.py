@@ -15,8 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from llamath.analysis.graph.recorder import FLOAT32, INT64, GraphRecorder, Node
 from llamath.analysis.graph.rules import RULES
+from llamath.analysis.graph.saved_rules import Kernels
 from llamath.core.attention_facts import ScoreTransform
-from llamath.core.blocks import MLP, ClampedMLP, ExpertGroups, MoE, PerLayerInput
+from llamath.core.blocks import ClampedMLP, ExpertGroups, MoE, PerLayerInput
 from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu
 from llamath.core.expr import Expr
 from llamath.core.forward_pass import AttentionBase, AttentionWindow
@@ -53,6 +54,7 @@ class Pass(NamedTuple):
 PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE = Pass(), Pass(cached=True), Pass(5, 9), Pass(1, 9)
 WITH_CACHE = (CACHED, CHUNK_OF_PROMPT, Pass(5, 2), DECODE, Pass(1, 2))
 ALL_PASSES = (PROMPT, *WITH_CACHE)
+TWO_CHUNKS = Pass(CHUNK + 3)
 
 
 FIELDS = "abcdefg"
@@ -91,14 +93,17 @@ class Case(NamedTuple):
 
     spec: Operation
     passes: tuple[Pass, ...]
-    saves: str = ""  # why the tensors saved by torch are not those of the rule
+    saves: tuple[torch.dtype, ...]  # the dtypes in which torch saves what the rule says
 
     @property
     def inputs(self) -> list[Input]:
         return [x for x in (getattr(self.spec, y) for y in FIELDS) if isinstance(x, Input)]
 
 
-def case(name: str, *arguments: Any, passes: tuple[Pass, ...] = (PROMPT,), saves: str = "", **options: Any) -> Case:
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def case(name: str, *arguments: Any, passes: tuple[Pass, ...] = (PROMPT,), saves: tuple[torch.dtype, ...] = DTYPES, **options: Any) -> Case:
     """A case of `m.name(*arguments, **options)`."""
     return Case(Operation(name=name, options=options, count=len(arguments), **dict(zip(FIELDS, arguments, strict=False))), passes, saves)
 
@@ -135,8 +140,7 @@ FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
-ROUTED = {"router": linear(E, d), "experts": repeat(swiglu(d, F), E, active=k), "top_k": k}
-MOE = MoE(**ROUTED)
+MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
 DELTA = (x(B, T, G, n), x(B, T, G, n), x(B, T, H, m), x(B, T, H), x(B, T, H))
 
@@ -145,30 +149,35 @@ def float32(inputs: Iterable[Input]) -> list[Input]:
     return [y._replace(kind="float32") for y in inputs]
 
 
+STATISTICS: dict[str, Any] = {"saves": (torch.float32,)}
+"""Statistics of a norm, which torch keeps in float32 on GPUs, and in the dtype of the input on CPUs."""
+OTHER_STEPS: dict[str, Any] = {"saves": ()}
+"""What transformers computes in other steps, and what the rules only estimate: tests/analysis/test_activations.py compares with them."""
+
 CASES = [
     # Each token alone
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
-    case("lookup", ids(T), w(V, d), 2),
+    case("lookup", ids(T), w(V, d), 2, saves=()),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
-    case("per_head_linear", x(B, T, H, r), w(H * h, r), h),
-    case("per_head_linear", x(B, T, H, h), w(H * h, r), h, transposed=True),
-    case("rms_norm", x(B, T, d), w(d), 1e-5),
-    case("rms_norm", x(B, T, d), None, 1e-5),
-    case("rms_norm", x(B, T, d), w(d), 1e-5, 1.0),
-    case("rms_norm", x(B, T, H, h), w(h), 1e-5),
-    case("rms_norm", x(B, T, G * r), w(G, r), 1e-5, grouped=True),
-    case("layer_norm", x(B, T, d), w(d), w(d), 1e-5),
-    case("layer_norm", x(B, T, d), w(d), None, 1e-5),
-    case("layer_norm", x(B, T, d), None, None, 1e-5),
-    case("layer_norm", x(B, T, H, h), w(H, h), None, 1e-5),
-    case("norm_heads", rms(h, 1e-5), x(B, T, H, h)),
-    case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h)),
-    case("norm_heads", repeat(layer_norm(h, 1e-5, bias=False), H), x(B, T, H, h)),
+    case("per_head_linear", x(B, T, H, r), w(H * h, r), h, **OTHER_STEPS),
+    case("per_head_linear", x(B, T, H, h), w(H * h, r), h, transposed=True, **OTHER_STEPS),
+    case("rms_norm", x(B, T, d), w(d), 1e-5, **STATISTICS),
+    case("rms_norm", x(B, T, d), None, 1e-5, **STATISTICS),
+    case("rms_norm", x(B, T, d), w(d), 1e-5, 1.0, **OTHER_STEPS),
+    case("rms_norm", x(B, T, H, h), w(h), 1e-5, **STATISTICS),
+    case("rms_norm", x(B, T, G * r), w(G, r), 1e-5, grouped=True, **STATISTICS),
+    case("layer_norm", x(B, T, d), w(d), w(d), 1e-5, **STATISTICS),
+    case("layer_norm", x(B, T, d), w(d), None, 1e-5, **STATISTICS),
+    case("layer_norm", x(B, T, d), None, None, 1e-5, **STATISTICS),
+    case("layer_norm", x(B, T, H, h), w(H, h), None, 1e-5, **OTHER_STEPS),
+    case("norm_heads", rms(h, 1e-5), x(B, T, H, h), **STATISTICS),
+    case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h), **STATISTICS),
+    case("norm_heads", repeat(layer_norm(h, 1e-5, bias=False), H), x(B, T, H, h), **STATISTICS),
     case("l2_norm", f32(B, T, G, n), 1e-6),
-    *(case("act", x(B, T, d), name) for name in ("silu", "gelu", "gelu_new", "quick_gelu", "relu", "relu2", "sigmoid")),
+    *(case("act", x(B, T, d), name) for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid")),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
@@ -187,7 +196,7 @@ CASES = [
     case("softcap", x(B, T, V), None),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
-    case("softplus", x(B, T, H), w(H), 0.01),
+    case("softplus", x(B, T, H), w(H), 0.01, **OTHER_STEPS),
     case("decay", f32(B, T, H), w(H)),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),
@@ -214,38 +223,53 @@ CASES = [
     case("attention", BIDIRECTIONAL, Q, KEYS, KEYS, h),
     case("attention", FULL, Q, GROUPED, GROUPED, h, passes=ALL_PASSES),
     case("attention", FULL, Q, ONE, ONE, h, passes=ALL_PASSES),
-    case("attention", WINDOW, Q, GROUPED, GROUPED, h, w(H), passes=ALL_PASSES),
-    case("attention", FULL.replace(score_transform=ScoreTransform(scale=0.1, softcap=50.0)), Q, GROUPED, GROUPED, h, passes=ALL_PASSES),
-    case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES),
-    case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES),
+    case("attention", WINDOW, Q, GROUPED, GROUPED, h, w(H), passes=ALL_PASSES, **OTHER_STEPS),
+    case(
+        "attention",
+        FULL.replace(score_transform=ScoreTransform(scale=0.1, softcap=50.0)),
+        Q,
+        GROUPED,
+        GROUPED,
+        h,
+        passes=ALL_PASSES,
+        saves=(torch.float32,),
+    ),
+    case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
+    case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
-    *(case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)) for bias in (None, w(d))),
-    case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(CHUNK + 3))),
+    *(
+        case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
+        for bias in (None, w(d))
+    ),
+    case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
         *("ssm_scan", Recurrence()),
         *float32((x(B, T, H, m), x(B, T, G, n), x(B, T, G, n), x(B, T, H))),
         w(H),
-        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(CHUNK + 3)),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS),
+        **OTHER_STEPS,
     ),
     case(
         *("selective_scan", Recurrence()),
         *(x(B, T, d), x(B, T, n), x(B, T, n), f32(B, T, d)),
         *(w(d, n), w(d)),
         passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(SCAN_CHUNK + 3)),
+        **OTHER_STEPS,
     ),
     # One of many
-    case("route", f32(B, T, E), None, MOE),
-    case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5)),
-    case("route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2))),
-    case("route", f32(B, T, E), None, MOE.replace(norm_topk_prob=False)),
-    case("route_in_turn", f32(B, T, E), k, 0.01),
-    case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E)),
-    case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k)),
-    case("experts", MOE.replace(routing="input"), repeat(mlp(d, F, "relu2"), E), x(B, T, d), ids(B, T, k), f32(B, T, k)),
+    case("route", f32(B, T, E), None, MOE, **OTHER_STEPS),
+    case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5), **OTHER_STEPS),
+    case("route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2)), **OTHER_STEPS),
+    case("route", f32(B, T, E), None, MOE.replace(norm_topk_prob=False), **OTHER_STEPS),
+    case("route_in_turn", f32(B, T, E), k, 0.01, **OTHER_STEPS),
+    case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E), **OTHER_STEPS),
+    case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
+    case("experts", MOE.replace(routing="input"), repeat(mlp(d, F, "relu2"), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
     case(
         *("experts", MOE),
         repeat(swiglu(d, F, bias=True).extended(ClampedMLP, limit=7.0, alpha=1.702), E),
         *(x(B, T, d), ids(B, T, k), f32(B, T, k)),
+        **OTHER_STEPS,
     ),
     case("layers", repeat(linear(d, d), L), x(B, T, d)),
     case(
@@ -253,10 +277,11 @@ CASES = [
         repeat(PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=rms(d, 1e-5), activation="gelu"), L),
         x(B, T, d),
         x(B, T, L, p),
+        **STATISTICS,
     ),
     case("layers", Stack(((mlp(d, F, "relu"), swiglu(d, F)), 2)), x(B, T, d)),
 ]
-OPERATIONS = [name for name, kind in vars(Machine).items() if not name.startswith("_") and name != "absorbs"]
+OPERATIONS = [name for name in vars(Machine) if not name.startswith("_") and name != "absorbs"]
 
 
 class Run(NamedTuple):
@@ -279,7 +304,7 @@ class Run(NamedTuple):
         return [(node, self.evaluate(region.times)) for region in self.recorder.regions for node in region.nodes]
 
 
-def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32) -> Run:
+def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: int = 2) -> Run:
     """Record an operation, and prepare its computation with tensors."""
     torch.manual_seed(0)
     module = Module(case.spec, TensorOptions(dtype, torch.device("cpu")), layer=0)
@@ -288,32 +313,32 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32) -> Run:
     has_cache = isinstance(case.spec.a, AttentionBase | RecurrentMixer)
     cache = Cache([module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY)
     if at.past:
-        prepare(case, module, cache, at._replace(tokens=at.past, past=0), dtype)[1]()
+        prepare(case, module, cache, at._replace(tokens=at.past, past=0), dtype, batch)[1]()
         cache.length = at.past
-    sizes, compute, inputs = prepare(case, module, cache, at, dtype)
+    sizes, compute, inputs = prepare(case, module, cache, at, dtype, batch)
 
-    new = Expr.const(1) if at.is_decode else T
+    new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64}
-    result = recorder.record_block(case.spec, *((tuple(y.at(T=new) for y in x.shape), widths[x.kind]) for x in case.inputs))
+    result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
     return Run(sizes, recorder, as_list(result), input_nodes, compute, inputs, module)
 
 
 def prepare(
-    case: Case, module: Module, cache: Cache, at: Pass, dtype: torch.dtype
+    case: Case, module: Module, cache: Cache, at: Pass, dtype: torch.dtype, batch: int
 ) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
     """Return the sizes of a pass, its computation, and the inputs of the operation."""
-    m = TorchMachine(torch.zeros(2, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
+    m = TorchMachine(torch.zeros(batch, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
     m.dtype = dtype
-    sizes = {"B": 2, "T": at.tokens, "P": at.past, "S": 0}
+    sizes = {"B": batch, "T": at.tokens, "P": at.past, "S": 0}
     if isinstance(case.spec.a, AttentionBase):
         sizes["S"] = len(m.cached_positions(cache.layers[0].capacity))
     kinds = {"model": dtype, "float32": torch.float32}
     shapes = [(tuple(int(y.at(**sizes)) for y in x.shape), x.kind) for x in case.inputs]
     inputs = [torch.randint(int(E), shape) if kind == "ids" else torch.randn(shape, dtype=kinds[kind]) for shape, kind in shapes]
     if case.spec.name == "read_cache":
-        m.update_cache(module.a, *torch.randn(2, 2, at.tokens, int(K), int(h), dtype=dtype))
+        m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     return sizes, lambda: as_list(module(m, *inputs)), inputs
 
 
@@ -341,15 +366,19 @@ def test_every_operation_is_covered() -> None:
     assert {x.spec.name for x in CASES} == set(OPERATIONS)
 
 
+def test_every_rule_is_covered() -> None:
+    nodes = {node.op for x in CASES for at in x.passes for dtype in DTYPES for node, _ in run_both(x, at, dtype).recorded}
+    assert nodes == RULES.keys() - {"dropout"}  # a TorchMachine has none
+
+
 @pytest.mark.parametrize("machine", [GraphRecorder, TorchMachine])
 def test_machine_has_the_signatures_of_the_protocol(machine: type) -> None:
-    assert hasattr(machine, "absorbs") or "absorbs" in inspect.getsource(machine)
     for name in OPERATIONS:
         expected, found = (inspect.signature(getattr(x, name)).parameters.values() for x in (Machine, machine))
         assert [(x.name, x.kind, x.default) for x in found] == [(x.name, x.kind, x.default) for x in expected], name
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("case", "at"), params())
 @torch.no_grad()
 def test_graph_has_shapes_widths_and_views_of_tensors(case: Case, at: Pass, dtype: torch.dtype) -> None:
@@ -387,3 +416,44 @@ def products_within_chunks(run: Run) -> int:
             by_group = (2 if node.op == "gated_delta_rule" else 1) * int(G * n)  # q kᵀ, and k kᵀ of the delta rule
             result += 2 * pairs * (by_group + int(H * m))
     return result
+
+
+def saved_by_torch(run: Run) -> int:
+    """The bytes that autograd saves, each storage once, without weights."""
+    weights, found = {storage(x) for x in run.module.parameters()}, {}
+
+    def pack(x: Tensor) -> Tensor:
+        found[storage(x)] = x  # kept, so that its address is not used again
+        return x
+
+    for x in run.inputs:
+        x.requires_grad_(x.is_floating_point())
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        results = run.compute()
+    assert results
+    return sum(x.untyped_storage().nbytes() for address, x in found.items() if address not in weights)
+
+
+def saved_by_rules(run: Run, kernels: Kernels) -> int:
+    """The bytes that the rules yield for one sequence, each storage once."""
+    found: dict[object, int] = {}
+    for node, times in run.recorded:
+        for key, x in rule(node, kernels) if (rule := RULES[node.op].saved) else ():
+            if not x.shared_by_batch:
+                found.setdefault(key, times * int(x.elements) * x.bytes)
+    return run.sizes["T"] * sum(found.values())
+
+
+def saving() -> list[Any]:
+    """The cases in a prompt, by dtype."""
+    prompts = [x for x in params() if x.values[1] == PROMPT]
+    return [pytest.param(x.values[0], dtype, id=f"{x.id}-{dtype}") for x in prompts for dtype in x.values[0].saves]
+
+
+@pytest.mark.parametrize(("case", "dtype"), saving())
+def test_saved_bytes_of_a_sequence_equal_torch(case: Case, dtype: torch.dtype) -> None:
+    """Compare batches of 2 and of 4: what all sequences share does not count."""
+    two, four = (run_both(case, PROMPT, dtype, batch) for batch in (2, 4))
+    flash = case.spec.name == "attention" and case.spec.a.score_transform.softcap is None
+    kernels = Kernels(flash=flash, fused=False, width=dtype.itemsize, context=PROMPT.tokens)
+    assert saved_by_torch(four) - saved_by_torch(two) == 2 * saved_by_rules(two, kernels)

@@ -27,7 +27,7 @@ from llamath.core.errors import LlamathError
 from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
-from support.reference_data import TINY, tiny_configs
+from support.reference_data import TINY, tiny_configs, unproven_configs
 from support.tiny_checkpoint import tiny_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -35,18 +35,9 @@ SHOWN = ["llama-3-8b", "mixtral-8x7b", "deepseek-v3", "gemma-3-27b", "qwen3-next
 Typed = Callable[..., tuple[int, str, str]]
 
 
-def unproven() -> list[Any]:
-    folder = TINY.with_name("tiny_unproven")
-    return [
-        pytest.param(config, id=f"{path.stem}-{label}")
-        for path in sorted(folder.glob("*.json"))
-        for label, config in json.loads(path.read_text()).items()
-    ]
-
-
 def plain() -> list[Any]:
     """One config per family."""
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven())}.values())
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + unproven_configs())}.values())
 
 
 def check_shapes(seen: TracedPass | None) -> None:
@@ -60,7 +51,7 @@ def check_shapes(seen: TracedPass | None) -> None:
             assert shapes[x.name] == tuple(map(int, x.shape)), x.name
 
 
-@pytest.mark.parametrize("config", tiny_configs() + unproven())
+@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_shapes_match_tensors(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     report = trace(model, [3, 1, 4, 1, 5, 9, 2], run.initialize(run.build(model), std=0.1))
@@ -80,7 +71,7 @@ def test_shapes_match_meta_tensors(config: dict[str, Any], tokens: int) -> None:
     check_shapes(report.following)
 
 
-@pytest.mark.parametrize("config", tiny_configs() + unproven())
+@pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_step_sums_match_the_model(config: dict[str, Any]) -> None:
     sums_are_exact(llamath.load(config).tree)
 

@@ -24,8 +24,17 @@ def published(name: str) -> Any:
 
 def tiny_configs() -> list[Any]:
     """Return every tiny config of `tests/tiny/FAMILY.json`: `{"label": {HF keys with model_type}}`."""
+    return _configs_in(TINY)
+
+
+def unproven_configs() -> list[Any]:
+    """Return the tiny configs of models without a class in transformers, `tests/tiny_unproven/FAMILY.json`."""
+    return _configs_in(TINY.with_name("tiny_unproven"))
+
+
+def _configs_in(folder: Path) -> list[Any]:
     return [
         pytest.param(config, id=f"{path.stem}-{label}")
-        for path in sorted(TINY.glob("*.json"))
+        for path in sorted(folder.glob("*.json"))
         for label, config in json.loads(path.read_text()).items()
     ]

@@ -324,7 +324,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
 
 
 def _check_request(request: FlopsRequest, tree: Decoder) -> int:
-    context = tree.context or DEFAULT_CONTEXT if request.context is None else request.context
+    context = int(tree.context or DEFAULT_CONTEXT if request.context is None else request.context)
     for what, value in (("context", context), ("batch", request.batch)):
         if not 0 < value < MAX_TOKENS:
             raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MAX_TOKENS - 1:,}")
@@ -344,7 +344,7 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
 def _layer_rows(name: str, stack: Stack, prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
     kinds: dict[tuple[tuple[str, str, int], ...], list[tuple[Region, Region]]] = {}
     for regions in zip(prompt.layers, token.layers, strict=True):
-        key = tuple((x.path, x.flops.symbol, int(x.flops)) for x in list_flops(regions[0], masked))
+        key = tuple((x.path, x.flops.symbol, int(x.flops)) for region in regions for x in list_flops(region, masked))
         kinds.setdefault(key, []).append(regions)
     for same in kinds.values():
         indices, times = layer_ranges(stack, {id(x.block) for x, _ in same}), total(x.times for x, _ in same)

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from ...core.blocks import Attention, Decoder, LatentAttention
+from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.expr import Expr, product
-from ...core.forward_pass import AttentionWindow, ForwardPass
-from ...core.mixers import RecurrentMixer
+from ...core.forward_pass import ForwardPass
 from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
-from ...core.tree import Weight, fold, fold_blocks
+from ...core.tree import Weight, fold
 from .operations import Operation, list_operations
 from .recorder import Graph, Node, Region, record
 
@@ -66,18 +65,18 @@ class AttentionWiring(Record):
 
 def attention_wiring(tree: Decoder) -> AttentionWiring | None:
     """Return the wiring of the first attention layer; None for a model without attention."""
-    found = next((x.block for x in fold_blocks(tree) if isinstance(x.block, (Attention, LatentAttention))), None)
+    nodes = [x for _, x in record(tree).nodes()]
+    found = next((x for x in nodes if x.op == "attention"), None)
     if found is None:
         return None
-    size = found.head_dim if isinstance(found, Attention) else found.v_dim
-    heads = Expr.const(found.heads)
+    output = next(x for x in nodes if x.op == "linear" and x.path == f"{found.path}.o")
     return AttentionWiring(
-        heads=heads,
-        joined=heads * size,
-        matrix=found.o.weight,
+        heads=found.shape[2],
+        joined=product(found.shape[2:]),
+        matrix=output.weights[0].weight,
         width=Expr.const(tree.width),
         context=tree.context if tree.positions is None else int(tree.positions.weight.shape[0]) - tree.positions.offset,
-        states=any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(tree)),
+        states=any(x.op == "causal_conv" for x in nodes),
         learned=None if tree.positions is None else tree.positions.weight,
     )
 
@@ -165,7 +164,7 @@ def following(tokens: int) -> ForwardPass:
 
 def reads_on(tree: Decoder) -> bool:
     """Whether the model decodes token by token: not with bidirectional attention."""
-    return all(getattr(x.block, "window", AttentionWindow()).causal for x in fold_blocks(tree))
+    return all(x.attributes["window"].causal for _, x in record(tree).nodes() if x.op == "attention")
 
 
 def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | None = None) -> Walkthrough:

@@ -36,7 +36,8 @@ class _BlockDiagram:
         self.lane = max(244, round(longest * SMALL * CHAR_WIDTH * 0.9) + 24)
         self.groups = [x for x in stage.steps if x.kind == "scores" and len(x.inputs) == 2]
         side = 232 if self.groups else 0
-        self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE))
+        labels = max(self.at(x.name)[0] + 8 + len(format_shape(x)) * SMALL * CHAR_WIDTH for x in stage.steps)
+        self.width = max(680, round(EDGE + ARM + self.plan.width * self.lane + side + EDGE), round(labels) + 8)
         self.height = TOP + self.plan.height * _PITCH + 24
         self._buses: dict[tuple[int, str], int] = {}
 

@@ -70,6 +70,11 @@ class OperationLog(TorchMachine):
         self._add_recurrence("ssm_scan", mixer, y)
         return y
 
+    def selective_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor, skip: Tensor) -> Tensor:
+        y = super().selective_scan(mixer, x, b, c, dt, a_log, skip)
+        self._add_recurrence("selective_scan", mixer, y)
+        return y
+
     def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         outer = self.log
         inputs: list[Shape] = []

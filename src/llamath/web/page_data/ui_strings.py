@@ -23,6 +23,9 @@ _LETTERS = {
 }
 _FORM_LETTERS = {
     "M": "M: keys that a query attends to",
+    "A": "A: query-key pairs",
+    "Aw": "Aw: query-key pairs within the window",
+    "Ac": "Ac: query-key pairs within chunks",
     "P": "P: query-key pairs",
     "Pw": "Pw: query-key pairs within the window",
     "Pc": "Pc: query-key pairs within chunks",
