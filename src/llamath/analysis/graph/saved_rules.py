@@ -273,7 +273,7 @@ def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
 def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
     """The queries and keys before the rotation, which share the storage of the values where transformers has one matrix for all three."""
     q, key, _ = x.inputs
-    rotated = stored_tensor(q, k)
+    rotated = stored_tensor(key, k)
     if k.fused_qkv and k.flash and not k.fused and rotated.op == "rope" and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp"):
         size = product((*x.shape[:2], total((q.shape[2], key.shape[2])), x.shape[3]))
         yield _extra("values, as part of q, k and v", q, size, k.width)
