@@ -10,11 +10,17 @@ import torch
 
 import llamath
 from llamath import run
+from llamath.analysis.graph.recorder import GraphRecorder
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
+from llamath.core.blocks import Layer
 from llamath.core.config import Config
 from llamath.core.errors import LlamathError
+from llamath.core.expr import Expr
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
+from llamath.run.kv_cache import Cache
+from llamath.run.module import Module, TensorOptions, set_weight
+from llamath.run.torch_machine import TorchMachine
 from support.reference_data import tiny_configs, unproven_configs
 from support.transformers_pair import is_bidirectional, pair
 
@@ -138,3 +144,34 @@ def test_repr_shows_symbols_and_sizes() -> None:
     text = repr(tiny())
     assert "(q): Linear(weight (H·h, d) = (32, 32))" in text
     assert "(head): Linear(weight is embed.weight)" in text
+
+
+@pytest.mark.parametrize("config", [x for x in tiny_configs() if x.id in ("deepseek_v3-yarn", "glm4_moe-norms, biases, tied, two dense")])
+@torch.no_grad()
+def test_mtp_layer_joins_embeddings_and_hidden_states(config: dict[str, Any]) -> None:
+    """As vLLM's deepseek_mtp.py: block(eh_proj(cat([enorm(e), hnorm(x)]))), then the norm and the head."""
+    tree = find_family(config["model_type"])(Config(config))
+    assert tree.mtp is not None
+    spec, options = tree.mtp[0], TensorOptions(torch.float32, torch.device("cpu"))
+    mtp, layer = Module(spec, options, 0), Module(Layer(**{name: getattr(spec, name) for name in Layer.fields}), options, 0)
+    table, head = torch.randn(2, 99, 32)
+    set_weight(mtp, "embed.weight", torch.nn.Parameter(table))
+    set_weight(mtp, "head.weight", torch.nn.Parameter(head))
+    for x in (*mtp.parameters(), *mtp.buffers()):
+        x.normal_(0.5, 0.2)
+    layer.load_state_dict({name: x for name, x in mtp.state_dict().items() if name in layer.state_dict()})
+    x, next_ids = torch.randn(2, 7, 32), torch.randint(0, 99, (2, 7))
+
+    def machine() -> TorchMachine:
+        return TorchMachine(next_ids, Cache([mtp.attn.new_cache(0)], 0))
+
+    def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.rms_norm(x, (32,), weight, spec.norm.eps)
+
+    joined = torch.cat((norm(mtp.embed.weight[next_ids], mtp.embed_norm.weight), norm(x, mtp.hidden_norm.weight)), -1)
+    expected = norm(layer(machine(), joined @ mtp.join.weight.T), mtp.norm.weight) @ mtp.head.weight.T
+    torch.testing.assert_close(mtp(machine(), x, next_ids), expected)
+
+    recorder = GraphRecorder(*(Expr.variable(*letter) for letter in (("B", 2), ("T", 7), ("P", 0))), decode=False)
+    logits = recorder.record_block(spec, ((recorder.batch, recorder.new_tokens, tree.width), 4), ((recorder.batch, recorder.new_tokens), 8))
+    assert tuple(logits.shape) == expected.shape
