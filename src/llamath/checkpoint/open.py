@@ -95,7 +95,7 @@ class OpenedCheckpoint(Record):
         if self.is_remote:
             return _quantization_config_of(read_config(f"{self.location}config.json")[0])
         path = os.path.join(self.folder, "config.json")
-        return _quantization_config_of(read_json(path)) if os.path.isfile(path) else None
+        return _quantization_config_of(_with_modelopt_recipe(read_json(path), path)) if os.path.isfile(path) else None
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -164,7 +164,7 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         if keys is not None and not text.endswith(".index.json"):
             notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
-        keys, path = read_json(text), text
+        keys, path = _with_modelopt_recipe(read_json(text), text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
@@ -232,7 +232,15 @@ def _is_hub_id(text: str) -> bool:
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
     path = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
-    return (read_json(path), path) if path else (None, "")
+    return (_with_modelopt_recipe(read_json(path), path), path) if path else (None, "")
+
+
+def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a config.json with the recipe in ModelOpt's `hf_quant_config.json` next to it, if it has none itself."""
+    recipe = os.path.join(os.path.dirname(path), "hf_quant_config.json")
+    if os.path.basename(path) != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(recipe):
+        return keys
+    return {**keys, "quantization_config": read_json(recipe)}
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:
