@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
+from llamath.analysis.flops.flop_count import list_flops
 from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES, pairs_in_window
 from llamath.analysis.inference.cache_bytes import cache_specs
+from llamath.catalog import slugs
 from llamath.core.expr import Expr
 from llamath.core.forward_pass import AttentionWindow
 from support.reference_data import tiny_configs
@@ -30,10 +32,12 @@ def test_every_operation_has_a_rule(config: dict[str, Any]) -> None:
             assert rule.flops is None or int(rule.flops(node, False)) >= int(rule.flops(node, True)) > 0
 
 
-def test_rules_are_those_of_the_recorder() -> None:
-    recorded = {node.op for config in tiny_configs() for graph in graphs_of(config.values[0]) for _, node in graph.nodes()}
-    not_in_inference = {"dropout", "last_token"}
-    assert RULES.keys() - not_in_inference == recorded, "an operation without a family that uses it"
+@pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
+def test_letters_do_not_collide(source: Any) -> None:
+    graph, values = record(llamath.load(source).tree, batch=3, new_tokens=5003, past_tokens=107), dict[str, int]()
+    for region in graph.regions:
+        for letters in (region.times.atoms, *(x.flops.atoms for x in list_flops(region))):
+            assert all(values.setdefault(letter, n) == n for letter, n in letters.items())
 
 
 @settings(deadline=None, max_examples=300)

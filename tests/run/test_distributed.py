@@ -27,7 +27,17 @@ def tiny(name: str) -> dict[str, Any]:
 
 
 TWO = (
-    *("llama/plain", "qwen2/plain", "gemma2/plain", "mixtral/plain", "deepseek_v3/plain", "gpt2/plain", "gpt_oss/plain", "bloom/plain", "qwen3_moe/plain"),
+    *(
+        "llama/plain",
+        "qwen2/plain",
+        "gemma2/plain",
+        "mixtral/plain",
+        "deepseek_v3/plain",
+        "gpt2/plain",
+        "gpt_oss/plain",
+        "bloom/plain",
+        "qwen3_moe/plain",
+    ),
     *("olmo2/grouped-biased", "opt/350m: projected, norms after", "falcon/7B: multi-query, biased, untied", "cohere/head norms"),
 )
 FOUR = ("llama/grouped, biased, tied", "qwen2/plain", "gemma2/plain", "mixtral/plain", "deepseek_v3/yarn")

@@ -219,8 +219,8 @@ def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
-    """Its input with the bias, in float32."""
-    yield _extra("mixer states", x, x.size, FLOAT32)
+    """Its input with the bias, in float32; and its result, if it has a minimum."""
+    yield _extra("mixer states", x, x.size * (2 if x.attributes["minimum"] else 1), FLOAT32)
 
 
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
@@ -273,7 +273,7 @@ def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
 def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
     """The queries and keys before the rotation, which share the storage of the values where transformers has one matrix for all three."""
     q, key, _ = x.inputs
-    rotated = stored_tensor(q, k)
+    rotated = stored_tensor(key, k)
     if k.fused_qkv and k.flash and not k.fused and rotated.op == "rope" and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp"):
         size = product((*x.shape[:2], total((q.shape[2], key.shape[2])), x.shape[3]))
         yield _extra("values, as part of q, k and v", q, size, k.width)

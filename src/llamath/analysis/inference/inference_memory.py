@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, ClassVar
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
-from ...core.blocks import Decoder, Linear, MoE
+from ...core.blocks import Decoder
 from ...core.errors import LlamathError
-from ...core.expr import Expr, product, total
+from ...core.expr import Expr
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
-from ...core.tree import Block, Stack
 from ..flops.flop_count import forward_flops
-from ..graph.recorder import Graph, record
+from ..graph.liveness import peak_of_layers
+from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, conv_state_bytes, parse_kv_dtype, sum_cache_specs
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
@@ -37,46 +37,11 @@ class _PeakActivations(Record):
 
 
 def peak_activations(tree: Decoder) -> _PeakActivations:
-    """Return the peak over all branches of all layers."""
-    d = Expr.const(tree.width)
-    peaks = [_PeakActivations(width=total((4 * d, inner)), branch=name) for name, inner in _branches(tree.layers)]
-    return max(peaks, key=lambda x: int(x.width), default=_PeakActivations(width=d, branch="embed"))
-
-
-def _branches(layers: Stack) -> Iterator[tuple[str, Expr]]:
-    for layer, _ in layers.distinct():
-        for name, child in layer.children:
-            if isinstance(child, Block):
-                yield name, _branch_activations(child)
-
-
-def _branch_activations(block: Block) -> Expr:
-    """Return the live elements per token inside a branch, without the residual stream."""
-    if isinstance(block, MoE):
-        return _moe_activations(block)
-    linears = list(_linears(block))
-    if not linears:
-        return Expr.const(0)
-    last = linears[-1].weight.shape
-    return total((*(x.weight.shape[0] for x in linears[:-1]), last[1]))
-
-
-def _moe_activations(block: MoE) -> Expr:
-    """Return the elements of the token copies and of the experts, or those of the shared expert, whichever are more."""
-    active = block.experts.active or 1
-    ((expert, _), *_) = block.experts.distinct()
-    reads = next(_linears(expert)).weight.shape[1]
-    routed = total((product((active, total((reads, _branch_activations(expert))))), block.router.weight.shape[0]))
-    shared = _branch_activations(block.shared) if block.shared is not None else Expr.const(0)
-    return routed if routed >= shared else shared
-
-
-def _linears(block: Block) -> Iterator[Linear]:
-    for _, child in block.children:
-        if isinstance(child, Linear):
-            yield child
-        elif isinstance(child, Block) and not isinstance(child, MoE):
-            yield from _linears(child)
+    """Return the peak over all layers; elements of a wider dtype than the model's count once."""
+    peak = peak_of_layers(record(tree, activation_bytes=FLOAT32))
+    if peak is None:
+        return _PeakActivations(width=Expr.const(tree.width), branch="embed")
+    return _PeakActivations(width=peak.elements, branch="".join(peak.node.path.split(".")[2:3]))
 
 
 PREFILL_CHUNK = 2048

@@ -1,0 +1,58 @@
+"""The peak of activations in a forward pass without gradients: every storage lives from its operation to its last reader."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...core.expr import Expr, total
+from .recorder import Graph, Node, Region
+from .rules import RULES
+from .saved_rules import elements_per_token
+
+CACHED = frozenset({"update_cache", "read_cache"})
+"""Operations whose results are in the KV cache, which counts by itself."""
+
+
+class Peak(NamedTuple):
+    """The elements per token that live at once, and the operation that runs then."""
+
+    elements: Expr
+    node: Node
+
+
+def peak_of_layers(graph: Graph) -> Peak | None:
+    """Return the largest peak in any layer; None without layers.
+
+    As in Python, the arguments of a block and the queries, keys and values of a mixer live until it returns; the argument of the layer
+    lives in its caller as well.
+    """
+    return max(map(_peak_of_region, graph.layers), key=lambda x: int(x.elements), default=None)
+
+
+def _peak_of_region(region: Region) -> Peak:
+    ends = _last_uses(region)
+    live: dict[Node, Expr] = {}
+    most, at_peak, peak_node = -1, list[Expr](), region.nodes[0]
+    for i, node in enumerate(region.nodes):
+        if not node.is_view and node.op not in CACHED:
+            live[node] = elements_per_token(node.size)
+        if (size := sum(map(int, live.values()))) > most:
+            most, at_peak, peak_node = size, list(live.values()), node
+        live = {x: elements for x, elements in live.items() if ends[x] > i}
+    return Peak(total((at_peak[0], *at_peak)), peak_node)
+
+
+def _last_uses(region: Region) -> dict[Node, int]:
+    """Return the index of the last operation that reads each storage, or during which a variable or an argument of a block holds it."""
+    ends: dict[Node, int] = {}
+    held = list(region.call_ends)
+    for i, node in enumerate(region.nodes):
+        ends |= dict.fromkeys((x.storage for x in (*node.inputs, node)), i)
+        if RULES[node.op].mixing or node.op == "update_cache":
+            mixer_end = max(j for j, x in enumerate(region.nodes) if x.path.startswith(node.path))
+            held += [(x.storage, mixer_end) for x in node.inputs]
+    for storage, i in held:
+        ends[storage] = max(ends[storage], i)
+    if region.output is not None:
+        ends[region.output.storage] = len(region.nodes)
+    return ends
