@@ -20,8 +20,9 @@ from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+from llamath.core.attention_facts import AttentionWindow
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import AttentionWindow, ForwardPass
+from llamath.core.forward_pass import ForwardPass
 from llamath.model import Model
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.forms import evaluate
