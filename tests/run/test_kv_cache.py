@@ -20,6 +20,7 @@ from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialize
 from llamath.run.kv_cache import KVCache, key_positions
+from support.live_bytes import LiveBytes
 
 HEADS = Heads(Expr("H", 4), Expr("K", 2), Expr("h", 6))
 NORM = rms(Expr("d", 16), 1e-6)
@@ -110,3 +111,14 @@ def test_repeated_block_becomes_separate_modules() -> None:
     tree = decoder(Expr("V", 30), Expr("d", 16), repeat(Layer(attn_norm=NORM, attn=attention()), 3), NORM, tied=False)
     layers = build(tree).layers
     assert len({id(x.attn.q.weight) for x in layers}) == 3
+
+
+@torch.no_grad()
+def test_keys_and_values_are_freed_after_their_layer() -> None:
+    peaks = []
+    for layers in (2, 6):
+        module, ids = model(*[attention()] * layers), torch.zeros(2, 64, dtype=torch.long)
+        with LiveBytes((*module.parameters(), ids)) as live:
+            module(ids)
+        peaks.append(live.most)
+    assert peaks[0] == peaks[1]

@@ -22,7 +22,6 @@ class KVCache:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.buffers: tuple[Tensor, ...] = ()
-        self.visible: tuple[Tensor, ...] = ()  # keys and values that the current pass attends to, in the order of `key_positions`
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -30,9 +29,8 @@ class KVCache:
         return self.buffers
 
     def update(self, new: tuple[Tensor, ...], past: int) -> tuple[Tensor, ...]:
-        """Store T tokens that follow `past` others; return the keys and values that this pass attends to."""
+        """Store T tokens that follow `past` others; return the keys and values of the tokens at `key_positions`."""
         if not self.capacity:
-            self.visible = new
             return new
         if not self.buffers:
             self.buffers = tuple(x.new_zeros(*x.shape[:-2], self.capacity, x.shape[-1]) for x in new)
@@ -42,20 +40,18 @@ class KVCache:
         for buffer, x in zip(self.buffers, new, strict=True):
             _write(buffer, x, past)
         if fits:
-            self.visible = tuple(buffer[..., : min(end, self.capacity), :] for buffer in self.buffers)
-        else:
-            self.visible = tuple(torch.cat(both, -2) for both in zip(before, new, strict=True))
-        return self.visible
+            return tuple(buffer[..., : min(end, self.capacity), :] for buffer in self.buffers)
+        return tuple(torch.cat(both, -2) for both in zip(before, new, strict=True))
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
-        self.buffers, self.visible = tuple(x[rows] for x in self.buffers), ()
+        self.buffers = tuple(x[rows] for x in self.buffers)
 
     def grow(self, capacity: int) -> None:
         """Enlarge the buffers; valid while no token has been overwritten."""
         more = capacity - self.capacity
         self.buffers = tuple(torch.cat((x, x.new_zeros(*x.shape[:-2], more, x.shape[-1])), -2) if more else x for x in self.buffers)
-        self.capacity, self.visible = capacity, ()
+        self.capacity = capacity
 
     def _oldest_first(self, past: int) -> tuple[Tensor, ...]:
         """The stored tokens that a next one attends to, in their order."""

@@ -51,6 +51,7 @@ class Module(nn.Module):
     spec: Any
     fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
     pattern: AttentionPattern  # of a mixer with attention
+    shares_kv: bool = False  # whether other layers read the keys and values of this mixer
 
     def __init__(self, spec: Block, options: TensorOptions, layer: int = -1) -> None:
         super().__init__()
@@ -127,6 +128,12 @@ class Decoder(Module):
     spec: blocks.Decoder
     mesh: DeviceMesh | None = None  # of the ranks that share the model, set by `parallelize`
     packed_weights: PackedWeights | None = None  # set by `optimize_for_cpu`
+
+    def __init__(self, spec: blocks.Decoder, options: TensorOptions) -> None:
+        super().__init__(spec, options)
+        for mixer in (layer.attn for layer in self.layers):
+            if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
+                self.layers[mixer.spec.kv_layer].attn.shares_kv = True
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False

@@ -41,6 +41,7 @@ class TorchMachine(ForwardContext):
         self.absorbs = self.new_length == 1
         self.last_only = last_only
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
+        self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
     # Each token alone
 
@@ -154,11 +155,15 @@ class TorchMachine(ForwardContext):
     def rope(self, x: Tensor, rope: Rope | None) -> Tensor:
         return apply_rope(x, self.rope_cos_sin(rope))
 
-    def update_cache(self, mixer: Any, *rows: Tensor) -> list[Tensor]:
-        return [x.transpose(1, 2) for x in self._kv_cache(mixer).update(tuple(x.transpose(1, 2) for x in rows), self.past_length)]
+    def update_cache(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
+        visible = self._kv_cache(mixer).update(tuple(x.transpose(1, 2) for x in rows), self.past_length)
+        rows = tuple(x.transpose(1, 2) for x in visible)
+        if mixer.shares_kv:  # others are freed after their layer
+            self._shared_kv[mixer.cache_layer] = rows
+        return rows
 
-    def read_cache(self, mixer: Any) -> list[Tensor]:
-        return [x.transpose(1, 2) for x in self._kv_cache(mixer).visible]
+    def read_cache(self, mixer: Any) -> tuple[Tensor, ...]:
+        return self._shared_kv[mixer.cache_layer]
 
     def _kv_cache(self, mixer: Any) -> KVCache:
         cache = self.cache.layers[mixer.cache_layer]

@@ -216,7 +216,7 @@ def _is_fusable(layer: Module) -> bool:
     spec = layer.spec
     if type(spec) is not blocks.Layer or type(spec.attn) is not blocks.Attention or spec.mlp is None or spec.parallel:
         return False
-    return _is_plain_attention(spec.attn)
+    return _is_plain_attention(spec.attn) and not layer.attn.shares_kv
 
 
 def _is_plain_mlp(mlp: Module | None) -> TypeGuard[Module]:
