@@ -1,5 +1,5 @@
 // The main script: renders the views from the state in the URL and redraws the parts that a setting affects.
-import { data, grouped, texts } from "./forms.js";
+import { data, grouped, texts } from "./expressions.js";
 import { inShort } from "./derivations.js";
 import { openDialog, button, choice, formula, h, hidden, numberButton, row, section } from "./dom.js";
 import { settingRules, readState, writeState } from "./url_state.js";
