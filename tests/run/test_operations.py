@@ -195,7 +195,7 @@ CASES = [
     case("softcap", x(B, T, V), None),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
-    case("softplus", x(B, T, H), w(H), 0.01, **OTHER_STEPS),
+    case("softplus", x(B, T, H), w(H), 0.01),
     case("decay", f32(B, T, H), w(H)),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),
