@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llamath.web.page_data.forms import evaluate
 
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
@@ -26,6 +25,7 @@ from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser
+from support.page_expressions import evaluate
 
 assert browser
 SAMPLE = (
@@ -80,7 +80,7 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
     for dtype in data["sizes"]["dtypes"]:
         assert sum(int(x["bytes"][dtype["name"]]) for x in (*layers, *outside)) == int(dtype["bytes"])
     for context, batch in SETTINGS:
-        values = {"T": context, "B": batch, "q": 1, "s": 2, "p": 2}
+        values = {"T": context, "B": batch, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
         whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
         assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
         assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole

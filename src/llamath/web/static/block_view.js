@@ -25,7 +25,8 @@ function weightDerivation(x) {
 // The derivation of one step.
 function stepDerivation(step, variables, stage) {
 	const { shape, each, flops, keeps } = step;
-	const shapes = formula(shapeLabel(shape, { letters: true, variables }), shapeLabel(shape, { letters: false, variables }));
+	const written = (letters) => `[${shape.map((x) => formatExpression(x, variables, letters)).join(", ")}]`;
+	const shapes = formula(...new Set([written(true), written(false), shapeLabel(shape, { variables })]));
 	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...shape])];
 	const part = (text, form, unit) => form !== 0 && [text, derivation(form, variables, unit)[0]];
 	return [

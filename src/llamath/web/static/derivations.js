@@ -2,29 +2,25 @@
 import { data, gibibytes, gigabytes, grouped, percent, shortCount, sum, texts, times, UNITS, value, formatExpression } from "./expressions.js";
 import { formula, numberButton } from "./dom.js";
 
-// The symbols that occur in an expression: variables, letters of the model, and expressions with a symbol of their own.
+// The symbols in an expression, with the definition of those that have one.
 function symbolsIn(expression, found = new Map()) {
-	if (typeof expression === "string") return found.set(expression, null);
-	if (typeof expression === "number") return found;
-	const [name, ...rest] = expression;
-	if (name === "let") return found.set(rest[0], null);
-	if (name !== "as") rest.forEach((x) => symbolsIn(x, found));
-	else if (!found.has(rest[0])) symbolsIn(rest[1], found.set(rest[0], rest[1]));
+	const [name, ...rest] = typeof expression === "object" ? expression : [];
+	if (typeof expression === "string") found.set(/^[WRX]/.test(expression) ? expression[0] : expression);
+	else if (name === "let") found.set(rest[0]);
+	else if (name === "as") symbolsIn(rest[1], found.set(...rest));
+	else rest.forEach((x) => symbolsIn(x, found));
 	return found;
 }
 
 const modelLetters = Object.fromEntries(data.models.flatMap((model) => model.letters.map((x) => [x.letter, `${x.letter}: ${x.says || x.key}`])));
 
-// Describe the symbols of an expression, settings first; with a text, only those that occur in it and in the definitions of others.
+// Describe the symbols of an expression, settings first; with a text, only those that occur in it or in a definition.
 export function legend(expression, text) {
 	const found = symbolsIn(expression);
-	const definitions = [...found].filter(([, definition]) => definition !== null).map(([symbol, definition]) => [symbol, formatExpression(definition, {}, true)]);
-	const shown = text === undefined ? undefined : [text, ...definitions.map((x) => x[1])].join(" ");
-	const occurs = (x) => found.has(x) && (shown === undefined || new RegExp(`(^|[^\\w])${x}([^\\w]|$)`).test(shown));
-	const settings = Object.entries(texts.letters).filter(([x]) => occurs(x) || [...found.keys()].some((y) => y[0] === x && /^[WRX]\d*[a-z]?'?$/.test(y)));
-	const named = definitions.filter(([x]) => occurs(x)).map(([x, definition]) => `${texts.symbols[x]} = ${definition}`);
-	const letters = Object.entries(modelLetters).filter(([x]) => occurs(x));
-	return [...settings.map((x) => x[1]), ...named, ...letters.map((x) => x[1])].join("; ");
+	const definitions = [...found].filter((x) => x[1]).map(([symbol, x]) => [symbol, `${texts.symbols[symbol]} = ${formatExpression(x, {}, true)}`]);
+	const all = text && [text, ...definitions].join(" ");
+	const occurs = ([x]) => found.has(x) && (!all || new RegExp(`(^|\\W)${x}${"WRX".includes(x) ? "" : "(\\W|$)"}`).test(all));
+	return [...Object.entries(texts.letters).filter(occurs), ...definitions.filter(occurs), ...Object.entries(modelLetters).filter(occurs)].map((x) => x[1]).join("; ");
 }
 
 // Conversions to a larger unit, a short form or a share.

@@ -17,29 +17,28 @@ const FUNCTIONS = {
 	routed,
 };
 
-// Compile an expression to a function of its variables; `number` is BigInt for exact values, or Number for pixel positions.
-function compile(expression, number) {
-	if (typeof expression !== "object") {
-		const n = isNumber(expression) && number(expression);
-		return n === false ? (variables) => variables[expression] : () => n;
-	}
-	const [name, ...rest] = expression;
-	if (name === "let" || name === "as") return compile(rest[1], number);
-	const parts = rest.map((x) => compile(x, number));
-	return (variables) => FUNCTIONS[name](...parts.map((part) => part(variables)));
+// Return a function that evaluates expressions; each is compiled once. `number` is BigInt for exact values, or Number for pixel positions.
+function evaluator(number) {
+	const compiled = new WeakMap();
+	const compile = (x) => {
+		if (typeof x !== "object") {
+			const n = isNumber(x) && number(x);
+			return (variables) => (n === false ? variables[x] : n);
+		}
+		const [name, ...rest] = x;
+		if (name === "let" || name === "as") return compile(rest[1]);
+		const parts = rest.map(compile);
+		return (variables) => FUNCTIONS[name](...parts.map((part) => part(variables)));
+	};
+	return (x, variables) => {
+		if (typeof x !== "object") return compile(x)(variables);
+		if (!compiled.has(x)) compiled.set(x, compile(x));
+		return compiled.get(x)(variables);
+	};
 }
 
-const COMPILED = new Map([[BigInt, new WeakMap()], [Number, new WeakMap()]]);
-
-function run(expression, variables, number) {
-	if (typeof expression !== "object") return compile(expression, number)(variables);
-	const cache = COMPILED.get(number);
-	if (!cache.has(expression)) cache.set(expression, compile(expression, number));
-	return cache.get(expression)(variables);
-}
-
-export const value = (expression, variables) => run(expression, variables, BigInt);
-export const approximate = (expression, variables) => run(expression, variables, Number);
+export const value = evaluator(BigInt);
+export const approximate = evaluator(Number);
 
 const quotient = (a, b) => `${a} / ${/^[^(]*·/.test(b) ? `(${b})` : b}`;
 const FORMATS = {
@@ -50,18 +49,18 @@ const FORMATS = {
 	floor: (a, b) => `⌊${quotient(a, b)}⌋`,
 	ceil: (a, b) => `⌈${quotient(a, b)}⌉`,
 	round: (a, b) => `round(${quotient(a, b)})`,
-	routed: (size, unit, missed, experts, tokens) => `round(${quotient(size, unit)}·(1 − (${missed} / ${experts})^${/^\w+$/.test(tokens) ? tokens : `(${tokens})`}))`,
+	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size, unit)}·(1 − (${missed} / ${experts})^(${tokens})))`,
 };
 
-// Write an expression with letters, or with their values. A quotient by 1 is written as its dividend.
-export function formatExpression(expression, variables, letters) {
-	if (typeof expression !== "object") return isNumber(expression) ? grouped(expression) : letters ? expression : grouped(variables[expression]);
-	const [name, ...parts] = expression;
+// Write an expression with letters, or with their values. A quotient by 1 is its dividend, and enough tokens use every expert.
+export function formatExpression(x, variables, letters, isFactor = false) {
+	if (typeof x !== "object") return isNumber(x) ? grouped(x) : letters ? x : grouped(variables[x]);
+	const [name, ...parts] = x;
 	if (name === "let" || name === "as") return letters ? parts[0] : grouped(value(parts[1], variables));
-	const text = (x) => (x[0] === "+" && !["+", "min", "max"].includes(name) ? `(${formatExpression(x, variables, letters)})` : formatExpression(x, variables, letters));
-	if (name === "routed" && (value(parts[4], variables) >= value(parts[5], variables) || value(parts[2], variables) === 0n)) return formatExpression(["round", ...parts.slice(0, 2)], variables, letters);
-	if (["floor", "ceil", "round"].includes(name) && value(parts[1], variables) === 1n) return text(parts[0]);
-	return FORMATS[name](...parts.map(text));
+	if (name === "routed" && value(parts[4], variables) >= value(parts[5], variables)) return formatExpression(["round", ...parts.slice(0, 2)], variables, letters, isFactor);
+	if (["floor", "ceil", "round"].includes(name) && value(parts[1], variables) === 1n) return formatExpression(parts[0], variables, letters, isFactor);
+	const text = FORMATS[name](...parts.map((y) => formatExpression(y, variables, letters, !["+", "min", "max"].includes(name))));
+	return isFactor && name === "+" ? `(${text})` : text;
 }
 
 // A number, or its digits.
