@@ -94,8 +94,10 @@ class OpenedCheckpoint(Record):
             return None
         if self.is_remote:
             return _quantization_config_of(read_config(f"{self.location}config.json")[0])
+        from .formats.folder import resolve_inside
+
         path = os.path.join(self.folder, "config.json")
-        return _quantization_config_of(read_json(path)) if os.path.isfile(path) else None
+        return _quantization_config_of(read_json(resolve_inside(self.folder, "config.json"))) if os.path.isfile(path) else None
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -208,7 +210,9 @@ def missing_shards_note(manifest: Manifest) -> str:
 
 def tokenizer_files(folder: str) -> tuple[str, ...]:
     """Return the paths of the tokenizer files in a local folder, preferred first."""
-    return tuple(path for name in TOKENIZER_FILES if os.path.lexists(path := os.path.join(folder, name)))
+    from .formats.folder import resolve_inside
+
+    return tuple(resolve_inside(folder, name) for name in TOKENIZER_FILES if os.path.lexists(os.path.join(folder, name)))
 
 
 def names_checkpoint(text: str) -> bool:
@@ -231,8 +235,10 @@ def _is_hub_id(text: str) -> bool:
 
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
-    path = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
-    return (read_json(path), path) if path else (None, "")
+    from .formats.folder import resolve_inside
+
+    name = next((x for x in CONFIG_FILES if os.path.lexists(os.path.join(folder, x))), "")
+    return (read_json(path := resolve_inside(folder, name)), path) if name else (None, "")
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:
