@@ -120,7 +120,7 @@ def test_largest_models_trace_without_memory(slug: str) -> None:
 
 
 def test_recording_does_not_change_logits() -> None:
-    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
+    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h", "falcon_mamba"):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
         result = run.initialize(run.build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]

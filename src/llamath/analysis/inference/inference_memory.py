@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoint.formats.dtypes import DTYPES, find_dtype
-from ...checkpoint.quantization.schemes import format_of_config, parse_weight_format
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.quantization.recipes import UnknownQuantization
+from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.expr import Expr, maximum, minimum, product
@@ -183,7 +184,7 @@ class MemoryCalculator:
     def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = parse_weight_format(request.dtype or declared_dtype(model))
+        self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.model, self.stored = model, stored
 
@@ -194,12 +195,7 @@ class MemoryCalculator:
             return None
         names = self.model.family.gguf
         gguf = GGUFNaming(names, self.model.family.gguf_arch) if names is not None else None
-        return weight_storage(self.tree, self.packer, gguf, self.request.imatrix)
-
-    @property
-    def unknown_quantization(self) -> str:
-        """The config's quantization method, if it is unknown and the dtype had to be assumed; else an empty string."""
-        return "" if self.request.dtype or self.stored is not None else unknown_quantization(self.model)
+        return weight_storage(self.tree, self.packer, gguf, self.request.imatrix, self.model.family.schemes.get("hf"))
 
     @cached_property
     def weights(self) -> tuple[MemoryLine, ...]:
@@ -344,20 +340,18 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 
 
 def declared_dtype(model: Model) -> str:
-    """Return the dtype or quantization scheme that the config declares; bf16 if it declares none or an unknown one."""
-    quantization = model.config.data.get("quantization_config")
-    if isinstance(quantization, dict) and (scheme := format_of_config(quantization)):
-        return scheme
-    dtype = find_dtype(str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or ""))
-    return dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
+    """Return the name of the dtype or quantization recipe that the config declares; bf16 if it declares none."""
+    return declared_weight_format(model.config.data).name
 
 
-def unknown_quantization(model: Model) -> str:
-    """Return the config's quantization method if it is unknown here, else an empty string."""
-    quantization = model.config.data.get("quantization_config")
-    if not isinstance(quantization, dict) or format_of_config(quantization):
-        return ""
-    return str(quantization.get("quant_method") or "(no quant_method)")
+def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:
+    """Return the format that the config declares; where the weights are those of files, an unknown recipe does not matter."""
+    try:
+        return declared_weight_format(model.config.data)
+    except UnknownQuantization:
+        if stored is None:
+            raise
+        return parse_weight_format("bf16")
 
 
 def _check_request(request: MemoryRequest) -> None:
@@ -367,10 +361,10 @@ def _check_request(request: MemoryRequest) -> None:
 
 
 def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
-    packed = storage.packer.packing if storage.packer.matrix_bytes is not None else ""
+    formulas = storage.formulas
     for x in storage.sums():
-        if x.codec == packed:
-            formula = f"Σ {storage.packer.formula} over {x.tensors:,} matrices of {x.elements:,} weights"
+        if x.codec in formulas:
+            formula = f"Σ {formulas[x.codec]} over {x.tensors:,} matrices of {x.elements:,} weights"
         else:
             formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
         yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
 from ...core.expr import floor_div, maximum
 from ...core.number_format import format_bytes, format_count, format_giga
@@ -20,7 +20,7 @@ from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Stack
 from ..graph.saved_rules import Kernels
-from ..inference.inference_memory import MAX_TOKENS, declared_dtype, largest_fitting
+from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
@@ -183,8 +183,8 @@ class TrainingJob:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
         self.context = request.context or min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
         _check_request(request)
-        self.packer, self.optimizer = parse_weight_format(request.dtype), _find_optimizer(request.optimizer)
-        if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
+        self.packer, self.optimizer = _weight_format(model, request.dtype), _find_optimizer(request.optimizer)
+        if not request.rank and (self.packer.is_packed or self.packer.gguf_file_type):
             hint = "lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} cannot be trained directly", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
@@ -255,8 +255,15 @@ class TrainingJob:
 
     @cached_property
     def weight_sizes(self) -> dict[str, tuple[int, int]]:
-        """Pattern → (bytes, elements) of one copy of each weight."""
-        return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
+        """Pattern → (bytes, elements) of one copy of each weight; of all copies, where a recipe stores them differently."""
+        storage = weight_storage(self.tree, self.packer, names=self.model.family.schemes.get("hf"))
+        if self.packer.recipe is None:
+            return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in storage.weights}
+        sizes: dict[str, tuple[int, int]] = {}
+        for x in storage.weights:
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (size + x.total, n + int(x.leaf.weight.size) * int(x.leaf.copies))
+        return sizes
 
     def persistent_state(self, stage: PipelineStage) -> PersistentState:
         """Return the weights that a GPU of this stage stores and trains."""
@@ -351,9 +358,18 @@ def has_fused_qkv(model: Model) -> bool:
     return q == v
 
 
+def _weight_format(model: Model, dtype: str) -> WeightFormat:
+    """Return the format of the frozen or trained weights: the one that the config declares, if `dtype` is its name."""
+    if any(key in model.config.data for key in ("quantization_config", "compression_config", "quantization")):
+        declared = declared_weight_format(model.config.data)
+        if declared.name == dtype:
+            return declared
+    return parse_weight_format(dtype)
+
+
 def training_dtype(model: Model) -> str:
     """Return the dtype that a model is trained in: the config's dtype, or the compute dtype of packed weights."""
-    return {"F32": "fp32", "F16": "fp16"}.get(parse_weight_format(declared_dtype(model)).compute_dtype, "bf16")
+    return {"F32": "fp32", "F16": "fp16"}.get(declared_weight_format(model.config.data).compute_dtype, "bf16")
 
 
 def _find_optimizer(name: str) -> Optimizer:
@@ -369,9 +385,7 @@ def _check_request(request: TrainRequest) -> None:
     for name, n in counts.items():
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
-    if request.gradients and (
-        parse_weight_format(request.gradients).matrix_bytes is not None or parse_weight_format(request.gradients).gguf_file_type
-    ):
+    if request.gradients and (parse_weight_format(request.gradients).is_packed or parse_weight_format(request.gradients).gguf_file_type):
         raise LlamathError(f"gradients cannot be stored in {request.gradients}", hint="bf16, fp16 or fp32")
     if layout.zero not in range(4):
         raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")
