@@ -64,12 +64,12 @@ def test_symbols_of_settings_are_no_letters_of_a_model() -> None:
     for slug in PRESETS:
         model = build_page_data([llamath.load(slug)])["models"][0]
         used: dict[str, set[int]] = {}
-        for x in expressions_in(model):
-            for letter, n in letters_in(x):
-                used.setdefault(letter, set()).add(n)
-        assert not used.keys() & settings - {"chunk"}, slug
-        named = {x["letter"] for x in model["letters"]} | {"chunk"}
-        assert used.keys() <= named | {"k"}, (slug, used.keys() - named)
+        for letter, n in (y for x in expressions_in(model) for y in letters_in(x)):
+            used.setdefault(letter, set()).add(n)
+        assert all(len(values) == 1 for values in used.values()), (slug, used)
+        known = {x["letter"] for x in model["letters"]}
+        assert not known & settings, slug
+        assert used.keys() <= known | {"chunk", "k"}, (slug, used.keys() - known)
 
 
 def letters_in(x: Json) -> Iterator[tuple[str, int]]:

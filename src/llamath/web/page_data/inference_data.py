@@ -16,6 +16,7 @@ from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.memory_line import overhead_bytes
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...core.errors import LlamathError
 from ...core.expr import Expr, Json, floor_div, minimum, total
 from ...hardware import DTYPES as RATE_DTYPES
@@ -71,9 +72,12 @@ def rated_gpus() -> list[dict[str, Any]]:
 
 def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     """Return the model under each possible dtype, the config's first."""
-    names = dict.fromkeys((declared_dtype(model), *WEIGHTS))
+    try:
+        names = dict.fromkeys((declared := declared_dtype(model), *WEIGHTS))
+    except UnknownQuantization:  # the page offers formats to choose from
+        names, declared = dict.fromkeys(WEIGHTS), ""
     own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))} if isinstance(model, CheckpointModel) else {}
-    return own | {name: found for name in names if (found := _sizes(model, name)) is not None}
+    return own | {name: found for name in names if (found := _sizes(model, "" if name == declared else name)) is not None}
 
 
 def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
@@ -128,9 +132,9 @@ def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
 def _codecs(found: MemoryCalculator) -> dict[str, str]:
     """Return the bytes of a weight of n elements, or of an out × in matrix, by storage format."""
     used = {} if found.storage is None else dict.fromkeys(x.codec for x in found.storage.weights)
+    formulas = {} if found.storage is None else found.storage.formulas
     return {
-        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else found.packer.formula
-        for x in used
+        x: f"{DTYPES[x].bytes}·n" + (f"/{DTYPES[x].block}" if DTYPES[x].block > 1 else "") if x in DTYPES else formulas[x] for x in used
     }
 
 

@@ -14,6 +14,7 @@ _SETTINGS = {
     "kv_block": "kv_block: elements per block of the KV cache",
     "kv_bytes": "kv_bytes: bytes per block of the KV cache",
     "conv_bytes": "conv_bytes: bytes per element of a convolution's state",
+    "k": "k: experts of a token",
     "TP": "TP: tensor-parallel ranks",
     "DP_weights": "DP_weights: data-parallel ranks over which ZeRO shards the weights",
     "DP_gradients": "DP_gradients: data-parallel ranks over which ZeRO shards the gradients",
@@ -23,7 +24,7 @@ _SETTINGS = {
     "R": "R: bytes of a lookup table, of which each token reads one row",
     "X": "X: bytes of expert matrices; the expected number of distinct experts is read",
 }
-"""The variables of the page's expressions; no dimension of a model has one of these symbols."""
+"""The variables of the page's expressions, and letters that no count of parameters has; no other letter is one of these symbols."""
 _NAMED_EXPRESSIONS = {
     "M": "M: keys that a query attends to",
     "A": "A: query-key pairs",

@@ -1,5 +1,5 @@
 // The block diagram section: choose the layer, the pass, and shapes in letters or numbers; each step opens its derivation.
-import { grouped, sum, texts, value, formatExpression } from "./expressions.js";
+import { grouped, sum, texts, value, notation } from "./expressions.js";
 import { sumFormula, derivation, inShort, legend, productFormula, sideFormulas } from "./derivations.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { blockDiagram, shapeLabel } from "./block_diagram.js";
@@ -25,7 +25,7 @@ function weightDerivation(x) {
 // The derivation of one step.
 function stepDerivation(step, variables, stage) {
 	const { shape, each, flops, keeps } = step;
-	const written = (letters) => `[${shape.map((x) => formatExpression(x, variables, letters)).join(", ")}]`;
+	const written = (letters) => `[${shape.map((x) => notation(x, variables, letters)).join(", ")}]`;
 	const shapes = formula(...new Set([written(true), written(false), shapeLabel(shape, { variables })]));
 	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...shape])];
 	const part = (text, form, unit) => form !== 0 && [text, derivation(form, variables, unit)[0]];
@@ -46,7 +46,7 @@ function stepDerivation(step, variables, stage) {
 function totalButton(stage, key, unit, variables) {
 	const parts = stage.steps.filter((x) => String(x[key]) !== "0");
 	const all = sum(parts.map((x) => value(x[key], variables)));
-	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${formatExpression(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
+	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${notation(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
 	return numberButton(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 

@@ -1,5 +1,5 @@
 // Derivations: an expression in letters, then in numbers, its value, and a legend of its letters.
-import { data, gibibytes, gigabytes, grouped, percent, shortCount, sum, texts, times, UNITS, value, formatExpression } from "./expressions.js";
+import { data, gibibytes, gigabytes, grouped, percent, shortCount, sum, texts, times, UNITS, value, notation } from "./expressions.js";
 import { formula, numberButton } from "./dom.js";
 
 // The symbols in an expression, with the definition of those that have one.
@@ -17,7 +17,7 @@ const modelLetters = Object.fromEntries(data.models.flatMap((model) => model.let
 // Describe the symbols of an expression, settings first; with a text, only those that occur in it or in a definition.
 export function legend(expression, text) {
 	const found = symbolsIn(expression);
-	const definitions = [...found].filter((x) => x[1]).map(([symbol, x]) => [symbol, `${texts.symbols[symbol]} = ${formatExpression(x, {}, true)}`]);
+	const definitions = [...found].filter((x) => x[1]).map(([symbol, x]) => [symbol, `${texts.symbols[symbol]} = ${notation(x, {}, true)}`]);
 	const all = text && [text, ...definitions].join(" ");
 	const occurs = ([x]) => found.has(x) && (!all || new RegExp(`(^|\\W)${x}${"WRX".includes(x) ? "" : "(\\W|$)"}`).test(all));
 	return [...Object.entries(texts.letters).filter(occurs), ...definitions.filter(occurs), ...Object.entries(modelLetters).filter(occurs)].map((x) => x[1]).join("; ");
@@ -50,7 +50,7 @@ export const shapeText = (x) => `${x.dims.map(inFactor).join("×")} = ${x.shape.
 export const sumOf = (forms) => (forms.length === 1 ? forms[0] : ["+", ...forms]);
 
 export function derivation(form, variables, unit) {
-	const lines = [formatExpression(form, variables, true), formatExpression(form, variables, false)];
+	const lines = [notation(form, variables, true), notation(form, variables, false)];
 	const distinct = lines[0] === lines[1] ? lines.slice(1) : lines;
 	return [formula(...distinct, `${grouped(value(form, variables))} ${unit}`), legend(form, lines[0])].filter(Boolean);
 }

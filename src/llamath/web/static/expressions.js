@@ -49,17 +49,17 @@ const FORMATS = {
 	floor: (a, b) => `⌊${quotient(a, b)}⌋`,
 	ceil: (a, b) => `⌈${quotient(a, b)}⌉`,
 	round: (a, b) => `round(${quotient(a, b)})`,
-	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size, unit)}·(1 − (${missed} / ${experts})^(${tokens})))`,
+	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size, unit)}·(1 − (${missed} / ${experts})^${/·/.test(tokens) ? `(${tokens})` : tokens}))`,
 };
 
 // Write an expression with letters, or with their values. A quotient by 1 is its dividend, and enough tokens use every expert.
-export function formatExpression(x, variables, letters, isFactor = false) {
+export function notation(x, variables, letters, isFactor = false) {
 	if (typeof x !== "object") return isNumber(x) ? grouped(x) : letters ? x : grouped(variables[x]);
 	const [name, ...parts] = x;
 	if (name === "let" || name === "as") return letters ? parts[0] : grouped(value(parts[1], variables));
-	if (name === "routed" && value(parts[4], variables) >= value(parts[5], variables)) return formatExpression(["round", ...parts.slice(0, 2)], variables, letters, isFactor);
-	if (["floor", "ceil", "round"].includes(name) && value(parts[1], variables) === 1n) return formatExpression(parts[0], variables, letters, isFactor);
-	const text = FORMATS[name](...parts.map((y) => formatExpression(y, variables, letters, !["+", "min", "max"].includes(name))));
+	if (name === "routed" && value(parts[4], variables) >= value(parts[5], variables)) return notation(["round", ...parts.slice(0, 2)], variables, letters, isFactor);
+	if (["floor", "ceil", "round"].includes(name) && value(parts[1], variables) === 1n) return notation(parts[0], variables, letters, isFactor);
+	const text = FORMATS[name](...parts.map((y) => notation(y, variables, letters, !["+", "min", "max"].includes(name))));
 	return isFactor && name === "+" ? `(${text})` : text;
 }
 
