@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple
 
 from .attention_facts import QKPreprocess
-from .expr import Expr
 from .forward_pass import AttentionBase
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
@@ -102,10 +101,6 @@ class Attention(AttentionBase):
     head_dim: int
     qk_preprocess: QKPreprocess = QKPreprocess()
 
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:  # noqa: ARG002
-        each = 2 * (Expr.const(self.heads) * self.head_dim)
-        return each, each
-
     def forward(self, m: Machine[X], x: X) -> X:
         q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
         q = m.scale_by_position(q, self.score_transform.temperature)
@@ -140,14 +135,6 @@ class LatentAttention(AttentionBase):
     rope_dim: int
     v_dim: int
     kv_lora_rank: int
-
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
-        H, key, value = (
-            Expr.const(self.heads),
-            self.kv_lora_rank if absorbed else self.nope_dim,
-            self.kv_lora_rank if absorbed else self.v_dim,
-        )
-        return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
 
     def forward(self, m: Machine[X], x: X) -> X:
         n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
