@@ -41,6 +41,11 @@ ACCEPTED: list[tuple[str, str, str]] = [
     ("memory/*", "exit", "exit code 1 if nothing fits on --on"),
     ("explain/*", "exit", "exit code 1 without an explanation"),
     ("fit/*/tp2,pp2", "*", "fit --on now assumes 4,096 tokens, too; with --context at the former value all numbers are equal"),
+    *(
+        (f"{command}/{model}*", "*", "tensor parallelism divides the states of convolutions: decision 0018")
+        for command in ("fit", "plan")
+        for model in ("lfm2", "nemotron-3", "qwen3-next", "qwen3.5")
+    ),
     ("flops/*", "stdout/letters/P*", "the numbers of attended pairs are A, Aw and Ac; P is the number of earlier tokens"),
     (
         "flops/*",
