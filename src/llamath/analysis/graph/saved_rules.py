@@ -281,7 +281,7 @@ def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
     """What attention saves between its two products."""
-    size = product((*x.shape[:3], Expr("s", k.context)))
+    size = product((*x.shape[:3], Expr("T", k.context)))
     yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True)
     if not k.fused and k.width != FLOAT32:
         yield _extra("softmax of scores, rounded", x, size, k.width, is_score=True)

@@ -14,7 +14,7 @@ from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
-from ...core.expr import Expr
+from ...core.expr import Expr, maximum, minimum, product
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -22,7 +22,7 @@ from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, overhead_line
-from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, conv_state_bytes, parse_kv_dtype, sum_cache_specs
+from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, kv_format, parse_kv_dtype, sum_cache_specs
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
 
 if TYPE_CHECKING:
@@ -186,11 +186,6 @@ class MemoryCalculator:
         self.tree, self.request = model.tree, request
         self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
-        self.conv_state_bytes = (
-            conv_state_bytes(parse_kv_dtype(self.kv_dtype))
-            if parse_kv_dtype(self.kv_dtype).bytes == 4
-            else DTYPES[self.packer.compute_dtype].bytes
-        )
         self.model, self.stored = model, stored
 
     @cached_property
@@ -251,8 +246,8 @@ class MemoryCalculator:
         """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
         cache, size = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
-        chunk, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
-        logits, vocab = 4 * batch * int(self.tree.vocab), int(self.tree.vocab)
+        chunk, each = prefill_chunk(context, batch, self.request.chunk), self.peak.width * size
+        logits, vocab = logits_bytes(batch, self.tree), int(self.tree.vocab)
         dynamic = [
             *_cache_lines(cache, self.kv_dtype),
             MemoryLine(what="activations", bytes=chunk * each, formula=_activations_formula(self.peak, chunk, size), exact=False),
@@ -317,6 +312,16 @@ def memory(
     """
     request = request or MemoryRequest()
     return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
+
+
+def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
+    """Return the tokens of one prefill pass over `batch` prompts of `context` tokens, of which each has at least one."""
+    return minimum(product((batch, context)), maximum(chunk, batch))
+
+
+def logits_bytes(batch: int, tree: Decoder) -> Expr:
+    """Return the bytes of the logits of each sequence's last token, in float32."""
+    return product((4, batch, tree.vocab))
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:
@@ -392,7 +397,7 @@ def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
 
 def _state_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
     layers = Expr.const(x.spec.layers)
-    parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, conv_state_bytes(parse_kv_dtype(dtype)))) if n]
+    parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, kv_format(dtype).conv_state_bytes)) if n]
     letters = " + ".join(f"{_bracketed(n.symbol)}·{size}" for n, size in parts)
     numbers = " + ".join(f"{_bracketed(n.numbers)}·{size}" for n, size in parts)
     return f"{_letter(layers)}·B·({letters}) = {int(layers)}·{cache.batch:,}·({numbers})"

@@ -14,6 +14,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
+from ...core.expr import floor_div, maximum
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -25,7 +26,7 @@ from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
-from .pipeline_schedule import StageActivations, activation_lines, stage_activations, total_bytes
+from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, stage_activations, total_bytes
 from .saved_activations import SavedActivations
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
@@ -288,10 +289,8 @@ class TrainingJob:
     def stage(self, stage: PipelineStage) -> StageReport:
         """Return the report of one stage."""
         resident, flow = self.persistent_state(stage), stage_activations(self.saved, stage, self.layout)
-        groups = persistent_lines(resident, self.layout)
-        groups["logits"] = list(self._loss_lines(flow))
-        freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
-        groups = {**groups, "activations": list(self._activation_lines(flow, freed)), "logits": groups.pop("logits")}
+        loss = list(self.loss_lines(flow))
+        groups = {**persistent_lines(resident, self.layout), "activations": list(self.activation_lines(flow)), "logits": loss}
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
         groups["overhead"].append(overhead_line(dynamic, "activations"))
@@ -309,19 +308,22 @@ class TrainingJob:
             layers.append([x for x in weight_shards(single, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
         return layers
 
-    def _activation_lines(self, flow: StageActivations, freed: int) -> Iterator[MemoryLine]:
+    def activation_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
         yield from activation_lines(flow.kept, self.layout, self.context)
-        if (size := total_bytes(flow.recomputed, self.layout, self.context)) > freed:
-            note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
-            yield MemoryLine(what="recomputed layer", bytes=size - freed, formula=note)
+        size, freed = recomputed_bytes(flow, self.layout, self.context), self._freed_bytes(flow)
+        note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
+        yield MemoryLine(what="recomputed layer", bytes=maximum(size - freed, 0), formula=note)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
         flow = stage_activations(self.saved, stage, self.layout)
-        saved, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
-        freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
-        return saved + max(working, freed) + self._num_logits(flow) * self.size
+        saved, working = total_bytes(flow.kept, self.layout, self.context), recomputed_bytes(flow, self.layout, self.context)
+        return saved + maximum(working, self._freed_bytes(flow)) + self._num_logits(flow) * self.size
+
+    def _freed_bytes(self, flow: StageActivations) -> int:
+        """Return the bytes that the loss has freed when the first layer is recomputed."""
+        return total_bytes(flow.loss, self.layout, self.context) + self._num_logits(flow) * self.logit_gradient_bytes
 
     @property
     def logit_gradient_bytes(self) -> int:
@@ -330,9 +332,9 @@ class TrainingJob:
 
     def _num_logits(self, flow: StageActivations) -> int:
         """Return the number of logits on one GPU."""
-        return total_bytes(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
+        return floor_div(total_bytes(flow.loss[:1], self.layout, self.context), flow.loss[0].saved.bytes) if flow.loss else 0
 
-    def _loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
+    def loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
         yield from activation_lines(flow.loss, self.layout, self.context)
         if num_logits := self._num_logits(flow):
