@@ -26,7 +26,7 @@ from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.staging import STAGING_FOLDER
-from llamath.core.errors import ConvertError, MissingExtra
+from llamath.core.errors import ConvertError, LlamathError, MissingExtra
 from llamath.render.progress import Bar, bar_line
 from support import kill_conversions
 
@@ -522,6 +522,34 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     done = convert_checkpoint(str(three), str(tmp_path / "four"), options("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
+
+
+LINKED = ["tokenizer.json", "chat_template.jinja", "merges.txt", "vocab.json", "generation_config.json", "config.json"]
+
+
+@pytest.mark.parametrize("kind", ["hf", "gguf", "meta"])
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_out_of_the_source_folder_is_refused(name: str, kind: str, source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine")
+    secret = tmp_path / "private_key"
+    secret.write_text((mine / "config.json").read_text())
+    (mine / name).unlink(missing_ok=True)
+    (mine / name).symlink_to("../private_key")
+    target = tmp_path / ("x.gguf" if kind == "gguf" else "out")
+    with pytest.raises(LlamathError, match=rf"{name} is a symbolic link out of"):
+        convert_checkpoint(str(mine), str(target), options(kind))
+    assert not target.exists()
+
+
+def test_links_within_a_hub_cache_are_copied_as_files(source: Path, tmp_path: Path) -> None:
+    repo = tmp_path / "models--owner--name"
+    snapshot = repo / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    for i, file in enumerate([*with_files(source, repo / "blobs", merges__txt=b"#version: 0.2").iterdir()]):
+        blob = file.rename(file.with_name(f"{i}"))
+        (snapshot / file.name).symlink_to(f"../../blobs/{blob.name}")
+    convert_checkpoint(str(snapshot), str(tmp_path / "out"), options("hf"))
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == b"#version: 0.2" and not (tmp_path / "out" / "merges.txt").is_symlink()
 
 
 TEXTS = ["Hello, world!", "  two spaces\n\nand lines", "it's 12345 o'clock", "naïve café 你好 🙂", "<|begin|>x<|end|>", "\t\r\n ..."]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.dtypes import PLAIN
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
@@ -299,3 +300,28 @@ def test_random_bytes_give_a_manifest_or_an_error(data: bytes, start: bytes) -> 
 
 def test_generated_files_are_distinct() -> None:
     assert len(set(islice(mutants(7), 2000))) > 1700
+
+
+@pytest.mark.parametrize("k", range(3))
+def test_header_whose_length_begins_like_a_pickle_is_read(k: int, tmp_path: Path) -> None:
+    length = 640 + 65_536 * k  # its first two bytes are 80 02, as those of a pickle
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(file(header(entry()).ljust(length), b"x"))
+    assert path.read_bytes()[:2] == b"\x80\x02"
+    assert [x.name for x in read_checkpoint(str(path)).tensors] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "[" + " " * 1_000_000 + "1 1]",
+        "[1" + " ,1" * 400_000 + "]",
+        "[1" + "\n" * 1_000_000 + "]" + "]",
+        "[" + "1" * 1_000_000,
+        "[" * 1_000_000,
+    ],
+    ids=lambda x: x[:4].strip(),
+)
+def test_malformed_shape_of_any_length_costs_few_calls(shape: str) -> None:
+    data = file(header(entry(shape=shape)), b"x")
+    assert within_calls(50_000, lambda: attempt(data)).code == "header_text"  # type: ignore[union-attr]

@@ -94,8 +94,12 @@ class OpenedCheckpoint(Record):
             return None
         if self.is_remote:
             return _quantization_config_of(read_config(f"{self.location}config.json")[0])
+        from .formats.folder import resolve_inside
+
         path = os.path.join(self.folder, "config.json")
-        return _quantization_config_of(read_json(path)) if os.path.isfile(path) else None
+        if not os.path.isfile(path):
+            return None
+        return _quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -164,7 +168,7 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         if keys is not None and not text.endswith(".index.json"):
             notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
-        keys, path = read_json(text), text
+        keys, path = _with_modelopt_recipe(read_json(text), text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
@@ -208,7 +212,9 @@ def missing_shards_note(manifest: Manifest) -> str:
 
 def tokenizer_files(folder: str) -> tuple[str, ...]:
     """Return the paths of the tokenizer files in a local folder, preferred first."""
-    return tuple(path for name in TOKENIZER_FILES if os.path.lexists(path := os.path.join(folder, name)))
+    from .formats.folder import resolve_inside
+
+    return tuple(resolve_inside(folder, name) for name in TOKENIZER_FILES if os.path.lexists(os.path.join(folder, name)))
 
 
 def names_checkpoint(text: str) -> bool:
@@ -231,8 +237,24 @@ def _is_hub_id(text: str) -> bool:
 
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
-    path = next((x for name in CONFIG_FILES if os.path.lexists(x := os.path.join(folder, name))), "")
-    return (read_json(path), path) if path else (None, "")
+    from .formats.folder import resolve_inside
+
+    name = next((x for x in CONFIG_FILES if os.path.lexists(os.path.join(folder, x))), "")
+    if not name:
+        return None, ""
+    path = resolve_inside(folder, name)
+    return _with_modelopt_recipe(read_json(path), os.path.join(folder, name)), path
+
+
+def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a config.json with the recipe in ModelOpt's `hf_quant_config.json` next to it, if it has none itself."""
+    from .formats.folder import resolve_inside
+
+    folder, name = os.path.split(path)
+    recipe = "hf_quant_config.json"
+    if name != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
+        return keys
+    return {**keys, "quantization_config": read_json(resolve_inside(folder, recipe))}
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:

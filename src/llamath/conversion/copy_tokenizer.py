@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.sentencepiece import parse_sentencepiece
 from ..checkpoint.formats.source import LocalFile
 from ..core.errors import FormatError, safe
@@ -18,7 +19,8 @@ _MAX_BYTES = 64 << 20
 def find_tokenizer_files(folder: str) -> dict[str, str]:
     """Return the paths of the tokenizer's files by name.
 
-    Meta's downloads have `tokenizer.model` in the parent folder or in the folder `original`.
+    Meta's downloads have `tokenizer.model` in the parent folder or in the folder `original`. A link out of its folder is an error, as its
+    target would be copied into a checkpoint that may be published.
     """
     paths: dict[str, str] = {}
     for name in _TOKENIZER_FILES:
@@ -26,8 +28,8 @@ def find_tokenizer_files(folder: str) -> dict[str, str]:
         if name == "tokenizer.model":
             folders += [os.path.join(folder, "original"), os.path.dirname(os.path.abspath(folder))]
         for candidate in folders:
-            if os.path.isfile(path := os.path.join(candidate, name)):
-                paths.setdefault(name, path)
+            if name not in paths and os.path.isfile(os.path.join(candidate, name)):
+                paths[name] = resolve_inside(candidate, name)
     return paths
 
 

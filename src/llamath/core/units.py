@@ -19,7 +19,7 @@ TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
 COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
 NUMBER = r"(?P<whole>\d{1,3}(?:[,_]\d{3})+|\d{1,30})(?:\.(?P<part>\d{1,20}))?(?:[eE]\+?(?P<ten>\d{1,2}))?"
-_WRITTEN = re.compile(rf"\s*{NUMBER}\s*(?P<unit>[A-Za-z/]*)\s*", re.ASCII)
+_WRITTEN = re.compile(rf"\s*+{NUMBER}\s*+(?P<unit>[A-Za-z/]*+)\s*+", re.ASCII)
 LIMIT = 2**63
 """Upper limit of sizes, rates and numbers of tokens."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
+from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.source import LocalFile
 from ..core.errors import FormatError, safe
@@ -21,10 +22,12 @@ def find_chat_template(path: str) -> str | None:
     """Return the template of a folder or a GGUF file: empty if it has none, None if its format cannot contain one."""
     if not os.path.isdir(path):
         return _template_in_gguf(path) if path.endswith(".gguf") else None
-    if os.path.lexists(file := os.path.join(path, "chat_template.jinja")):
-        return _read_template(file)
+    if os.path.lexists(os.path.join(path, "chat_template.jinja")):
+        return _read_template(resolve_inside(path, "chat_template.jinja"))
     for name in ("tokenizer_config.json", "chat_template.json"):
-        if os.path.lexists(file := os.path.join(path, name)) and (text := _template_text(read_json(file).get("chat_template"))):
+        if os.path.lexists(os.path.join(path, name)) and (
+            text := _template_text(read_json(resolve_inside(path, name)).get("chat_template"))
+        ):
             return text
     may_have_one = any(os.path.lexists(os.path.join(path, name)) for name in ("tokenizer_config.json", "tokenizer.json"))
     return "" if may_have_one else None
@@ -32,8 +35,8 @@ def find_chat_template(path: str) -> str | None:
 
 def read_sampling_settings(path: str) -> dict[str, Any]:
     """Return the publisher's sampling settings (`generation_config.json`); empty for greedy decoding."""
-    file = os.path.join(path, "generation_config.json")
-    settings = read_json(file) if os.path.lexists(file) else {}
+    name = "generation_config.json"
+    settings = read_json(resolve_inside(path, name)) if os.path.lexists(os.path.join(path, name)) else {}
     if settings.get("do_sample") is not True:
         return {}
     return {"temperature": 1.0} | {

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
+from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, parse_sentencepiece
@@ -239,8 +240,7 @@ def _stop_ids(folder: str, tokenizer: Tokenizer) -> Iterator[int]:
 
 
 def _read_settings(folder: str, name: str) -> Mapping[str, Any]:
-    file = os.path.join(folder, name)
-    return read_json(file) if os.path.lexists(file) else {}
+    return read_json(resolve_inside(folder, name)) if os.path.lexists(os.path.join(folder, name)) else {}
 
 
 def _token_text(token: Any) -> str | None:

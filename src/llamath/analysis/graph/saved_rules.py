@@ -219,8 +219,8 @@ def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
-    """Its input with the bias, in float32."""
-    yield _extra("mixer states", x, x.size, FLOAT32)
+    """Its input with the bias, in float32; and its result, if it has a minimum."""
+    yield _extra("mixer states", x, x.size * (2 if x.attributes["minimum"] else 1), FLOAT32)
 
 
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
@@ -281,7 +281,7 @@ def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
     """What attention saves between its two products."""
-    size = product((*x.shape[:3], Expr("s", k.context)))
+    size = product((*x.shape[:3], Expr("T", k.context)))
     yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True)
     if not k.fused and k.width != FLOAT32:
         yield _extra("softmax of scores, rounded", x, size, k.width, is_score=True)

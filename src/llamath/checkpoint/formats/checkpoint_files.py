@@ -70,7 +70,7 @@ def _detect_format(source: Source) -> str:
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
-    if start[:4] == b"PK\x03\x04" or start[:2] == b"\x80\x02":
+    if start[:4] == b"PK\x03\x04" or (start[:2] == b"\x80\x02" and start[8:] != b"{"):  # or a safetensors header of 640 + 65,536 k bytes
         return "torch"
     if start == b"version h":
         raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")

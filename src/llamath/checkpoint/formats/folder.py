@@ -64,11 +64,11 @@ class LocalFolder(Folder):
             return None
         if not stat.S_ISLNK(stat_result.st_mode):
             return LocalFile(path, stat_result)
-        return LocalFile(path) if os.path.exists(_resolve_inside(self.name, name)) else None
+        return LocalFile(path) if os.path.exists(resolve_inside(self.name, name)) else None
 
     def json(self, name: str) -> dict[str, Any]:
         """Read the JSON object strictly."""
-        return read_json(_resolve_inside(self.name, name))
+        return read_json(resolve_inside(self.name, name))
 
     def path(self, name: str) -> str:
         """Return the local path."""
@@ -86,8 +86,11 @@ def check_file_name(name: str) -> str:
     return name
 
 
-def _resolve_inside(folder: str, name: str) -> str:
-    """Return the path of a file in a folder; raise if it is a link out of the folder and out of the Hub cache around it."""
+def resolve_inside(folder: str, name: str) -> str:
+    """Return the path of a file in a folder; raise if it is a link out of the folder and out of the Hub cache around it.
+
+    Every file of a model's folder is opened by this rule: weights, configuration, tokenizer and chat template.
+    """
     path = os.path.join(folder, check_file_name(name))
     if os.path.islink(path):
         target, own_folder = os.path.realpath(path), os.path.realpath(folder or ".")
@@ -96,5 +99,9 @@ def _resolve_inside(folder: str, name: str) -> str:
         if cache := re.match(_CACHE, own_folder):
             allowed += [cache[0], os.path.join(cache[1], "blobs")]
         if not any(os.path.commonpath((target, x)) == x for x in allowed):
-            raise FormatError("link", f"{safe(path)} is a symbolic link out of {safe(own_folder)}")
+            raise FormatError(
+                "link",
+                f"{safe(path)} is a symbolic link out of {safe(own_folder)}",
+                hint="replace it by a copy of the file if you trust it",
+            )
     return path

@@ -22,10 +22,11 @@ from .source import SHORTER, Source
 MAX_TENSORS, _MAX_IRREGULAR, MAX_STRINGS, MAX_DIMENSIONS, MAX_NAME, _MAX_CACHED_KIND = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
 """Maximum tensors, irregularly written tensors or kinds, metadata strings, dimensions, name length, and length of a cached kind."""
 
-_INTEGER = "(?:0|[1-9][0-9]{0,19})"
-_SPACE = re.compile(r"[ \t\n\r]*")
+_INTEGER = "(?:0|[1-9][0-9]{0,19}+)"
+_SPACE = re.compile(r"[ \t\n\r]*+")
+"""Every repetition in this module is possessive: it never gives characters back, so that matching takes linear time on any header."""
 _SURROGATE = r"[\ud800-\udfff]"
-_ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}})?)~\]"
+_ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}}+)?+)~\]"
 
 
 class _TensorKind(NamedTuple):
@@ -234,7 +235,7 @@ _FIELDS = r'("dtype"~:~"[^"]*+"~,~"shape"~:~\[[0-9, \t\n\r]*+\])', r'"data_offse
 _PRINTABLE = bytes(set(range(32, 256)) - set(b"\\"))
 _ENTRIES = [rf'"([^"]*+)"~:~\{{~{"~,~".join(fields)}~\}}~(?:,~(?=")|(?=\}}))' for fields in (_FIELDS, _FIELDS[::-1])]
 """A tensor as safetensors writes it, and with its fields in alphabetical order, as MLX does; matches are checked again."""
-_KIND = rf'"dtype"~:~"([A-Z0-9_]+)"~,~"shape"~:~{_ARRAY}'
+_KIND = rf'"dtype"~:~"([A-Z0-9_]++)"~,~"shape"~:~{_ARRAY}'
 
 
 def _parse_regular(text: str, at: int, name: str) -> _HeaderColumns | None:

@@ -21,6 +21,7 @@ class LoggedOperation(NamedTuple):
 
     op: str  # as in the graph
     shapes: tuple[Shape, ...]  # of its result, or of each step in which the trace shows it
+    width: int  # bytes of an element of the result
     is_view: bool  # whether the result shares the storage of the first input
     layer: int | None  # index of its layer
 
@@ -92,7 +93,7 @@ class OperationLog(TorchMachine):
 
         y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
         self.log = outer
-        outer.append(LoggedOperation("dispatch", (_total_rows(inputs),), False, self._layer))
+        outer.append(LoggedOperation("dispatch", (_total_rows(inputs),), x.element_size(), False, self._layer))
         for same in zip(*logs, strict=True):
             outer.append(same[0]._replace(shapes=(_total_rows(x.shape for x in same),)))
         self._add("combine", y)
@@ -116,7 +117,7 @@ class OperationLog(TorchMachine):
         return y
 
     def _add(self, op: str, y: Tensor, is_view: bool = False, shapes: tuple[Shape, ...] = ()) -> None:
-        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), is_view, self._layer))
+        self.log.append(LoggedOperation(op, (*shapes, tuple(y.shape)), y.element_size(), is_view, self._layer))
 
     def _add_recurrence(self, op: str, mixer: Any, y: Tensor) -> None:
         state = self._state(mixer).recurrent_state
