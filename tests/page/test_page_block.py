@@ -15,11 +15,11 @@ import pytest
 
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import ForwardPass
 from llamath.model import Model
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
@@ -47,8 +47,9 @@ def data_of(slug: str) -> dict[str, Any]:
 
 
 def library_walkthrough(model: Model, name: str, context: int, batch: int) -> Walkthrough:
-    at = ForwardPass.prefill(context) if name == "prompt" else ForwardPass.decode(context, absorbed=True)
-    return walkthrough(model.tree, at, batch)
+    if name == "prompt":
+        return walkthrough(record(model.tree, batch=batch, new_tokens=context))
+    return walkthrough(record(model.tree, batch=batch, past_tokens=context - 1, decode=True))
 
 
 @pytest.mark.parametrize("slug", SAMPLE)

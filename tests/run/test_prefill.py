@@ -13,7 +13,7 @@ from test_kv_cache import attention, model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llamath.core.forward_pass import AttentionWindow
+from llamath.core.attention_facts import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext, Mask, MaskBlock

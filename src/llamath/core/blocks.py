@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .attention_facts import QKPreprocess
-from .forward_pass import AttentionBase
+from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
+from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
 
@@ -75,6 +75,16 @@ class LayerNorm(Norm):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class AttentionBase(Block):
+    """Base of the mixers in which every query attends to the keys in its window."""
+
+    group: ClassVar[str] = "attention"
+    kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
+    window: AttentionWindow = AttentionWindow()
+    rope: Rope | None = None  # None: no rotary positions
+    score_transform: ScoreTransform = ScoreTransform()
 
 
 class Attention(AttentionBase):

@@ -11,7 +11,6 @@ from typing import ClassVar, NamedTuple
 from .blocks import Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr
-from .forward_pass import Mixer
 from .machine import Machine, X
 from .tree import Block, Cut, Weight
 
@@ -33,7 +32,7 @@ class GroupedRMSNorm(RMSNorm):
         return m.rms_norm(x, self.weight, self.eps, grouped=True)
 
 
-class RecurrentMixer(Mixer):
+class RecurrentMixer(Block):
     """Base of the mixers with a state of fixed size."""
 
     group: ClassVar[str] = "mixer"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
+from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, minimum, product, total
-from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
 from . import descriptions as describe
 from .recorder import Node, UsedWeight
