@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from harness import RESULTS
-from llamath.core.forward_pass import AttentionWindow
+from llamath.core.attention_facts import AttentionWindow
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext
 from llamath.run.kv_cache import Cache

@@ -183,6 +183,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "use_conv_bias": ("whether Mamba's convolution has a bias", "weights: a bias of the convolution"),
         "mamba_hidden_act": ("activation after Mamba's convolution", "compute: no weight depends on it"),
         "time_step_min": ("lower bound of Mamba's time step", "compute: the state"),
+        "mamba/intermediate_size": ("i, channels of Mamba", "weights of Mamba; cache: its state; compute"),
+        "state_size": ("N, size of the state of each channel of Mamba", "weights of Mamba; cache: its state; compute"),
+        "time_step_rank": ("R, rank of Mamba's time steps", "weights of Mamba; compute"),
+        "mamba/hidden_act": ("activation after the convolution of Mamba", "compute: no weight depends on it"),
         "conv_L_cache": ("c, kernel size of the short convolution (LFM2)", "weights of the convolution; cache: c positions"),
         "conv_bias": ("whether the short convolution and its projections have biases", "weights: biases of the convolution"),
     },
@@ -233,6 +237,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Norms, biases, activations and factors": {
         # norms
         "rms_norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+        "mixer_rms_eps": ("epsilon of the norms of time steps, b and c (Falcon Mamba)", "compute: arithmetic of the norms"),
         "post_norm_eps": ("epsilon of the norms after attention and MLP", "compute: arithmetic of the norms"),
         "norms": ("whether there are norms; false leaves them out, as in textbook counts (classic)", "weights of the norms"),
         "norm_type": ("type of the norms: layer norm", "nothing: other types are rejected or unknown"),
@@ -268,6 +273,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "enable_bias": ("whether attention and MLP have biases (OPT)", "weights: biases of attention and MLP"),
         "use_bias": ("whether attention and MLP have biases (StarCoder2)", "weights: biases of attention and MLP"),
         "nemotron_h/use_bias": ("whether Mamba's input and output projections have biases", "weights: biases of Mamba"),
+        "mamba/use_bias": ("whether in_proj and out_proj of Mamba have biases", "weights: biases of Mamba"),
         "mlp_bias": ("whether gate, up and down have biases", "weights: biases of the MLP"),
         "lm_head_bias": ("whether the head has a bias", "weights: V numbers of the head's bias"),
         # activations and factors
@@ -378,7 +384,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "block_dim": ("the width d again", _FIXED),
         "conv_dim": ("the width again, as input of the convolution", _FIXED),
         "conv_dim_out": ("the width again, as output of the convolution", _FIXED),
-        "expand": ("the width of all Mamba heads over d", _FIXED),
+        "expand": ("the width of all Mamba heads, or channels, over d", _FIXED),
         "num_heads": ("the number of heads again", _FIXED),
         "qk_head_dim": ("the size of a query or key head, n + p", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),
@@ -407,8 +413,13 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "interpolate_factor": ("context extension, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
         "output_gate_type": ("the activation of the gate of linear attention: SiLU, also called swish (Qwen 3.5)", _FIXED),
         "mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
+        "mamba/time_step_min": ("the lower end of the initial time steps of Mamba", _FIXED),
         "time_step_max": ("the largest initial time step of Mamba", _FIXED),
         "time_step_floor": ("the smallest initial time step of Mamba", _FIXED),
+        "d_inner": ("the channels of Mamba again", _FIXED),
+        "rms_norm": ("whether the norms are RMS norms; they are (Mamba)", _FIXED),
+        "pad_vocab_size_multiple": ("the vocabulary is padded to a multiple of this; vocab_size includes the padding (Mamba)", _FIXED),
+        "ssm_cfg": ("other sizes in the first Mamba code, an object; empty in published files", _FIXED),
         "time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
     },
 }
@@ -482,7 +493,8 @@ NO_EFFECT: dict[str, str] = {
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
         "initialization before training": """initializer_range initializer_factor init_std init_config init_device
-            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual""",
+            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
+            time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
             router_jitter_noise router_aux_loss_coef output_router_logits aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
@@ -497,7 +509,8 @@ NO_EFFECT: dict[str, str] = {
             gradient_checkpointing
             attn_implementation _attn_implementation _attn_implementation_autoset attn_config.attn_impl attn_config.attn_uses_sequence_id
             attn_config.rope_impl attn_config.rope_dail_config chunk_size chunk_size_feed_forward torchscript cache_implementation ep_size
-            flash_attn flash_rotary fused_dense use_flash_attn use_cache_kernel use_cache_quantization use_mamba_kernels onnx_safe
+            flash_attn flash_rotary fused_dense use_flash_attn use_cache_kernel use_cache_quantization use_mamba_kernels use_mambapy
+            use_falcon_mambapy use_associative_scan fused_add_norm onnx_safe
             inference_runner validate_runner_input max_batch_size pad_key_length pre_allocate_kv_cache masked_softmax_fusion
             bias_dropout_fusion skip_bias_add skip_bias_add_qkv num_logits_to_keep mask_value context_window_size prefill_chunk_size
             moe_shared_expert_overlap verbose transformers.js_config use_pad_tok_in_ffn""",

@@ -169,6 +169,10 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     return None
 
 
+_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype")
+"""Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
+
+
 def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     """Return the model type of a multimodal wrapper, or "", and the configuration of the text model."""
     from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TIED_BY_DEFAULT
@@ -185,7 +189,10 @@ def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
         text["tie_word_embeddings"] = True
     elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
         text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
-    parts = [safe(x) for x in data if x.endswith("_config") and x != key and isinstance(data[x], Mapping)]
+    for name in _STORAGE_KEYS:
+        if data.get(name) is not None and text.get(name) is None:
+            text[name] = data[name]
+    parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
     notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
     return str(data.get("model_type", "")), text
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 import llamath
-from llamath.analysis.graph.walkthrough import following, prompt_pass, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.render.svg.block_layout import layout_block
 from llamath.render.svg.block_svg import block_svg
 from llamath.render.svg.svg_shapes import truncate_text
@@ -27,8 +27,8 @@ def tiny_config_params() -> list[Any]:
 @pytest.mark.parametrize("config", tiny_config_params())
 def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
     tree = llamath.load(config).tree
-    for at in (prompt_pass(5), *([following(5)] if reads_on(tree) else [])):
-        for stage in walkthrough(tree, at).layers:
+    for graph in (prompt_graph(tree, 5), *([decode_graph(tree, 5)] if reads_on(tree) else [])):
+        for stage in walkthrough(graph).layers:
             plan = layout_block(stage.steps)
             boxes = {(plan.rows[name], plan.lanes[name]): name for name in plan.rows}
             assert len(boxes) == len(plan.rows)
@@ -43,7 +43,7 @@ def test_edges_do_not_cross_boxes(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("slug", SHOWN)
 def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
     model = llamath.load(slug)
-    walk = walkthrough(model.tree, prompt_pass(7))
+    walk = walkthrough(prompt_graph(model.tree, 7))
     for stage in walk.layers:
         svg = block_svg(model, walk.replace(stages=(stage,)), stage.layer)
         root = ElementTree.fromstring(svg)
@@ -60,13 +60,13 @@ def test_every_step_is_drawn_with_its_shape(slug: str) -> None:
 
 def test_grouped_heads_are_drawn() -> None:
     model = llamath.load("llama-3-8b")
-    svg = block_svg(model, walkthrough(model.tree, prompt_pass(7)))
+    svg = block_svg(model, walkthrough(prompt_graph(model.tree, 7)))
     assert svg.count("<title>query head</title>") == 32 and svg.count("<title>key and value head</title>") == 8
 
 
 def test_model_name_is_escaped(tmp_path: Any) -> None:
     config = next(iter(json.loads((TINY / "llama.json").read_text()).values()))
     model = llamath.load(config).replace(name="<script>&\u202e")
-    svg = block_svg(model, walkthrough(model.tree, prompt_pass(3)))
+    svg = block_svg(model, walkthrough(prompt_graph(model.tree, 3)))
     assert "<script>" not in svg and "\u202e" not in svg
     ElementTree.fromstring(svg)

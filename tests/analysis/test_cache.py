@@ -60,8 +60,9 @@ def allocated_bytes(config: dict[str, Any]) -> tuple[int, int]:
     ids = torch.arange(TOKENS)[None] % hf_config.vocab_size
     fixed = transformers.StaticCache(config=hf_config, max_cache_len=TOKENS)
     with torch.no_grad():
-        model(ids, past_key_values=fixed, use_cache=True)
-        return cache_nbytes(fixed), cache_nbytes(model(ids, use_cache=True).past_key_values)
+        name = "cache_params" if "mamba" in config["model_type"] else "past_key_values"
+        model(ids, use_cache=True, **{name: fixed})
+        return cache_nbytes(fixed), cache_nbytes(model(ids, use_cache=True)[name])
 
 
 @pytest.mark.transformers

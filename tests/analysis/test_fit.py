@@ -24,7 +24,7 @@ from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.inference.fit_report import FitReport, choose_layout, fit
 from llamath.analysis.inference.gpu_ranking import rank_gpus
-from llamath.analysis.inference.gpu_shards import ShardedModel, expected_expert_share
+from llamath.analysis.inference.gpu_shards import ShardedModel, WeightRead
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from llamath.analysis.inference.speed_limits import find_roof, speed_limits
 from llamath.analysis.parallel_layout import Layout, layout_problems
@@ -216,10 +216,11 @@ def test_decode_reads_the_experts_that_a_batch_uses() -> None:
 
 
 @pytest.mark.parametrize(("experts", "top", "tokens"), [(4, 1, 3), (4, 2, 2), (5, 2, 3), (6, 3, 2), (8, 2, 2)])
-def test_expected_expert_share_matches_enumeration(experts: int, top: int, tokens: int) -> None:
+def test_bytes_of_routed_experts_match_enumeration(experts: int, top: int, tokens: int) -> None:
     picks = [set(x) for x in itertools.combinations(range(experts), top)]
     sizes = [len(set().union(*each)) for each in itertools.product(picks, repeat=tokens)]
-    assert expected_expert_share(Fraction(top, experts), tokens) * experts == pytest.approx(sum(sizes) / len(sizes))
+    read = WeightRead(experts * 10**9, missed=experts - top, experts=experts).of(tokens)
+    assert read / 10**9 == pytest.approx(sum(sizes) / len(sizes), rel=1e-8)
 
 
 def test_prefill_limit_is_flops_over_the_dense_peak() -> None:

@@ -223,9 +223,9 @@ def test_unknown_family_has_only_weights(tmp_path: Path) -> None:
         ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}, "fp8"),
         ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64}}, "awq-4bit-g64"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": 32}}, "gptq-8bit-g32"),
-        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}}, "bnb-nf4-dq"),
+        ({"quantization_config": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}}, "bnb-nf4-dq"),
+        ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}}, "bnb-fp4"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "mxfp4"),
-        ({"quantization_config": {"quant_method": "hqq"}}, "bf16"),
         ({}, "bf16"),
     ],
 )
@@ -235,14 +235,16 @@ def test_declared_dtype_is_used(keys: dict[str, Any], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("memory",), ("fit", "--on", "h100"), ("plan", "--on", "8xh100", "--serve")])
-def test_unknown_quantization_is_a_warning(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "compressed-tensors"}}))
+    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "vptq"}}))
     name, *options = command
     done = CliRunner().invoke(cli, [name, str(path), *options])
-    assert "unknown quantization method compressed-tensors in quantization_config: assuming bf16" in " ".join(done.stderr.split())
-    assert "not known here" not in CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).stderr
+    assert done.exit_code == 2
+    assert "unknown quantization quant_method vptq in quantization_config: expected one of auto-round, awq" in " ".join(done.stderr.split())
+    assert "--dtype" in done.stderr
+    assert CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from llamath.analysis.graph.recorder import Graph, record
 from llamath.analysis.graph.rules import RULES, pairs_in_window
 from llamath.analysis.inference.cache_bytes import cache_specs
 from llamath.catalog import slugs
+from llamath.core.attention_facts import AttentionWindow
 from llamath.core.expr import Expr
-from llamath.core.forward_pass import AttentionWindow
 from support.reference_data import tiny_configs
 
 

@@ -56,6 +56,7 @@ LOST = {
     "deepseek-grouped, biased, tied, nothing shared": "norm_topk_prob",
     "deepseek_v3-without a latent query, biased, tied, one group, halves": "interleaved",
     "falcon-parallel, multi-head": "theta",
+    "falcon_mamba-plain": "eps",
     "gemma-biased, untied": "theta tied",
     "gemma2-biased, untied, listed": "scale size tied",
     "gemma2-plain": "scale",
@@ -195,6 +196,19 @@ UNWRITTEN: dict[str, tuple[str, dict[str, Any], str]] = {
         "",
     ),
     "internlm2-biased": ("internlm2-plain", {"attention.head_count_kv": 6, "rope.freq_base": 10000.0, EPS: 1e-6}, ""),
+    "mamba-tied, biased, wide": (
+        "mamba-plain",
+        {
+            "block_count": 2,
+            "embedding_length": 40,
+            "ssm.inner_size": 120,
+            "ssm.state_size": 6,
+            "ssm.conv_kernel": 4,
+            "ssm.time_step_rank": 9,
+            "vocab_size": 104,
+        },
+        "activation",
+    ),
     "minicpm-moe": ("minicpm-plain", {"attention.head_count_kv": 2, "expert_count": 5, "expert_used_count": 2, EPS: 1e-6}, ""),
 }
 """Configs that the converter cannot write: the entry whose metadata are used, the changes to them, and the fields of the tree that are lost.
@@ -317,7 +331,7 @@ def write_small(
 
 
 REFUSED = {
-    "unknown": ({"arch": "mamba"}, "unknown architecture 'mamba'"),
+    "unknown": ({"arch": "rwkv7"}, "unknown architecture 'rwkv7'"),
     "near": ({"arch": "llama5"}, "nearest known: llama"),
     "an adapter": ({"keys": {"general.type": "adapter"}}, "expected a GGUF file with a model, found general.type 'adapter'"),
     "keys and values": ({"keys": {"attention.key_length": 8, "attention.value_length": 16}}, "keys of 8 and values of 16 dimensions"),

@@ -23,9 +23,9 @@ from support.reference_data import tiny_configs
 pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
-NO_SDPA = frozenset("bloom gemma2 gpt_oss gptj mpt".split())
-"""Families that transformers runs only with eager attention."""
-RECURRENT = frozenset("lfm2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split())
+NO_SDPA = frozenset("bloom falcon_mamba gemma2 gpt_oss gptj mamba mpt".split())
+"""Families that transformers runs only with eager attention, or that have no attention."""
+RECURRENT = frozenset("falcon_mamba lfm2 mamba nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split())
 """Families whose chunks transformers computes by algorithms of their own."""
 
 
@@ -98,12 +98,17 @@ def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
 
 
 def states(graph: Graph) -> int:
-    return flops_of(graph, "gated_delta_rule") + flops_of(graph, "ssm_scan")
+    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
+
+
+def read_outs(graph: Graph) -> int:
+    """The FLOPs of S c, which transformers computes as a product in scans of single tokens; the update of S is elementwise."""
+    return (flops_of(graph, "selective_scan") + flops_of(graph, "ssm_scan")) // 2
 
 
 def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
     """The FLOPs of transformers' chunked algorithms, with padded chunks; torch does not count triangular solves."""
-    result, chunk = 0, 64
+    result, chunk = flops_of(graph, "selective_scan") // 2, 64  # S c of each token
     for times, x in nodes(graph, "gated_delta_rule"):
         Hv, hv, hk, n = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), -(-T // chunk)
         result += times * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
@@ -145,8 +150,7 @@ def test_decode_flops_equal_torch(config: dict[str, Any]) -> None:
     """With latent attention, transformers expands the cached latent vectors of all tokens again for each new token."""
     graph = record(tree_of(config), batch=B, new_tokens=1, past_tokens=T - 1)
     result = cached_pass(config, 1)
-    read_out = flops_of(graph, "ssm_scan") // 2  # S c is a product in transformers, the update of S is elementwise
-    assert result == total_flops(graph, config) + read_out + conv_outputs(graph, lambda kernel: 1)  # noqa: ARG005
+    assert result == total_flops(graph, config) + read_outs(graph) + conv_outputs(graph, lambda kernel: 1)  # noqa: ARG005
 
 
 @pytest.mark.parametrize("config", [x for x in plain() if x.values[0]["model_type"] not in RECURRENT])
@@ -177,8 +181,9 @@ def cached_pass(config: dict[str, Any], new_tokens: int) -> int:
     tokens = ids()
     model = built(config, "eager" if config["model_type"] in NO_SDPA else "sdpa").eval()
     with torch.no_grad():
-        cache = model(tokens[:, :-new_tokens], use_cache=True).past_key_values
-        result, _ = counted(lambda: model(tokens[:, -new_tokens:], past_key_values=cache, use_cache=True))
+        name = "cache_params" if "mamba" in config["model_type"] else "past_key_values"
+        cache = {name: model(tokens[:, :-new_tokens], use_cache=True)[name]}
+        result, _ = counted(lambda: model(tokens[:, -new_tokens:], use_cache=True, **cache))
     return result
 
 

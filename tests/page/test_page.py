@@ -22,10 +22,10 @@ from llamath.cli.export import command as export
 from llamath.core.errors import LlamathError
 from llamath.hardware import find_device
 from llamath.model import Model
-from llamath.web.page_data.forms import KINDS, evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import STATIC_FOLDER, build_style, bundle_script, html_safe_json, model_page, page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_expressions import FUNCTIONS, evaluate
 from support.reference_data import tiny_configs
 
 PARTS = {
@@ -91,15 +91,15 @@ def everything() -> dict[str, Any]:
     return build_page_data(MODELS[:2]) | {"models": made}
 
 
-def test_forms_equal_the_reports(everything: dict[str, Any]) -> None:
+def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
     rng = random.Random(1)
     assert len(MODELS) > 30
     for model, data in zip(MODELS, everything["models"], strict=True):
         for _ in range(6):
             at = random_settings(rng, data)
             sizes = data["sizes"]
-            stages = next(x for x in sizes["gpus"] if x["count"] == at["gpus"])["stages"]
-            variables = {"T": int(at["context"]), "B": int(at["batch"])}
+            split = next(x for x in sizes["gpus"] if x["count"] == at["gpus"])
+            stages, variables = split["stages"], {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(split["tp"])}
             for kind, name in (("dtypes", "dtype"), ("kvs", "kv")):
                 variables |= {k: int(v) for k, v in next(x for x in sizes[kind] if x["name"] == at[name])["variables"].items()}
             totals = []
@@ -205,7 +205,7 @@ def test_number_opens_its_derivation(browser: Any, tmp_path: Path) -> None:
         assert tab.evaluate("document.activeElement.dataset.part") == "parameters"
         tab.click("[data-part=cache]")
         symbols, numbers, result = tab.text_content("dialog[open] pre").split("\n= ")
-        assert symbols == "L·2·K·h·s·T·B" and numbers == "32·2·8·128·2·8,192·1" and result == "1,073,741,824 bytes"
+        assert symbols == "2·L·K·h·kv_bytes·T·B" and numbers == "2·32·8·128·2·8,192·1" and result == "1,073,741,824 bytes"
 
 
 @pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v2-lite", "qwen3-next-80b-a3b"])
@@ -285,7 +285,7 @@ def replace_strings(x: Any, words: Iterator[str], used: list[str]) -> Any:
         kept = {key for key, y in x.items() if key in ties or key in FORMS or (key in EXACT and not isinstance(y, list))}
         return {key: y if key in kept else replace_strings(y, words, used) for key, y in x.items()}
     if isinstance(x, list):
-        return x if x[:1] and x[0] in ("let", "as", ">=", *KINDS) else [replace_strings(y, words, used) for y in x]
+        return x if x[:1] and x[0] in ("let", "as", "+", "*", *FUNCTIONS) else [replace_strings(y, words, used) for y in x]
     if not isinstance(x, str) or re.fullmatch(r"-?\d*", x):
         return x
     used.append(next(words))

@@ -12,23 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
+from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import AttentionWindow, ForwardPass
 from llamath.model import Model
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
-from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.page_data.pass_forms import pairs
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser
+from support.page_expressions import evaluate
 
 assert browser
 SAMPLE = (
@@ -50,21 +47,9 @@ def data_of(slug: str) -> dict[str, Any]:
 
 
 def library_walkthrough(model: Model, name: str, context: int, batch: int) -> Walkthrough:
-    at = ForwardPass.prefill(context) if name == "prompt" else ForwardPass.decode(context, absorbed=True)
-    return walkthrough(model.tree, at, batch)
-
-
-@given(
-    st.integers(1, 5000),
-    st.one_of(st.none(), st.integers(1, 3000)),
-    st.one_of(st.none(), st.integers(1, 3000)),
-    st.booleans(),
-)
-def test_attended_pairs_equal_the_attention_window(context: int, window: int | None, chunk: int | None, causal: bool) -> None:
-    reach = AttentionWindow(size=window, chunk=None if window else chunk, causal=causal if chunk is None or window else True)
-    assert evaluate(pairs(reach, True), {"T": context}) == reach.num_attended_pairs(ForwardPass.prefill(context))
-    if reach.causal:
-        assert evaluate(pairs(reach, False), {"T": context}) == reach.num_attended_pairs(ForwardPass.decode(context))
+    if name == "prompt":
+        return walkthrough(record(model.tree, batch=batch, new_tokens=context))
+    return walkthrough(record(model.tree, batch=batch, past_tokens=context - 1, decode=True))
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -95,7 +80,7 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
     for dtype in data["sizes"]["dtypes"]:
         assert sum(int(x["bytes"][dtype["name"]]) for x in (*layers, *outside)) == int(dtype["bytes"])
     for context, batch in SETTINGS:
-        values = {"T": context, "B": batch, "q": 1, "s": 2, "p": 2}
+        values = {"T": context, "B": batch, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
         whole = count_model_flops(model, FlopsRequest(context=context)).decode.total
         assert sum(evaluate(x["flops"], values) for x in (*data["tiles"], *data["mixing"])) == whole
         assert sum(evaluate(x["flops"], values) for x in (*layers, *outside)) == whole

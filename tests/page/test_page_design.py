@@ -18,10 +18,10 @@ from llamath.cli import cli
 from llamath.core.errors import LlamathError
 from llamath.core.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
-from llamath.web.page_data.forms import evaluate
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser
+from support.page_expressions import evaluate
 from support.reference_data import tiny_configs
 
 __all__ = ["browser"]

@@ -21,12 +21,12 @@ from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
-from llamath.web.page_data.forms import evaluate
+from llamath.web.page_data.inference_data import ROOF
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.page_data.speed_forms import ROOF
-from llamath.web.page_data.training_forms import ATTENTION, KERNELS, PRECISIONS
+from llamath.web.page_data.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser
+from support.page_expressions import evaluate
 
 STAYS = ("weights", "gradients", "master", "optimizer")
 MOVES = ("activations", "logits", "overhead")
@@ -119,7 +119,9 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
     for model, data in zip(MODELS, everything["models"], strict=True):
         for _ in range(4):
             at, found = random_training_settings(rng, data), data["sizes"]["training"]
-            variables = {"B": int(at["batch"]), "P": int(at["tp"]), "D": int(at["trainers"]) // int(at["tp"]), "Z": int(at["zero"])}
+            variables = {"B": int(at["batch"]), "TP": int(at["tp"])}
+            for name, stage in found["zero"].items():
+                variables[name] = int(at["trainers"]) // int(at["tp"]) if int(at["zero"]) >= int(stage) else 1
             variables["T"] = evaluate(found["tokens"], variables | {"T": int(at["context"])})
             kept = found["kept"][at["precision"]]
             static = found["static"][at["precision"]][at["tp"]]
@@ -143,7 +145,7 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
             at, sizes = random_inference_settings(rng, data), data["sizes"]
             split = next(x for x in sizes["gpus"] if (x["count"], x["tp"]) == (at["gpus"], at["tp"]))
             shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
-            variables = {"T": int(at["context"]), "B": int(at["batch"]), "bandwidth": device.bandwidth}
+            variables = {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(at["tp"]), "bandwidth": device.bandwidth}
             dtype = next(x for x in sizes["dtypes"] if x["name"] == at["dtype"])
             kv = next(x for x in sizes["kvs"] if x["name"] == at["kv"])
             for found in (dtype["variables"], kv["variables"], split["read"][at["dtype"]]):

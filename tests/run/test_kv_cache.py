@@ -10,12 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.core.attention_facts import Heads, ScoreTransform
+from llamath.core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from llamath.core.blocks import Layer
 from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
 from llamath.core.errors import LlamathError
 from llamath.core.expr import Expr
-from llamath.core.forward_pass import AttentionWindow
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence

@@ -22,7 +22,15 @@ from llamath.run.debug.nan_check import has_nonfinite, nonfinite_check
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"
-MODELS = ("qwen3/plain", "gpt_oss/plain", "deepseek_v3/plain", "qwen3_next/plain", "nemotron_h/latent experts, biased", "gpt2/plain")
+MODELS = (
+    "qwen3/plain",
+    "gpt_oss/plain",
+    "deepseek_v3/plain",
+    "qwen3_next/plain",
+    "nemotron_h/latent experts, biased",
+    "mamba/plain",
+    "gpt2/plain",
+)
 PROMPT = [5, 6, 7, 9]
 
 

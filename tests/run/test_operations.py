@@ -16,11 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from llamath.analysis.graph.recorder import FLOAT32, INT64, GraphRecorder, Node
 from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.saved_rules import Kernels
-from llamath.core.attention_facts import ScoreTransform
-from llamath.core.blocks import ClampedMLP, ExpertGroups, MoE, PerLayerInput
+from llamath.core.attention_facts import AttentionWindow, ScoreTransform
+from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, PerLayerInput
 from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu
 from llamath.core.expr import Expr
-from llamath.core.forward_pass import AttentionBase, AttentionWindow
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning

@@ -13,7 +13,7 @@ from test_kv_cache import attention, model
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from llamath.core.forward_pass import AttentionWindow
+from llamath.core.attention_facts import AttentionWindow
 from llamath.core.positions import Alibi
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext, Mask, MaskBlock
@@ -149,7 +149,7 @@ def test_no_tensor_has_all_queries_times_keys(facts: dict[str, Any]) -> None:
     assert largest.elements < tokens * 32 * 4 * 2  # a window's scores in all heads, twice
 
 
-FAMILIES = ("qwen3_next", "qwen3_5", "nemotron_h", "gemma2", "gemma3", "gpt_oss", "llama4", "falcon", "deepseek_v3")
+FAMILIES = "qwen3_next qwen3_5 nemotron_h mamba falcon_mamba gemma2 gemma3 gpt_oss llama4 falcon deepseek_v3".split()
 PLAIN = [x for x in tiny_configs() if str(x.id).removesuffix("-plain") in FAMILIES]
 
 

@@ -19,12 +19,11 @@ import llamath
 from llamath import run
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
-from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, following, prompt_pass, reads_on, walkthrough
+from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main
 from llamath.core.errors import LlamathError
-from llamath.core.forward_pass import ForwardPass
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
 from support.reference_data import TINY, tiny_configs, unproven_configs
@@ -82,19 +81,19 @@ def test_step_sums_match_presets(slug: str) -> None:
 
 
 def sums_are_exact(tree: llamath.Decoder) -> None:
-    for at in (prompt_pass(9), prompt_pass(1), *([following(9)] if reads_on(tree) else [])):
-        for batch in (1, 2):
-            result = walkthrough(tree, at, batch)
+    for batch in (1, 2):
+        prompts = (prompt_graph(tree, 9, batch), prompt_graph(tree, 1, batch))
+        for graph in (*prompts, *([decode_graph(tree, 9, batch)] if reads_on(tree) else [])):
+            result = walkthrough(graph)
             assert result.parameters == count_parameters(tree).parameters.total
-            graph = record(tree, batch=batch, new_tokens=at.tokens, past_tokens=at.context - at.tokens, decode=at.tokens == 1)
             assert result.flops == forward_flops(graph).total
-            assert result.cached == kv_cache_size(tree, at.context, batch).elements
+            assert result.cached == kv_cache_size(tree, int(result.context), batch).elements
             assert sum(x.times for x in result.layers) == tree.layers.n
 
 
 @pytest.mark.parametrize("config", plain())
 def test_step_inputs_exist(config: dict[str, Any]) -> None:
-    for stage in walkthrough(llamath.load(config).tree, prompt_pass(5)).stages:
+    for stage in walkthrough(prompt_graph(llamath.load(config).tree, 5)).stages:
         known = {"x", "per_layer_inputs"}
         for x in stage.steps:
             assert set(x.inputs) <= known, x.name
@@ -109,7 +108,7 @@ def test_flops_match_torch(family: str) -> None:
     result, ids = run.build(tree, device="meta"), torch.zeros(2, 9, dtype=torch.long, device="meta")
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         result(ids)
-    assert walkthrough(tree, ForwardPass.prefill(9, masked=False), 2).flops == counter.get_total_flops()
+    assert forward_flops(record(tree, batch=2, new_tokens=9), masked=False).total == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b"])
@@ -121,7 +120,7 @@ def test_largest_models_trace_without_memory(slug: str) -> None:
 
 
 def test_recording_does_not_change_logits() -> None:
-    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h"):
+    for family in ("llama", "gemma2", "deepseek_v3", "mixtral", "qwen3_next", "gpt_oss", "nemotron_h", "falcon_mamba"):
         model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
         result = run.initialize(run.build(model), std=0.1)
         ids = [3, 1, 4, 1, 5]
@@ -141,7 +140,7 @@ def test_window_limits_the_next_pass() -> None:
 def test_wrong_shape_is_detected() -> None:
     model = llamath.load("gpt2", changes={"n_layer": 1})
     result = trace(model, [0] * 3).first
-    other = walkthrough(model.tree, prompt_pass(4))
+    other = walkthrough(prompt_graph(model.tree, 4))
     assert "attn.scores should have shape (1, 12, 4, 4), found (1, 12, 3, 3)" in TracedPass(walk=other, shapes=result.shapes).mismatches
 
 

@@ -126,7 +126,11 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
     letters = {letter: n for dim in sizes for letter, n in dim.atoms.items()}
     kinds = (
         family.name,
-        *(kind for kind, present in (("latent", "kv_lora_rank" in recording.keys_read), ("hybrid", "c" in letters)) if present),
+        *(
+            kind
+            for kind, present in (("latent", "kv_lora_rank" in recording.keys_read), ("hybrid", "c" in letters), ("mamba", "R" in letters))
+            if present
+        ),
     )
     learned = recording.key_by_symbol.get("C", "") if "C" in letters else ""
     args, why = (model.args, None) if with_meta and model.args else _to_model_args(config) if has_meta else (None, _LLAMA_ONLY)

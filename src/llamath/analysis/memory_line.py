@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.expr import Expr, floor_div, total
 from ..core.record_type import Record
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
@@ -17,9 +18,9 @@ class MemoryLine(Record):
     exact: bool = True
 
 
-def overhead_bytes(dynamic: int) -> int:
+def overhead_bytes(dynamic: int) -> Expr:
     """Return the overhead's estimate, given the bytes that are allocated and freed as the model runs."""
-    return OVERHEAD_FIXED + dynamic // OVERHEAD_DIVISOR
+    return total((OVERHEAD_FIXED, floor_div(dynamic, OVERHEAD_DIVISOR)))
 
 
 def overhead_line(dynamic: int, what: str) -> MemoryLine:

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from ..core.blocks import Decoder
 from ..core.errors import LlamathError
+from ..core.expr import floor_div
 from ..core.record_type import Record
 from ..core.tree import Block, Folded, Stack, fold_field
 
@@ -71,7 +72,7 @@ class Layout(Record):
     @property
     def expert_replicas(self) -> int:
         """The ranks with the same expert weights."""
-        return self.dp * self.cp * self.tp // (self.ep * self.expert_tp)
+        return floor_div(self.dp * self.cp * self.tp, self.ep * self.expert_tp)
 
     @property
     def count(self) -> int:

@@ -97,7 +97,9 @@ class OpenedCheckpoint(Record):
         from .formats.folder import resolve_inside
 
         path = os.path.join(self.folder, "config.json")
-        return _quantization_config_of(read_json(resolve_inside(self.folder, "config.json"))) if os.path.isfile(path) else None
+        if not os.path.isfile(path):
+            return None
+        return _quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -166,7 +168,7 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         if keys is not None and not text.endswith(".index.json"):
             notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
     else:
-        keys, path = read_json(text), text
+        keys, path = _with_modelopt_recipe(read_json(text), text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
@@ -239,7 +241,21 @@ def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
 
     check_finished(folder)
     name = next((x for x in CONFIG_FILES if os.path.lexists(os.path.join(folder, x))), "")
-    return (read_json(path := resolve_inside(folder, name)), path) if name else (None, "")
+    if not name:
+        return None, ""
+    path = resolve_inside(folder, name)
+    return _with_modelopt_recipe(read_json(path), os.path.join(folder, name)), path
+
+
+def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return a config.json with the recipe in ModelOpt's `hf_quant_config.json` next to it, if it has none itself."""
+    from .formats.folder import resolve_inside
+
+    folder, name = os.path.split(path)
+    recipe = "hf_quant_config.json"
+    if name != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
+        return keys
+    return {**keys, "quantization_config": read_json(resolve_inside(folder, recipe))}
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:

@@ -20,7 +20,6 @@ from .model_options import (
     svg_option,
     takes_model,
     warn_context,
-    warn_quantization,
 )
 from .output import note, write_file
 
@@ -61,14 +60,12 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
     if on is None:
         with Progress("sizing the model for each GPU"):
             ranking = fit(model, **settings)
-        warn_quantization(ranking, settings["dtype"])
         print_inference(ranking, form, gpu_ranking_text)
         return int(not ranking.fits)
     with Progress("sizing the model"):
         report = fit(model, on=on, layout=layout or "", **settings)
     if settings["context"] is None and form is None:
         note(f"assuming a context of {report.context:,} tokens; --context changes it")
-    warn_quantization(report, settings["dtype"])
     warn_context(model, report.context)
     print_inference(report, form, fit_text)
     if svg is not None:

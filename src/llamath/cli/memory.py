@@ -22,7 +22,6 @@ from .model_options import (
     print_inference,
     takes_checkpoint,
     warn_context,
-    warn_quantization,
 )
 from .output import echo, echo_json, note
 
@@ -90,7 +89,6 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
     if options["on"] is not None:
         _note_gpus(options["on"])
     warn_context(model, report.context)
-    warn_quantization(report, options["dtype"])
     print_inference(report, form, memory_text)
     return int(report.limit is not None and report.limit.max_context == 0)
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..analysis.inference.fit_report import FitReport
     from ..analysis.inference.gpu_ranking import GPURanking
     from ..analysis.inference.inference_memory import MemoryReport
-    from ..analysis.plan.serving_plan import ServeReport
     from ..model import Model
 
 _R = TypeVar("_R", "MemoryReport", "FitReport", "GPURanking")
@@ -213,11 +212,3 @@ def print_inference(report: _R, form: str | None, text: Callable[[_R], str]) -> 
     echo(report.summary if form == "brief" else text(report))
     for line in report.checkpoint_notes if form == "brief" else ():
         warn(line)
-
-
-def warn_quantization(report: MemoryReport | FitReport | GPURanking | ServeReport, dtype: str) -> None:
-    """Warn if the config names an unknown quantization method, and neither `dtype` nor the files say how weights are stored."""
-    from ..analysis.inference.inference_memory import AS_STORED, unknown_quantization
-
-    if not dtype and report.dtype not in ("", AS_STORED) and (method := unknown_quantization(report.model)):
-        warn(f"unknown quantization method {safe(method, 40)} in quantization_config: assuming {report.dtype}")

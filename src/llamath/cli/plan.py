@@ -10,7 +10,7 @@ from ..core.key_values import choice, parse_key_values, plain
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import context_option, dtype_option, kv_dtype_option, on_option, takes_model, warn_context, warn_quantization
+from .model_options import context_option, dtype_option, kv_dtype_option, on_option, takes_model, warn_context
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ def command(model: Model, *, on: str, train: bool, form: str | None, top: int, *
         else:
             report = plan(model, serve=True, latency=options["latency"] or None, kv_dtype=options["kv_dtype"], **shared)
     warn_context(model, report.context)
-    if not isinstance(report, PlanReport):
-        warn_quantization(report, options["dtype"])
     if form == "json":
         echo_json(report.to_json())
     elif form == "brief":

@@ -1,4 +1,4 @@
-"""Facts of attention without weights: its heads, the preparation of queries and keys, and the transform of scores."""
+"""Facts of attention without weights: its heads and window, the preparation of queries and keys, and the transform of scores."""
 
 from __future__ import annotations
 
@@ -15,6 +15,19 @@ class Heads(NamedTuple):
     num_heads: Expr
     num_kv_heads: Expr
     head_dim: Expr
+
+
+class AttentionWindow(Record):
+    """The keys that a query attends to."""
+
+    size: int | None = None  # sliding window in positions, the query's own included
+    chunk: int | None = None  # or chunk size: back to the beginning of its chunk
+    causal: bool = True  # False: as many positions ahead as well
+
+    @property
+    def max_lookback(self) -> int | None:
+        """The largest number of positions that a query attends to; None: unlimited."""
+        return self.size if self.chunk is None else self.chunk
 
 
 class ClipQKV(Record):

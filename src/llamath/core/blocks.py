@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from .attention_facts import QKPreprocess
-from .expr import Expr
-from .forward_pass import AttentionBase
+from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from .machine import Machine, X
+from .positions import Rope
 from .tree import Block, Cut, Stack, Weight
 
 
@@ -78,6 +77,16 @@ class LayerNorm(Norm):
         return m.layer_norm(x, self.weight, self.bias, self.eps)
 
 
+class AttentionBase(Block):
+    """Base of the mixers in which every query attends to the keys in its window."""
+
+    group: ClassVar[str] = "attention"
+    kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
+    window: AttentionWindow = AttentionWindow()
+    rope: Rope | None = None  # None: no rotary positions
+    score_transform: ScoreTransform = ScoreTransform()
+
+
 class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
@@ -101,10 +110,6 @@ class Attention(AttentionBase):
     kv_heads: int
     head_dim: int
     qk_preprocess: QKPreprocess = QKPreprocess()
-
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:  # noqa: ARG002
-        each = 2 * (Expr.const(self.heads) * self.head_dim)
-        return each, each
 
     def forward(self, m: Machine[X], x: X) -> X:
         q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
@@ -140,14 +145,6 @@ class LatentAttention(AttentionBase):
     rope_dim: int
     v_dim: int
     kv_lora_rank: int
-
-    def flops_per_pair(self, absorbed: bool = False) -> tuple[Expr, Expr]:
-        H, key, value = (
-            Expr.const(self.heads),
-            self.kv_lora_rank if absorbed else self.nope_dim,
-            self.kv_lora_rank if absorbed else self.v_dim,
-        )
-        return 2 * (H * key) + 2 * (H * self.rope_dim), 2 * (H * value)
 
     def forward(self, m: Machine[X], x: X) -> X:
         n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim

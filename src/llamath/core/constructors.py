@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .attention_facts import Heads, QKPreprocess, ScoreTransform
+from .attention_facts import AttentionWindow, Heads, QKPreprocess, ScoreTransform
 from .blocks import MLP, Attention, Decoder, Embedding, LatentAttention, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
 from .expr import Expr
-from .forward_pass import AttentionWindow
 from .positions import Rope
 from .tree import Role, Stack, Weight
 

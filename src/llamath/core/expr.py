@@ -1,14 +1,16 @@
 """`Expr`: an int that knows how it was computed, so that shapes, totals and bytes have formulas.
 
 `Expr("H", 32) * Expr("h", 128)` is 4096 and is written `H·h`. Inside, an Expr is a polynomial over atoms: letters (dimensions of the
-model), variables (batch size, tokens, …, whose values can be changed with `at`), and minimum, maximum, floor and ceiling of expressions.
-Sums and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
+model), variables (batch size, tokens, …, whose values can be changed with `at`), and functions of expressions, such as the minimum or a
+rounded quotient. Sums and products of Exprs stay exact and readable; any other arithmetic gives a plain int.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple, overload
 
 Json = int | str | list[Any]
 
@@ -48,13 +50,28 @@ class Alias(NamedTuple):
 Atom = Letter | Variable | Call | Alias
 Monomial = tuple[Atom, ...]
 
+
+def _round_div(a: int, b: int) -> int:
+    return (2 * a + b) // (2 * b)
+
+
+def _routed(size: int, unit: int, missed: int, experts: int, tokens: int, most: int) -> int:
+    if tokens >= most:
+        return _round_div(size, unit)
+    return _round_div(size * (experts**tokens - missed**tokens), unit * experts**tokens)
+
+
 _FUNCTIONS: Mapping[str, tuple[Callable[..., int], str]] = {
     "min": (min, "min({}, {})"),
     "max": (max, "max({}, {})"),
-    "floor": (lambda a, b: a // b, "⌊({}) / {}⌋"),
-    "ceil": (lambda a, b: -(-a // b), "⌈({}) / {}⌉"),
+    "floor": (lambda a, b: a // b, "⌊{} / {}⌋"),
+    "ceil": (lambda a, b: -(-a // b), "⌈{} / {}⌉"),
+    "round": (_round_div, "round({} / {})"),
+    "routed": (_routed, "round({} / {}·(1 − ({} / {})^{}))"),
 }
 """Name in JSON -> what it computes, and how it is written."""
+_LARGEST_NUMBER = 2**53 - 1
+"""Larger integers are strings in JSON, since programs in JavaScript would round them."""
 
 
 class Expr(int):
@@ -139,6 +156,31 @@ class Expr(int):
             return self
         return total(product((k, *(_substitute(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
 
+    def with_letters(self, values: Mapping[str, int]) -> Expr:
+        """Return the same expression with other values or expressions in place of letters: numbers give letters with these values."""
+        return total(product((k, *(_replace_letter(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
+
+    def evaluate(self, **values: int) -> int:
+        """Return the value for other values of the variables, without the expression: much faster than `at`."""
+        result = 0
+        for k, names, rest in self._compiled:
+            for name, value in names:
+                k *= values.get(name, value)
+            for atom in rest:
+                k *= _evaluate(atom, values)
+            result += k
+        return result
+
+    @cached_property
+    def _compiled(self) -> list[tuple[int, list[Variable], list[Call | Alias]]]:
+        """The terms, each as the product of its numbers, its variables and its other atoms."""
+        found = []
+        for monomial, k in self.terms.items():
+            others = [x for x in monomial if not isinstance(x, Letter)]
+            variables, rest = [x for x in others if isinstance(x, Variable)], [x for x in others if not isinstance(x, Variable)]
+            found.append((prod((k, *(x.value for x in monomial if isinstance(x, Letter)))), variables, rest))
+        return found
+
     def exact_div(self, part: int) -> Expr:
         """Return self / part, which leaves no remainder: in letters where they cancel, otherwise as a number."""
         divisor = Expr.const(part)
@@ -156,8 +198,15 @@ class Expr(int):
         return Expr.const(int(self) // int(divisor))
 
     def to_expression_json(self) -> Json:
-        """Return the expression for a program: a number, a variable's name, `["let", letter, value]` or `[function, …]`."""
-        terms = [_operation("*", ([k] if k != 1 or not m else []) + [_atom_json(x) for x in m]) for m, k in self.terms.items()]
+        """Return the expression for a program: a number, a variable's name, or a list.
+
+        `["let", letter, value]` is a letter, `["as", symbol, definition]` an expression with a short symbol; `[function, …]` is `+` or `*`
+        of any number of expressions, or `min`, `max`, `floor`, `ceil`, `round` of two, or `routed` of six. Large numbers are strings.
+        """
+        terms = []
+        for monomial, k in self.terms.items():
+            number = [_number_json(k)] if k != 1 or not monomial else []
+            terms.append(_operation("*", [*number, *map(_atom_json, monomial)]))
         return _operation("+", terms) if terms else 0
 
     def __mul__(self, other: int) -> Expr:
@@ -207,24 +256,68 @@ def product(values: Iterable[int]) -> Expr:
     return Expr.of(terms)
 
 
-def minimum(a: int, b: int) -> Expr:
+@overload
+def minimum(a: Expr, b: int) -> Expr: ...
+@overload
+def minimum(a: int, b: Expr) -> Expr: ...
+@overload
+def minimum(a: int, b: int) -> int: ...
+def minimum(a: int, b: int) -> int:
     """The smaller of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("min", Expr.const(a), Expr.const(b))
+    return _extreme("min", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else min(a, b)
 
 
-def maximum(a: int, b: int) -> Expr:
+@overload
+def maximum(a: Expr, b: int) -> Expr: ...
+@overload
+def maximum(a: int, b: Expr) -> Expr: ...
+@overload
+def maximum(a: int, b: int) -> int: ...
+def maximum(a: int, b: int) -> int:
     """The larger of two expressions; the expression itself where no variable can change which one it is."""
-    return _extreme("max", Expr.const(a), Expr.const(b))
+    return _extreme("max", Expr.const(a), Expr.const(b)) if isinstance(a, Expr) or isinstance(b, Expr) else max(a, b)
 
 
-def floor_div(a: int, b: int) -> Expr:
-    """⌊a / b⌋; a number where there are no variables."""
-    return _call("floor", Expr.const(a), Expr.const(b))
+@overload
+def floor_div(a: Expr, b: int) -> Expr: ...
+@overload
+def floor_div(a: int, b: Expr) -> Expr: ...
+@overload
+def floor_div(a: int, b: int) -> int: ...
+def floor_div(a: int, b: int) -> int:
+    """⌊a / b⌋; a number where there are no variables, plain if both numbers are."""
+    return _divided("floor", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else a // b
 
 
-def ceil_div(a: int, b: int) -> Expr:
-    """⌈a / b⌉; a number where there are no variables."""
-    return _call("ceil", Expr.const(a), Expr.const(b))
+@overload
+def ceil_div(a: Expr, b: int) -> Expr: ...
+@overload
+def ceil_div(a: int, b: Expr) -> Expr: ...
+@overload
+def ceil_div(a: int, b: int) -> int: ...
+def ceil_div(a: int, b: int) -> int:
+    """⌈a / b⌉; a number where there are no variables, plain if both numbers are."""
+    return _divided("ceil", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else -(-a // b)
+
+
+def round_div(a: int, b: int) -> Expr:
+    """The integer nearest to a / b, halves rounded up; a number where there are no variables."""
+    return _divided("round", a, b)
+
+
+def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, most: int) -> Expr:
+    """The expected part of size / unit bytes of experts that tokens use, if each one misses `missed` of the experts, rounded.
+
+    It is everything for `most` tokens and more.
+    """
+    return _call("routed", *map(Expr.const, (size, unit, missed, experts, tokens, most)))
+
+
+def _divided(function: str, a: int, b: int) -> Expr:
+    a, b = Expr.const(a), Expr.const(b)
+    if b.terms.keys() == {()} and all(k % int(b) == 0 for k in a.terms.values()):
+        return Expr.of({monomial: k // int(b) for monomial, k in a.terms.items()})
+    return _call(function, a, b)
 
 
 def _extreme(function: str, a: Expr, b: Expr) -> Expr:
@@ -249,13 +342,19 @@ def _never_less(a: Expr, b: Expr) -> bool:
     return all(k >= 0 for k in coefficients.values())
 
 
-def _call(function: str, a: Expr, b: Expr) -> Expr:
+def _call(function: str, *arguments: Expr) -> Expr:
     compute, written = _FUNCTIONS[function]
-    value = compute(int(a), int(b))
-    if not (a.variables or b.variables):
+    value = compute(*map(int, arguments))
+    if not any(x.variables for x in arguments):
         return Expr.const(value)
-    atom = Call(written.format(a.symbol, b.symbol), value, written.format(a.numbers, b.numbers), function, (a, b))
-    return Expr.of({(atom,): 1})
+    symbols, numbers = ([x.symbol for x in arguments], [x.numbers for x in arguments])
+    if function not in ("min", "max"):
+        symbols, numbers = [_bracketed(x) for x in symbols], [_bracketed(x) for x in numbers]
+    return Expr.of({(Call(written.format(*symbols), value, written.format(*numbers), function, arguments),): 1})
+
+
+def _bracketed(text: str) -> str:
+    return f"({text})" if " + " in text or " − " in text else text
 
 
 def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
@@ -263,10 +362,38 @@ def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
         value = values.get(atom.symbol, atom.value)
         return value if isinstance(value, Expr) else Expr.variable(atom.symbol, value)
     if isinstance(atom, Call):
-        return _call(atom.function, *(x.at(**values) for x in atom.arguments))
+        return _CONSTRUCTORS[atom.function](*(x.at(**values) for x in atom.arguments))
     if isinstance(atom, Alias):
         return atom.definition.at(**values).alias(atom.symbol)
     return Expr.of({(atom,): 1})
+
+
+def _replace_letter(atom: Atom, values: Mapping[str, int]) -> Expr:
+    if isinstance(atom, Letter):
+        value = values.get(atom.symbol, atom.value)
+        return value if isinstance(value, Expr) else Expr(atom.symbol, value)
+    if isinstance(atom, Call):
+        return _CONSTRUCTORS[atom.function](*(x.with_letters(values) for x in atom.arguments))
+    if isinstance(atom, Alias):
+        return atom.definition.with_letters(values).alias(atom.symbol)
+    return Expr.of({(atom,): 1})
+
+
+def _evaluate(atom: Call | Alias, values: Mapping[str, int]) -> int:
+    if isinstance(atom, Alias):
+        return atom.definition.evaluate(**values)
+    return _FUNCTIONS[atom.function][0](*(x.evaluate(**values) for x in atom.arguments))
+
+
+_CONSTRUCTORS: Mapping[str, Callable[..., Expr]] = {
+    "min": minimum,
+    "max": maximum,
+    "floor": floor_div,
+    "ceil": ceil_div,
+    "round": round_div,
+    "routed": routed_bytes,
+}
+"""Name in JSON -> the function that builds its expression, simplified where it can be."""
 
 
 def _without(monomial: Monomial, part: Monomial) -> Monomial | None:
@@ -291,13 +418,17 @@ def _operation(function: str, arguments: list[Json]) -> Json:
     return arguments[0] if len(arguments) == 1 else [function, *arguments]
 
 
+def _number_json(n: int) -> Json:
+    return n if abs(n) <= _LARGEST_NUMBER else str(n)
+
+
 def _atom_json(atom: Atom) -> Json:
     if isinstance(atom, Variable):
         return atom.symbol
     if isinstance(atom, Letter):
-        return ["let", atom.symbol, atom.value]
+        return ["let", atom.symbol, _number_json(atom.value)]
     if isinstance(atom, Alias):
-        return atom.definition.to_expression_json()
+        return ["as", atom.symbol, atom.definition.to_expression_json()]
     return [atom.function, *(x.to_expression_json() for x in atom.arguments)]
 
 

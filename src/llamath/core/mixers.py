@@ -11,7 +11,6 @@ from typing import ClassVar, NamedTuple
 from .blocks import Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr
-from .forward_pass import ForwardPass, Mixer
 from .machine import Machine, X
 from .tree import Block, Cut, Weight
 
@@ -33,18 +32,10 @@ class GroupedRMSNorm(RMSNorm):
         return m.rms_norm(x, self.weight, self.eps, grouped=True)
 
 
-class RecurrentMixer(Mixer):
+class RecurrentMixer(Block):
     """Base of the mixers with a state of fixed size."""
 
     group: ClassVar[str] = "mixer"
-
-    @property
-    def flops_per_token(self) -> Expr:
-        """The FLOPs of the state update and output for one token: multiply-adds only, without elementwise decays and gates."""
-        return Expr.const(0)
-
-    def mixing_flops(self, at: ForwardPass) -> Expr:
-        return self.flops_per_token * Expr("T", at.tokens)
 
 
 class GatedDeltaNet(RecurrentMixer):
@@ -78,11 +69,6 @@ class GatedDeltaNet(RecurrentMixer):
     value_dim: int
     activation: str
     l2_eps: float = 1e-6
-
-    @property
-    def flops_per_token(self) -> Expr:
-        """Sᵀk, the outer product added to S, and Sᵀq, in each value head."""
-        return 6 * (Expr.const(self.value_heads) * self.key_dim * self.value_dim)
 
     def forward(self, m: Machine[X], x: X) -> X:
         keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
@@ -124,11 +110,6 @@ class Mamba(RecurrentMixer):
     out: Linear
     activation: str
 
-    @property
-    def flops_per_token(self) -> Expr:
-        """The update of the states, and s · c, in each channel."""
-        return 4 * self.a_log.size
-
     def forward(self, m: Machine[X], x: X) -> X:
         u = m.act(self.conv(m, self.x(m, x)), self.activation)  # (B, T, i)
         dt = apply_optional(self.dt_norm, m, self.dt_down(m, u))
@@ -169,11 +150,6 @@ class Mamba2(RecurrentMixer):
     state_size: int
     activation: str
     dt_min: float = 0.0
-
-    @property
-    def flops_per_token(self) -> Expr:
-        """The outer product added to S, and S c, in each head."""
-        return 4 * (Expr.const(self.heads) * self.head_dim * self.state_size)
 
     def forward(self, m: Machine[X], x: X) -> X:
         inner, states = self.heads * self.head_dim, self.state_groups * self.state_size

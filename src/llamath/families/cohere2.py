@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from .registry import family
 from .shared import alternating, read_rope

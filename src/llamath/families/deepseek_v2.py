@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_LATENT
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import AttentionBase, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import Mixer
 from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, read_rope
 
@@ -16,7 +15,7 @@ from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attentio
 def deepseek_v2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    attn: Mixer
+    attn: AttentionBase
     if c.get("use_mla", True):
         attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True))
     else:

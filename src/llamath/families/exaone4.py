@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.errors import safe
-from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
 from .olmo2 import NAMES

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_SHIFTED
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import ScoreTransform
+from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from .registry import family
 from .shared import alternating, gemma_query_scale, read_rope
 

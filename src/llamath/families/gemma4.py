@@ -7,12 +7,11 @@ from functools import cache
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..config_keys import any_name
-from ..core.attention_facts import Heads, ScoreTransform
+from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, DenseAndMoE, PerLayerEmbedding, PerLayerInput, RMSNorm, ScaledLayer, ScaledMoE
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat, sequence
 from .registry import family
 from .shared import read_layer_types, rope_from

@@ -5,11 +5,10 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
-from ..core.attention_facts import Heads
+from ..core.attention_facts import AttentionWindow, Heads
 from ..core.blocks import ClampedMLP, Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import cycle, repeat
 from .registry import family
 from .shared import layers_by_type, rope_from

@@ -7,12 +7,11 @@ from math import lcm
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
-from ..core.attention_facts import QKPreprocess, ScoreTransform
+from ..core.attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer, MoE, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
 from ..core.errors import safe
-from ..core.forward_pass import AttentionWindow
 from ..core.positions import TemperatureTuning
 from ..core.tree import cycle, repeat
 from .registry import family

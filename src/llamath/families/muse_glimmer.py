@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from ..checkpoint.naming.hf_names import HF_SANDWICH
-from ..core.attention_facts import Heads, ScoreTransform
+from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from ..core.blocks import Decoder, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import sequence
 from .registry import family
 from .shared import read_layer_types, read_rope

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..core.attention_facts import QKPreprocess
+from ..core.attention_facts import AttentionWindow, QKPreprocess
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from .olmo2 import NAMES
 from .registry import family

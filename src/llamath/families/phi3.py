@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF_QKV
 from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope, rotary_dim

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer, SparseMixerMoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, linear, swiglu, unembedding
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import repeat
 from .mixtral import NAMES
 from .registry import family

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.tree import Block, Stack, repeat
 from .qwen_shared import NAMES_SHARED, experts_with_shared, sparse_every
 from .registry import family

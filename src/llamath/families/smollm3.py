@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from ..checkpoint.naming.gguf_names import GGUF_LLAMA
 from ..checkpoint.naming.hf_names import HF
+from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.forward_pass import AttentionWindow
 from ..core.positions import Rope
 from ..core.tree import Stack, sequence
 from .registry import family

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.forward_pass import AttentionWindow
+from ..core.attention_facts import AttentionWindow
 from ..core.positions import Alibi, LogNScaling, QwenDynamicRope, Rope, TemperatureTuning
 from .kv_cache import Cache, key_positions
 from .rope import LENGTH_DEPENDENT, RopeCosSin, cos_sin

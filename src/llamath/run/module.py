@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..core import blocks
+from ..core.blocks import AttentionBase
 from ..core.errors import LlamathError
 from ..core.expr import Expr
-from ..core.forward_pass import AttentionBase
 from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk

@@ -84,20 +84,19 @@ class Operation(Record):
         return (self.name, self.description, self.inputs, self.shape, self.dims, uses, int(self.flops), int(self.cached))
 
 
-def list_operations(graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded], *, masked: bool = True) -> tuple[Operation, ...]:
+def list_operations(graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded]) -> tuple[Operation, ...]:
     """Return the steps of nodes in execution order; `leaves` are the folded weights of their block."""
-    return tuple(_Operations(graph, leaves, masked).walk(nodes))
+    return tuple(_Operations(graph, leaves).walk(nodes))
 
 
 class _Operations:
     """Turns nodes into steps."""
 
-    def __init__(self, graph: Graph, leaves: Iterable[Folded], masked: bool) -> None:
+    def __init__(self, graph: Graph, leaves: Iterable[Folded]) -> None:
         self._tokens = graph.past_tokens + graph.new_tokens
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
         self._leaves = {x.pattern: x for x in leaves}
-        self._masked = masked
         self._read: dict[Node, tuple[str, ...]] = {}  # node -> the steps whose outputs it stands for
         self._names: set[str] = set()
 
@@ -107,7 +106,7 @@ class _Operations:
             rule = RULES[node.op]
             if rule.steps is not None:
                 last: tuple[str, ...] = ()
-                for part in rule.steps(node, self._masked):
+                for part in rule.steps(node, True):
                     yield (step := self._step(node, part, (*last, *self._inputs(part.inputs))))
                     last = (step.name,)
                 self._read[node] = last
@@ -116,7 +115,7 @@ class _Operations:
             elif not rule.kind or (node.op == "merge_heads" and node.inputs[0].is_view):
                 self._read[node] = self._inputs(node.inputs[1:] if node.op == "routing_weights" else node.inputs)
             else:
-                flops = None if rule.flops is None else rule.flops(node, self._masked)
+                flops = None if rule.flops is None else rule.flops(node, True)
                 name = step_name(node)
                 part = StepPart(
                     name=name,

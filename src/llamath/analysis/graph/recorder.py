@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, cast
 
+from ...core.attention_facts import AttentionWindow
 from ...core.blocks import Decoder
 from ...core.expr import Expr, minimum, product, total
-from ...core.forward_pass import AttentionWindow
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.record_type import Record
 from ...core.tree import LETTERS, Block, Split, Stack, Weight

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
+from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, minimum, product, total
-from ...core.forward_pass import AttentionWindow
 from ...core.record_type import Record
 from . import descriptions as describe
 from .recorder import Node, UsedWeight
@@ -48,7 +48,7 @@ class CachedTensor(Record):
 
     def on_rank(self, tp: int) -> Expr:
         """Return the elements on one rank of tensor parallelism; there are copies if there are more ranks than parts."""
-        return self.size if min(tp, self.parts) == 1 else Expr.const(int(self.size) // self.parts * max(self.parts // tp, 1))
+        return self.size if min(tp, self.parts) == 1 else product((self.size.exact_div(self.parts), max(int(self.parts) // int(tp), 1)))
 
 
 class StepPart(Record):
@@ -143,7 +143,7 @@ def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 def _num_parts(node: Node) -> int:
     """Return the number of heads that tensor parallelism distributes; 1 if every rank has all of them."""
-    return int(node.shape[2]) if node.sharding == "tensor" else 1
+    return node.shape[2] if node.sharding == "tensor" else 1
 
 
 def _cached_rows(node: Node) -> CachedTensor:

@@ -12,7 +12,6 @@ from typing import ClassVar
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
 from ...core.expr import Expr, product
-from ...core.forward_pass import ForwardPass
 from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
 from ...core.record_type import Record
@@ -118,18 +117,22 @@ class Walkthrough(Record):
     """A pass through the whole model."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        "new=at.tokens",
-        "context=at.context",
-        "batch",
+        "new=graph.new_tokens",
+        "context",
+        "batch=graph.batch",
         "parameters",
         "flops",
         "kept=cached",
         "stages",
     )
 
-    at: ForwardPass
-    batch: int
+    graph: Graph
     stages: tuple[WalkthroughStage, ...]
+
+    @property
+    def context(self) -> int:
+        """The number of tokens so far."""
+        return self.graph.past_tokens + self.graph.new_tokens
 
     @property
     def parameters(self) -> int:
@@ -152,14 +155,14 @@ class Walkthrough(Record):
         return tuple(x for x in self.stages if x.name == "layers")
 
 
-def prompt_pass(tokens: int) -> ForwardPass:
-    """Return the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
-    return ForwardPass.prefill(tokens, absorbed=tokens == 1)
+def prompt_graph(tree: Decoder, tokens: int, batch: int = 1) -> Graph:
+    """Record the prefill of a prompt; a single token uses absorbed latent attention, as in decode."""
+    return record(tree, batch=batch, new_tokens=tokens, decode=tokens == 1)
 
 
-def following(tokens: int) -> ForwardPass:
-    """Return the decode pass after a prompt of `tokens` tokens."""
-    return ForwardPass.decode(tokens + 1, absorbed=True)
+def decode_graph(tree: Decoder, past_tokens: int, batch: int = 1) -> Graph:
+    """Record the decode pass after a prompt."""
+    return record(tree, batch=batch, past_tokens=past_tokens, decode=True)
 
 
 def reads_on(tree: Decoder) -> bool:
@@ -167,34 +170,31 @@ def reads_on(tree: Decoder) -> bool:
     return all(x.attributes["window"].causal for _, x in record(tree).nodes() if x.op == "attention")
 
 
-def walkthrough(tree: Decoder, at: ForwardPass, batch: int = 1, layer: int | None = None) -> Walkthrough:
+def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     """Return the steps of a pass; `layer` selects the layer to show for its kind, by default the first."""
-    n = int(tree.layers.n)
+    tree, n = graph.tree, int(graph.tree.layers.n)
     if layer is not None and not 0 <= layer < n:
         raise LlamathError(f"layer {layer} does not exist: the model has {n:,} layers", hint=f"0 to {n - 1}" if n else "")
-    graph = record(tree, batch=batch, new_tokens=at.tokens, past_tokens=at.context - at.tokens, decode=at.absorbed)
     nodes, leaves = graph.regions[0].nodes, fold(tree)
     middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
-    head = list_operations(graph, nodes[middle:], leaves, masked=at.masked)
+    head = list_operations(graph, nodes[middle:], leaves)
     if tree.head is not None:
         words, shape = "softmax", head[-1].shape
         head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
     stages = (
-        WalkthroughStage(
-            name="embedding", steps=list_operations(graph, nodes[:middle], leaves, masked=at.masked), nodes=tuple(nodes[:middle])
-        ),
-        *_layer_stages(graph, at.masked, layer),
+        WalkthroughStage(name="embedding", steps=list_operations(graph, nodes[:middle], leaves), nodes=tuple(nodes[:middle])),
+        *_layer_stages(graph, layer),
         WalkthroughStage(name="head", steps=head, nodes=tuple(nodes[middle:])),
     )
-    return Walkthrough(at=at, batch=batch, stages=stages)
+    return Walkthrough(graph=graph, stages=stages)
 
 
-def _layer_stages(graph: Graph, masked: bool, shown: int | None) -> Iterator[WalkthroughStage]:
+def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]:
     """Yield one stage for each kind of layer."""
     stack = graph.tree.layers
     made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
     for region in graph.layers:
-        steps = list_operations(graph, region.nodes, fold(region.block, 1), masked=masked)
+        steps = list_operations(graph, region.nodes, fold(region.block, 1))
         first = made.get(key := tuple(x.key for x in steps), (region, steps, set(), 0))
         made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
     for region, steps, ids, times in made.values():

@@ -8,10 +8,11 @@ transformers before version 5 expanded latent attention before it cached it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Decoder
-from ...core.expr import Expr, total
+from ...core.expr import Expr, ceil_div, minimum, product, total
 from ...core.record_type import Record
 from ..graph.recorder import Graph, Region, record
 from ..graph.rules import RULES, CachedTensor
@@ -32,11 +33,32 @@ class CacheSpec(Record):
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
-        return context if self.window is None else min(context, int(self.window))
+        return context if self.window is None else minimum(context, self.window)
 
     def elements(self, context: int) -> int:
         """Return the number of cached elements of one layer and one sequence."""
-        return sum(map(int, self.rows)) * self.tokens(context) + int(self.state or 0) + int(self.conv_state or 0)
+        return total((product((total(self.rows), self.tokens(context))), self.state or 0, self.conv_state or 0))
+
+    def growing_bytes(self, context: int, batch: int, stored: KVFormat) -> Expr:
+        """Return the bytes that grow with the tokens, of all layers and sequences."""
+        rows = total(product((ceil_div(row, stored.block), stored.bytes)) for row in self.rows)
+        return product((self.layers, rows, self.tokens(context), batch))
+
+    def fixed_bytes(self, batch: int, stored: KVFormat) -> Expr:
+        """Return the bytes of states, of all layers and sequences."""
+        states = total((product((self.state or 0, _STATE_BYTES)), product((self.conv_state or 0, stored.conv_state_bytes))))
+        return product((self.layers, batch, states))
+
+
+class KVFormat(NamedTuple):
+    """How a cache is stored; the numbers may be expressions."""
+
+    block: int  # elements of a block
+    bytes: int  # of a block
+    conv_state_bytes: int  # of an element of a convolution's state, which is never quantized
+
+
+_STATE_BYTES = 4
 
 
 class CachePart(Record):
@@ -59,7 +81,7 @@ class KVCacheSize(Record):
     @property
     def bytes(self) -> int:
         """The whole cache, states included."""
-        return sum(x.growing + x.fixed for x in self.parts)
+        return total(y for x in self.parts for y in (x.growing, x.fixed))
 
     @property
     def state(self) -> int:
@@ -69,7 +91,7 @@ class KVCacheSize(Record):
     @property
     def elements(self) -> int:
         """The number of cached elements."""
-        return self.batch * sum(x.spec.elements(self.context) * int(x.spec.layers) for x in self.parts)
+        return total(product((self.batch, x.spec.layers, x.spec.elements(self.context))) for x in self.parts)
 
     @property
     def kv_per_token(self) -> int:
@@ -122,7 +144,7 @@ def kv_cache_size(tree: Decoder, context: int, batch: int = 1, dtype: str = "bf1
 
 def sum_cache_specs(specs: tuple[CacheSpec, ...], context: int, batch: int, dtype: str) -> KVCacheSize:
     """Return the size of a cache, given what the layers cache."""
-    return KVCacheSize(parts=tuple(_parts(specs, context, batch, parse_kv_dtype(dtype))), context=context, batch=batch, dtype=dtype)
+    return KVCacheSize(parts=tuple(_parts(specs, context, batch, kv_format(dtype))), context=context, batch=batch, dtype=dtype)
 
 
 def parse_kv_dtype(name: str) -> DType:
@@ -130,14 +152,13 @@ def parse_kv_dtype(name: str) -> DType:
     return parse_dtype(name, KV_DTYPES, "a KV cache")
 
 
-def conv_state_bytes(cache_dtype: DType) -> int:
-    """Return the bytes of one element of a convolution's state, which is never quantized, next to a cache of this dtype."""
-    return cache_dtype.bytes if cache_dtype.block == 1 and cache_dtype.bytes > 1 else 2
+def kv_format(name: str) -> KVFormat:
+    """Return how a cache of this dtype is stored; the states of convolutions next to a quantized cache have 16 bits."""
+    dtype = parse_kv_dtype(name)
+    return KVFormat(dtype.block, dtype.bytes, dtype.bytes if dtype.block == 1 and dtype.bytes > 1 else 2)
 
 
-def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, dtype: DType) -> Iterator[CachePart]:
+def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, stored: KVFormat) -> Iterator[CachePart]:
     for x in specs:
-        layers, token = int(x.layers), sum(dtype.size(int(row)) for row in x.rows)
-        fixed = 4 * int(x.state or 0) + conv_state_bytes(dtype) * int(x.conv_state or 0)
-        growing = batch * layers * token * x.tokens(context)
-        yield CachePart(spec=x, growing=growing, fixed=batch * layers * fixed, per_token=layers * token)
+        growing, fixed = x.growing_bytes(context, batch, stored), x.fixed_bytes(batch, stored)
+        yield CachePart(spec=x, growing=growing, fixed=fixed, per_token=x.growing_bytes(1, 1, stored))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.blocks import Decoder
+from ...core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
 from ...core.record_type import Record
 from ...core.tree import Folded, fold
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stages, slice_layers, weight_shards
-from .cache_bytes import CacheSpec, cache_specs, sum_cache_specs
-from .inference_memory import MemoryCalculator
+from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format
+from .inference_memory import MemoryCalculator, logits_bytes, prefill_chunk
 
 ALL_EXPERTS_TOKENS = 10_000
 """A pass over at least this many tokens is assumed to use every expert."""
+
+
+TOKENS, BATCH = Expr.variable("T", 1), Expr.variable("B", 1)
+"""The context and the number of sequences in the expressions of this module."""
 
 
 class StageMemory(Record):
@@ -46,17 +51,28 @@ class _WeightUse(NamedTuple):
 
 
 class WeightRead(NamedTuple):
-    """A weight on one GPU, and the part of it that a pass reads."""
+    """A weight of size / unit bytes on one GPU, and the part of it that a pass reads."""
 
-    bytes: Fraction  # of the whole weight
+    size: int
+    unit: int = 1
     rows: int = 0  # of a lookup table: a token reads one row; 0: no table
-    active: Fraction = Fraction(1)
+    missed: int = 0  # experts that a token does not use,
+    experts: int = 1  # of this many
 
-    def of(self, tokens: int) -> int:
+    def of(self, tokens: int) -> Expr:
         """Return the bytes that a pass over this many tokens reads, rounded."""
-        share = Fraction(min(tokens, self.rows), self.rows) if self.rows else expected_expert_share(self.active, tokens)
-        read = self.bytes * share
-        return (2 * read.numerator + read.denominator) // (2 * read.denominator)
+        if self.rows:
+            return round_div(product((self.size, minimum(tokens, self.rows))), product((self.rows, self.unit)))
+        if not self.missed:
+            return round_div(self.size, self.unit)
+        return routed_bytes(self.size, self.unit, self.missed, self.experts, tokens, ALL_EXPERTS_TOKENS)
+
+
+class ElementSizes(NamedTuple):
+    """The bytes of cached elements and of an activation; the numbers may be expressions."""
+
+    cache: KVFormat
+    activation: int
 
 
 class ShardedModel:
@@ -93,21 +109,32 @@ class ShardedModel:
 
     def stage_memory(self, context: int, batch: int) -> list[StageMemory]:
         """Return the memory of each stage."""
-        return [self._stage_memory(i, context, batch) for i in range(len(self.stages))]
+        parts = ("weights", "kv_cache", "activations", "logits", "overhead")
+        return [x.replace(**{name: Expr.const(getattr(x, name)).evaluate(T=context, B=batch) for name in parts}) for x in self._memory]
 
     def max_memory(self, context: int, batch: int) -> int:
         """Return the memory of the most loaded GPU."""
-        return max(x.total for x in self.stage_memory(context, batch))
+        return max(x.evaluate(T=context, B=batch) for x in self._total_memory)
 
-    def _stage_memory(self, i: int, context: int, batch: int) -> StageMemory:
-        stage, layout = self.stages[i], self.layout
-        cache = self.kv_cache(i, context, batch)
-        activations = self.activations(min(batch * context, max(self.calculator.request.chunk, batch)))
-        logits = 4 * batch * int(self.tree.vocab) if stage.last else 0
+    @cached_property
+    def _memory(self) -> list[StageMemory]:
+        calculator = self.calculator
+        sizes = ElementSizes(kv_format(calculator.kv_dtype), DTYPES[calculator.packer.compute_dtype].bytes)
+        return [self.memory_of_stage(i, sizes) for i in range(len(self.stages))]
+
+    @cached_property
+    def _total_memory(self) -> list[Expr]:
+        return [Expr.const(x.total) for x in self._memory]
+
+    def memory_of_stage(self, i: int, sizes: ElementSizes) -> StageMemory:
+        """Return the memory of a stage as expressions in T and B."""
+        cache = self.cache_bytes(i, sizes.cache)
+        activations = self._activations(sizes.activation)
+        logits = logits_bytes(BATCH, self.tree) if self.stages[i].last else Expr.const(0)
         return StageMemory(
             stage=i,
-            runs=stage.runs,
-            gpus=layout.tp,
+            runs=self.stages[i].runs,
+            gpus=self.layout.tp,
             weights=self.weights(i),
             kv_cache=cache,
             activations=activations,
@@ -115,19 +142,24 @@ class ShardedModel:
             overhead=overhead_bytes(cache + activations + logits),
         )
 
+    def cache_bytes(self, i: int, stored: KVFormat) -> Expr:
+        """Return the bytes of the KV cache on one GPU of a stage, in T and B."""
+        return total(y for x in self.stage_cache_specs(i) for y in (x.growing_bytes(TOKENS, BATCH, stored), x.fixed_bytes(BATCH, stored)))
+
     def kv_cache(self, i: int, context: int, batch: int) -> int:
         """Return the bytes of the KV cache on one GPU of a stage."""
-        return sum_cache_specs(self.stage_cache_specs(i), context, batch, self.calculator.kv_dtype).bytes
+        return Expr.const(self._memory[i].kv_cache).evaluate(T=context, B=batch)
 
     def stage_cache_specs(self, i: int) -> tuple[CacheSpec, ...]:
         """Return the cache specs of the layers of a stage on one GPU, equal layers together."""
         return self._cache_specs[i]
 
-    def activations(self, tokens: int) -> int:
+    def _activations(self, element_bytes: int) -> Expr:
         """Return the bytes of the activations: the residual stream is whole, tensor parallelism splits the inside of a branch."""
-        d, width = int(self.tree.width), int(self.calculator.peak.width)
-        around = min(2 * d, width)
-        return tokens * (around + -(-(width - around) // self.layout.tp)) * DTYPES[self.calculator.packer.compute_dtype].bytes
+        width = self.calculator.peak.width
+        around = minimum(product((2, self.tree.width)), width)
+        inside = ceil_div(width - around, self.layout.tp)
+        return product((prefill_chunk(TOKENS, BATCH, Expr("chunk", self.calculator.request.chunk)), around + inside, element_bytes))
 
     def weight_reads(self, tokens: int) -> list[int]:
         """Return the bytes of weights that one GPU of each stage reads in a pass over this many tokens, every byte once.
@@ -135,14 +167,11 @@ class ShardedModel:
         Of lookup tables, only the rows of the tokens are read; of E experts with k for each token, E · (1 − (1 − k/E)^tokens) are
         expected to be used if routing is even and independent; a tied head is read whole.
         """
-        return [sum(x.of(tokens) for x in self.reads(i)) for i in range(len(self.stages))]
-
-    def reads(self, i: int) -> list[WeightRead]:
-        """Return every weight that a pass reads on one GPU of a stage."""
-        return self._reads[i]
+        return [total(x.of(tokens) for x in reads) for reads in self.reads]
 
     @cached_property
-    def _reads(self) -> list[list[WeightRead]]:
+    def reads(self) -> list[list[WeightRead]]:
+        """Every weight that a pass reads on one GPU of each stage."""
         return [
             [*map(self._read, shards, sizes), *self._tied_head(i)]
             for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
@@ -197,28 +226,25 @@ class ShardedModel:
 
     def _read(self, x: WeightShard, size: Fraction) -> WeightRead:
         use = self._uses[x.pattern]
-        return WeightRead(size, x.shape[0] if use.lookup else 0, use.active)
+        missed, experts = (1 - use.active).as_integer_ratio()
+        return WeightRead(*size.as_integer_ratio(), x.shape[0] if use.lookup else 0, missed, experts)
 
     def _tied_head(self, i: int) -> Iterator[WeightRead]:
         """Yield the read of a tied head, whose matrix is stored only as the embedding."""
         stage, head = self.stages[i], self.tree.head
         if head is not None and head.weight.tied and stage.first and stage.last:
-            yield WeightRead(self._bytes(next(x for x in self._shards[i] if x.pattern == head.weight.tied)))
+            yield WeightRead(*self._bytes(next(x for x in self._shards[i] if x.pattern == head.weight.tied)).as_integer_ratio())
 
     @cached_property
     def _cache_specs(self) -> list[tuple[CacheSpec, ...]]:
         return [cache_specs(self.calculator.decode, self.layout.tp, self._num_layers(stage)) for stage in self.stages]
 
-    def _num_layers(self, stage: PipelineStage) -> Mapping[int, int]:
-        """Return the numbers of layers in a stage, by the id of their block."""
+    def _num_layers(self, stage: PipelineStage) -> Mapping[int, int] | None:
+        """Return the numbers of layers in a stage, by the id of their block; None for all layers."""
+        if self.layout.pp == 1:
+            return None
         found: dict[int, int] = {}
         for run in stage.runs:
             for block, n in slice_layers(self.tree.layers, *run):
                 found[id(block)] = found.get(id(block), 0) + n
         return found
-
-
-@lru_cache(maxsize=64)
-def expected_expert_share(active: Fraction, tokens: int) -> Fraction:
-    """Return the expected share of the experts that this many tokens use, if each is routed to the share `active` of them."""
-    return 1 - (1 - active) ** tokens if tokens < ALL_EXPERTS_TOKENS else Fraction(1)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoint.formats.dtypes import DTYPES, find_dtype
-from ...checkpoint.quantization.schemes import format_of_config, parse_weight_format
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.quantization.recipes import UnknownQuantization
+from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError
-from ...core.expr import Expr
+from ...core.expr import Expr, maximum, minimum, product
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -21,8 +22,8 @@ from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, overhead_line
-from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, conv_state_bytes, parse_kv_dtype, sum_cache_specs
-from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
+from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, kv_format, parse_kv_dtype, sum_cache_specs
+from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, describe_recipe, weight_storage
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -183,13 +184,8 @@ class MemoryCalculator:
     def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = parse_weight_format(request.dtype or declared_dtype(model))
+        self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
-        self.conv_state_bytes = (
-            conv_state_bytes(parse_kv_dtype(self.kv_dtype))
-            if parse_kv_dtype(self.kv_dtype).bytes == 4
-            else DTYPES[self.packer.compute_dtype].bytes
-        )
         self.model, self.stored = model, stored
 
     @cached_property
@@ -199,12 +195,7 @@ class MemoryCalculator:
             return None
         names = self.model.family.gguf
         gguf = GGUFNaming(names, self.model.family.gguf_arch) if names is not None else None
-        return weight_storage(self.tree, self.packer, gguf, self.request.imatrix)
-
-    @property
-    def unknown_quantization(self) -> str:
-        """The config's quantization method, if it is unknown and the dtype had to be assumed; else an empty string."""
-        return "" if self.request.dtype or self.stored is not None else unknown_quantization(self.model)
+        return weight_storage(self.tree, self.packer, gguf, self.request.imatrix, self.model.family.schemes.get("hf"))
 
     @cached_property
     def weights(self) -> tuple[MemoryLine, ...]:
@@ -248,15 +239,16 @@ class MemoryCalculator:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The model's notes, and those of the checkpoint."""
-        return (*self.model.notes, *self.checkpoint_notes)
+        """The model's notes, those of the checkpoint, and those on a quantization recipe."""
+        recipe = describe_recipe(self.storage) if self.storage is not None else ()
+        return (*self.model.notes, *recipe, *self.checkpoint_notes)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
         weights = sum(x.bytes for x in self.weights)
         cache, size = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
-        chunk, each = min(batch * context, max(self.request.chunk, batch)), int(self.peak.width) * size
-        logits, vocab = 4 * batch * int(self.tree.vocab), int(self.tree.vocab)
+        chunk, each = prefill_chunk(context, batch, self.request.chunk), self.peak.width * size
+        logits, vocab = logits_bytes(batch, self.tree), int(self.tree.vocab)
         dynamic = [
             *_cache_lines(cache, self.kv_dtype),
             MemoryLine(what="activations", bytes=chunk * each, formula=_activations_formula(self.peak, chunk, size), exact=False),
@@ -323,6 +315,16 @@ def memory(
     return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
 
 
+def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
+    """Return the tokens of one prefill pass over `batch` prompts of `context` tokens, of which each has at least one."""
+    return minimum(product((batch, context)), maximum(chunk, batch))
+
+
+def logits_bytes(batch: int, tree: Decoder) -> Expr:
+    """Return the bytes of the logits of each sequence's last token, in float32."""
+    return product((4, batch, tree.vocab))
+
+
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:
     """Return the largest number that fits, given that all smaller ones do; 0 if 1 does not fit, None if `most` does."""
     if not fits(1):
@@ -339,20 +341,18 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 
 
 def declared_dtype(model: Model) -> str:
-    """Return the dtype or quantization scheme that the config declares; bf16 if it declares none or an unknown one."""
-    quantization = model.config.data.get("quantization_config")
-    if isinstance(quantization, dict) and (scheme := format_of_config(quantization)):
-        return scheme
-    dtype = find_dtype(str(model.config.data.get("dtype") or model.config.data.get("torch_dtype") or ""))
-    return dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"
+    """Return the name of the dtype or quantization recipe that the config declares; bf16 if it declares none."""
+    return declared_weight_format(model.config.data).name
 
 
-def unknown_quantization(model: Model) -> str:
-    """Return the config's quantization method if it is unknown here, else an empty string."""
-    quantization = model.config.data.get("quantization_config")
-    if not isinstance(quantization, dict) or format_of_config(quantization):
-        return ""
-    return str(quantization.get("quant_method") or "(no quant_method)")
+def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:
+    """Return the format that the config declares; where the weights are those of files, an unknown recipe does not matter."""
+    try:
+        return declared_weight_format(model.config.data)
+    except UnknownQuantization:
+        if stored is None:
+            raise
+        return parse_weight_format("bf16")
 
 
 def _check_request(request: MemoryRequest) -> None:
@@ -362,10 +362,10 @@ def _check_request(request: MemoryRequest) -> None:
 
 
 def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
-    packed = storage.packer.packing if storage.packer.matrix_bytes is not None else ""
+    formulas = storage.formulas
     for x in storage.sums():
-        if x.codec == packed:
-            formula = f"Σ {storage.packer.formula} over {x.tensors:,} matrices of {x.elements:,} weights"
+        if x.codec in formulas:
+            formula = f"Σ {formulas[x.codec]} over {x.tensors:,} matrices of {x.elements:,} weights"
         else:
             formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
         yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)
@@ -398,7 +398,7 @@ def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
 
 def _state_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
     layers = Expr.const(x.spec.layers)
-    parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, conv_state_bytes(parse_kv_dtype(dtype)))) if n]
+    parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, kv_format(dtype).conv_state_bytes)) if n]
     letters = " + ".join(f"{_bracketed(n.symbol)}·{size}" for n, size in parts)
     numbers = " + ".join(f"{_bracketed(n.numbers)}·{size}" for n, size in parts)
     return f"{_letter(layers)}·B·({letters}) = {int(layers)}·{cache.batch:,}·({numbers})"

@@ -7,12 +7,16 @@ communication, kernel launches, softmax, norms and sampling take no time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import reduce
 from typing import ClassVar, Literal, NamedTuple
 
 from ...checkpoint.quantization.schemes import COMPUTE_RATES
+from ...core.expr import Expr, floor_div, maximum, product, total
 from ...core.record_type import Record
 from ...hardware import Device
-from .gpu_shards import ShardedModel
+from ..parallel_layout import Layout
+from .gpu_shards import ShardedModel, WeightRead
 
 Bound = Literal["memory", "compute"]
 _ASSUMPTIONS = (
@@ -90,25 +94,43 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
     )
 
 
+class PassWork(NamedTuple):
+    """The tokens of a pass, and the bytes and FLOPs of one GPU of each stage."""
+
+    tokens: int
+    bytes: Expr
+    flops: Expr
+
+
+def decode_work(reads: Iterable[Iterable[WeightRead]], caches: Iterable[int], flops: Expr, layout: Layout, batch: int) -> PassWork:
+    """Return the work of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
+    read = total((*(x.of(batch) for stage in reads for x in stage), *caches))
+    return PassWork(batch, read, floor_div(flops, layout.tp))
+
+
+def prefill_work(reads: Iterable[Iterable[WeightRead]], flops: Expr, layout: Layout, tokens: int) -> PassWork:
+    """Return the work of prefill: all stages work at once, and the weights are read once."""
+    read = reduce(maximum, (total(x.of(tokens) for x in stage) for stage in reads))
+    return PassWork(tokens, read, floor_div(flops, product((layout.tp, layout.pp))))
+
+
 def decode_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
-    """Return the bound of decode: each stage reads the weights of the tokens and the whole cache, one stage after another."""
-    weights = sum(shards.weight_reads(batch))
-    cache = sum(shards.kv_cache(i, context, batch) for i in range(len(shards.stages)))
-    work = shards.calculator.decode_flops.at(B=batch, P=context - 1) // shards.layout.tp
-    return _limit(batch, weights + cache, work, roof)
+    """Return the bound of decode."""
+    caches = [shards.kv_cache(i, context, batch) for i in range(len(shards.stages))]
+    flops = Expr.const(shards.calculator.decode_flops.evaluate(B=batch, P=context - 1))
+    return _limit(decode_work(shards.reads, caches, flops, shards.layout, batch), roof)
 
 
 def _prefill_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
-    """Return the bound of prefill: all stages work at once, and the weights are read once."""
-    layout = shards.layout
-    work = shards.calculator.prefill_flops.at(B=batch, T=context)
-    return _limit(batch * context, max(shards.weight_reads(batch * context)), work // (layout.tp * layout.pp), roof)
+    """Return the bound of prefill."""
+    flops = Expr.const(shards.calculator.prefill_flops.evaluate(B=batch, T=context))
+    return _limit(prefill_work(shards.reads, flops, shards.layout, batch * context), roof)
 
 
-def _limit(tokens: int, read: int, work: int, roof: _Roof) -> SpeedLimit:
-    reading, working = read / roof.bandwidth, work / roof.peak if roof.peak else 0.0
+def _limit(work: PassWork, roof: _Roof) -> SpeedLimit:
+    reading, working = work.bytes / roof.bandwidth, work.flops / roof.peak if roof.peak else 0.0
     bound: Bound = "memory" if reading >= working else "compute"
-    return SpeedLimit(tokens=tokens, bytes=read, flops=work, seconds=max(reading, working), bound=bound)
+    return SpeedLimit(tokens=work.tokens, bytes=work.bytes, flops=work.flops, seconds=max(reading, working), bound=bound)
 
 
 def _peak_assumption(roof: _Roof) -> str:

@@ -1,12 +1,12 @@
 """`weight_storage`: the bytes of a model's weights in a dtype or a quantization scheme, weight by weight.
 
-A packed scheme packs the matrices of the layers' linear layers; embedding, head, norms, biases, routers and convolutions are not packed.
-A GGUF file type gives each tensor the type that llama.cpp chooses.
+A recipe chooses the format of each matrix by the name of its module. A format for all packs the matrices of the layers' linear layers;
+embedding, head, norms, biases, routers and convolutions are not packed. A GGUF file type gives each tensor the type that llama.cpp chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -20,9 +20,11 @@ from ...checkpoint.quantization.gguf_file_types import (
     ModelTraits,
     assign_types,
 )
+from ...checkpoint.quantization.matrix_formats import MatrixFormat
+from ...checkpoint.quantization.recipes import Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import FormatError, LlamathError
+from ...core.errors import FormatError, LlamathError, safe
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -42,7 +44,8 @@ class _StoredWeight(NamedTuple):
     leaf: Folded
     codec: str
     bytes: int
-    layers: tuple[int, ...] = ()  # the layers of the copies, if not all layers of their kind
+    layers: Sequence[int] = ()  # the layers of the copies, if not all layers of their kind
+    reason: str = ""  # why a recipe leaves it unquantized
 
     @property
     def total(self) -> int:
@@ -64,6 +67,7 @@ class WeightStorage(Record):
 
     packer: WeightFormat
     weights: tuple[_StoredWeight, ...]
+    matrices: tuple[RecipeMatrix, ...] = ()  # those of a recipe
 
     @property
     def bytes(self) -> int:
@@ -80,6 +84,12 @@ class WeightStorage(Record):
         """Bits per weight, on average."""
         return 8 * self.bytes / (self.elements or 1)
 
+    @property
+    def formulas(self) -> dict[str, str]:
+        """The formula of the bytes of a matrix [out, in], by codec."""
+        formulas = {x.choice.format.name: x.choice.format.formula for x in self.matrices if x.choice.format is not None}
+        return formulas if self.packer.matrix is None else {self.packer.packing: self.packer.formula}
+
     def sums(self) -> list[_CodecTotal]:
         """Return the totals by codec, largest first."""
         totals: dict[str, _CodecTotal] = {}
@@ -90,6 +100,61 @@ class WeightStorage(Record):
         return sorted(totals.values(), key=lambda x: -x.bytes)
 
 
+class RecipeMatrix(NamedTuple):
+    """The matrices with one stored name that a recipe stores in the same way, or leaves as they are."""
+
+    name: str  # of the module, with `{l}` and `{e}`
+    out: int
+    into: int
+    choice: Choice
+    layers: Sequence[int]  # those of its copies; empty outside the layers
+    copies: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all copies that a recipe quantizes."""
+        return self.choice.format.bytes(self.out, self.into) * self.copies if self.choice.format is not None else 0
+
+
+def describe_recipe(storage: WeightStorage) -> list[str]:
+    """Return notes on a recipe: its formats with their shares, and what it leaves unquantized and why; none without a recipe."""
+    recipe = storage.packer.recipe
+    if recipe is None:
+        return []
+    formats: dict[str, list[RecipeMatrix]] = {}
+    kept: dict[str, dict[str, list[str]]] = {}
+    for x in storage.matrices:
+        if x.choice.format is not None:
+            formats.setdefault(f"{x.choice.format.name} ({x.choice.format.title})", []).append(x)
+            continue
+        few = 0 < len(x.layers) <= _MAX_LISTED
+        where = f"in layer{'s' if len(x.layers) > 1 else ''} {', '.join(map(str, x.layers))}: " if few else ""
+        names = kept.setdefault(x.choice.reason, {}).setdefault(where, [])
+        name = safe(x.name.rpartition("{l}.")[2].replace("experts.{e}.", "experts.*."), 80)
+        names += [name] if name not in names else []
+    quantized = "; ".join(f"{text}: {sum(x.copies for x in found):,} matrices" for text, found in formats.items())
+    notes = [f"{recipe.method} recipe, {storage.bits:.3f} bits per weight; {quantized or 'no matrix is quantized'}"]
+    if kept:
+        parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
+        notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
+    if recipe.kv_cache:
+        notes.append(f"the recipe declares a KV cache in {safe(recipe.kv_cache, 20)}; --kv-dtype sets the one that is counted here")
+    return [*notes, *recipe.notes]
+
+
+_MAX_LISTED = 4
+"""The most layers, and sets of layers, that a note lists."""
+
+
+def _listed(names_by_layers: Mapping[str, list[str]]) -> str:
+    """Return the names of modules, those of few layers last."""
+    sets = sorted(names_by_layers.items(), key=lambda item: bool(item[0]))
+    texts = [where + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") for where, names in sets]
+    return ", ".join(texts[:_MAX_LISTED]) + (
+        f" and others in {len(texts) - _MAX_LISTED} sets of layers" if len(texts) > _MAX_LISTED else ""
+    )
+
+
 class GGUFNaming(NamedTuple):
     """The tensor names and the architecture of a GGUF file, on which llama.cpp's choice of types depends."""
 
@@ -97,8 +162,15 @@ class GGUFNaming(NamedTuple):
     arch: str
 
 
-def weight_storage(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None) -> WeightStorage:
-    """Return every weight with its bytes; GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed)."""
+def weight_storage(
+    tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None, names: Scheme | None = None
+) -> WeightStorage:
+    """Return every weight with its bytes.
+
+    GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed); a recipe needs the `names` of tensors.
+    """
+    if packer.recipe is not None:
+        return _recipe_storage(tree, packer, packer.recipe, names)
     if packer.gguf_file_type:
         if gguf is None:
             raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
@@ -175,6 +247,155 @@ def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> _StoredW
         out, into = leaf.weight.shape
         return _StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
     return _StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))
+
+
+def _recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: Scheme | None) -> WeightStorage:
+    """Return the weights as a recipe stores them, which may differ from layer to layer and from expert to expert."""
+    if names is None:
+        raise LlamathError(f"the tensors of this family have no names, so the {recipe.method} recipe cannot be applied", hint="--dtype")
+    classes = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(tree)}
+    weights: list[_StoredWeight] = []
+    matrices: list[RecipeMatrix] = []
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            chosen = [y for x in _recipe_matrices(fold_field(tree, name), names, classes) for y in _choose(x, recipe, (-1,))]
+            weights += [y for x in chosen for y in x.weights(packer)]
+            matrices += [y for x in chosen if (y := x.matrix) is not None]
+    for block, layers in _layers_by_block(tree.layers, recipe):
+        leaves = [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        weights += [y for x in chosen for y in x.weights(packer)]
+        matrices += [y for x in chosen if (y := x.matrix) is not None]
+    return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices))
+
+
+class _RecipeTensor(NamedTuple):
+    """The leaves of one stored tensor, concatenated, in a block; `kind` is empty if it is no matrix."""
+
+    name: str
+    leaves: tuple[Folded, ...]
+    kind: str
+    in_gate_class: bool = False
+
+
+class _ChosenTensor(NamedTuple):
+    """A tensor in the layers, and for the number of experts, for which a recipe makes the same choice."""
+
+    tensor: _RecipeTensor
+    choice: Choice
+    layers: Sequence[int]
+    experts: int  # 1 outside of experts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The outputs of all leaves, and the inputs."""
+        return sum(int(x.weight.shape[0]) for x in self.tensor.leaves), int(self.tensor.leaves[0].weight.shape[1])
+
+    @property
+    def copies(self) -> int:
+        """The number of tensors."""
+        return len(self.layers) * self.experts
+
+    @property
+    def matrix(self) -> RecipeMatrix | None:
+        """The matrix, if it is one."""
+        layers = () if self.layers == (-1,) else self.layers
+        return RecipeMatrix(self.tensor.name, *self.shape, self.choice, layers, self.copies) if self.tensor.kind else None
+
+    def weights(self, packer: WeightFormat) -> Iterator[_StoredWeight]:
+        """Yield the leaves with their bytes; what the leaves of a tensor share counts for the first."""
+        leaves, to = self.tensor.leaves, self.choice.format
+        layers = () if self.layers == (-1,) else self.layers
+        if to is None:
+            for x in leaves:
+                size = DTYPES[packer.unpacked_dtype].size(int(x.weight.size))
+                yield _StoredWeight(self._copied(x), packer.unpacked_dtype, size, layers, self.choice.reason)
+            return
+        out, into = self.shape
+        rest = to.bytes(out, into)
+        for x in reversed(leaves[1:]):
+            size = to.bytes(out, into) * int(x.weight.shape[0]) // out
+            rest -= size
+            yield _StoredWeight(self._copied(x), to.name, size, layers)
+        yield _StoredWeight(self._copied(leaves[0]), to.name, rest, layers)
+
+    def _copied(self, x: Folded) -> Folded:
+        return x._replace(copies=self.copies, active=len(self.layers) * (x.active * self.experts // (x.copies or 1)))
+
+
+def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[str, type[Block]]) -> Iterator[_RecipeTensor]:
+    """Group leaves by the tensors that they are stored in."""
+    groups: dict[str, list[Folded]] = {}
+    for x in leaves:
+        if not x.weight.tied:
+            groups.setdefault(names.stored_name(x.pattern), []).append(x)
+    in_gate_class = any(x.pattern.endswith(_OF_GATE_CLASS) for parts in groups.values() for x in parts)
+    for name, parts in groups.items():
+        first = parts[0]
+        linear = len(first.weight.shape) == 2 and classes.get(first.pattern) is Linear
+        if len(first.weight.shape) != 2 or first.weight.role not in ("matmul", "lookup"):
+            kind = ""
+        elif first.weight.role == "lookup":
+            kind = "embedding"
+        elif not linear:
+            kind = "other"
+        elif first.group == "router":
+            kind = "router"
+        elif first.num_experts:
+            kind = "expert"
+        else:
+            kind = "head" if first.pattern == "head.weight" else "linear"
+        yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
+
+
+_OF_GATE_CLASS = (".correction", ".attn.kv_down.weight")
+"""Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
+
+
+def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
+    """Yield a tensor once for each choice that a recipe makes for its copies."""
+    first = x.leaves[0]
+    experts = first.num_experts or 1
+    if not x.kind:
+        yield _ChosenTensor(x, Choice(None), layers, experts)
+        return
+    chosen: dict[tuple[MatrixFormat | None, str, int], list[int]] = {}
+    for layer in layers if recipe.patterns else layers[:1]:
+        for choice, n in _expert_choices(x, recipe, layer, experts):
+            to = choice.format
+            if to is not None and to.divides > 1 and int(first.weight.shape[1]) % to.divides:
+                choice = Choice(None, f"its inputs are no multiple of {to.divides}")
+            chosen.setdefault((choice.format, choice.reason, n), []).append(layer)
+    for (to, reason, n), found in chosen.items():
+        yield _ChosenTensor(x, Choice(to, reason), tuple(found) if recipe.patterns else layers, n)
+
+
+def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) -> list[tuple[Choice, int]]:
+    """Return the choices for the experts of a layer, each with its number of experts."""
+    name = x.name.replace("{l}", str(layer))
+    if "{e}" not in name or not recipe.names_experts:
+        names = tuple(y.replace("{e}", "0") for y in module_names(name))
+        return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class)), experts)]
+    counts: dict[Choice, int] = {}
+    names = module_names(name)
+    for e in range(experts):
+        choice = recipe.choose(Matrix(tuple(y.replace("{e}", str(e)) for y in names), x.kind, x.in_gate_class))
+        counts[choice] = counts.get(choice, 0) + 1
+    return list(counts.items())
+
+
+def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Sequence[int]]]:
+    """Yield each distinct layer with the indices of its copies."""
+    if layers.n > MAX_LAYERS:
+        if recipe.patterns:
+            raise LlamathError(f"{int(layers.n):,} layers are too many to apply a recipe to each")
+        yield from ((block, range(int(n))) for block, n in layers.distinct())
+        return
+    by_block: dict[int, list[int]] = {}
+    for i, x in enumerate(layers):
+        by_block.setdefault(id(x), []).append(i)
+    for block, _ in layers.distinct():
+        yield block, tuple(by_block[id(block)])
 
 
 class _TensorWeights(NamedTuple):

@@ -15,7 +15,7 @@ from math import isqrt
 from types import MappingProxyType
 
 from ...core.blocks import Decoder
-from ...core.forward_pass import AttentionBase, Mixer
+from ...core.mixers import RecurrentMixer
 from ...core.record_type import Record
 from ...core.tree import fold, fold_blocks
 from ..parallel_layout import Layout, Recompute, layout_problems
@@ -133,7 +133,7 @@ class LayoutSpace:
 
     def _cp_degrees(self) -> list[int]:
         degrees = []
-        is_recurrent = any(isinstance(x.block, Mixer) and not isinstance(x.block, AttentionBase) for x in fold_blocks(self.tree))
+        is_recurrent = any(isinstance(x.block, RecurrentMixer) for x in fold_blocks(self.tree))
         for n in self._candidates("cp"):
             if n > 1 and is_recurrent:
                 self._reject(f"CP {n:,}", "a recurrent state is passed from token to token")

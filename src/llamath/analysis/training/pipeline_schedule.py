@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from typing import NamedTuple
 
+from ...core.expr import Expr, ceil_div, maximum, minimum
 from ...core.tree import Block
 from ..graph.saved_rules import SavedTensor
 from ..memory_line import MemoryLine
@@ -27,10 +29,10 @@ class SavedCopies(NamedTuple):
 
 
 class StageActivations(NamedTuple):
-    """The activations of a stage: kept for the backward pass, recomputed for one layer, and saved by the loss."""
+    """The activations of a stage: kept for the backward pass, recomputed in one layer of each kind, and saved by the loss."""
 
     kept: tuple[SavedCopies, ...]
-    recomputed: tuple[SavedCopies, ...]  # of the recomputed layer
+    recomputed: tuple[tuple[SavedCopies, ...], ...]
     loss: tuple[SavedCopies, ...]
 
 
@@ -52,9 +54,8 @@ def stage_activations(saved: SavedActivations, stage: PipelineStage, layout: Lay
     ends = (*(saved.embedding if stage.first else ()), *saved.shared_tables)
     kept += [SavedCopies(x, flights[0]) for x in ends]
     kept += [SavedCopies(x, 1) for x in saved.head if stage.last]
-    works = [_recomputed(saved.layer(block), layout.recompute) for block, _ in parts]
-    at_work = max(works, key=lambda x: total_bytes(x, layout, saved.kernels.context), default=[])
-    return StageActivations(tuple(kept), tuple(at_work), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
+    works = dict.fromkeys(_recomputed(saved.layer(block), layout.recompute) for block, _ in parts)
+    return StageActivations(tuple(kept), tuple(works), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
 
 
 def _remaining(saved: SavedActivations, block: Block, recompute: str) -> tuple[SavedTensor, ...]:
@@ -64,18 +65,19 @@ def _remaining(saved: SavedActivations, block: Block, recompute: str) -> tuple[S
     return tuple(x for x in saved.layer(block) if not (x.is_score and recompute == "selective"))
 
 
-def _recomputed(inner: Iterable[SavedTensor], recompute: str) -> list[SavedCopies]:
+def _recomputed(inner: Iterable[SavedTensor], recompute: str) -> tuple[SavedCopies, ...]:
     """Return what a layer saves again when it is recomputed."""
-    return [SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective")]
+    return tuple(SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective"))
 
 
 def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:
-    """Return the bytes of a saved tensor on one GPU, for one microbatch and one layer."""
-    return -(-int(x.elements) * x.bytes * _tokens(x, layout, context) // _ranks(x, layout))
+    """Return the bytes of a saved tensor on one GPU, for one microbatch and one layer; an expression if the context is one."""
+    elements = x.elements.with_letters({"T": context}) if isinstance(context, Expr) else int(x.elements)
+    return ceil_div(elements * x.bytes * _tokens(x, layout, context), _ranks(x, layout))
 
 
 def _tokens(x: SavedTensor, layout: Layout, context: int) -> int:
-    return -(-context // layout.cp) * (1 if x.shared_by_batch else layout.microbatch)
+    return ceil_div(context, layout.cp) * (1 if x.shared_by_batch else layout.microbatch)
 
 
 def _ranks(x: SavedTensor, layout: Layout) -> int:
@@ -84,12 +86,17 @@ def _ranks(x: SavedTensor, layout: Layout) -> int:
         return layout.tp if layout.sequence_parallel else 1
     if x.sharding == "gathered":
         return layout.tp // layout.expert_tp
-    return min(layout.tp, x.max_parts) if x.max_parts else layout.tp
+    return minimum(layout.tp, x.max_parts) if x.max_parts else layout.tp
 
 
 def total_bytes(shares: Iterable[SavedCopies], layout: Layout, context: int) -> int:
     """Return the bytes of all copies."""
     return sum(x.times * saved_bytes(x.saved, layout, context) for x in shares)
+
+
+def recomputed_bytes(flow: StageActivations, layout: Layout, context: int) -> int:
+    """Return the bytes of the recomputed layer that saves most."""
+    return reduce(maximum, (total_bytes(x, layout, context) for x in flow.recomputed), 0)
 
 
 def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int) -> Iterator[MemoryLine]:

@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
+from ...core.expr import floor_div, maximum
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Stack
 from ..graph.saved_rules import Kernels
-from ..inference.inference_memory import MAX_TOKENS, declared_dtype, largest_fitting
+from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
-from .pipeline_schedule import StageActivations, activation_lines, stage_activations, total_bytes
+from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, stage_activations, total_bytes
 from .saved_activations import SavedActivations
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
@@ -182,8 +183,8 @@ class TrainingJob:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
         self.context = request.context or min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
         _check_request(request)
-        self.packer, self.optimizer = parse_weight_format(request.dtype), _find_optimizer(request.optimizer)
-        if not request.rank and (self.packer.matrix_bytes is not None or self.packer.gguf_file_type):
+        self.packer, self.optimizer = _weight_format(model, request.dtype), _find_optimizer(request.optimizer)
+        if not request.rank and (self.packer.is_packed or self.packer.gguf_file_type):
             hint = "lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} cannot be trained directly", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
@@ -254,8 +255,15 @@ class TrainingJob:
 
     @cached_property
     def weight_sizes(self) -> dict[str, tuple[int, int]]:
-        """Pattern → (bytes, elements) of one copy of each weight."""
-        return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in weight_storage(self.tree, self.packer).weights}
+        """Pattern → (bytes, elements) of one copy of each weight; of all copies, where a recipe stores them differently."""
+        storage = weight_storage(self.tree, self.packer, names=self.model.family.schemes.get("hf"))
+        if self.packer.recipe is None:
+            return {x.leaf.pattern: (x.bytes, int(x.leaf.weight.size)) for x in storage.weights}
+        sizes: dict[str, tuple[int, int]] = {}
+        for x in storage.weights:
+            size, n = sizes.get(x.leaf.pattern, (0, 0))
+            sizes[x.leaf.pattern] = (size + x.total, n + int(x.leaf.weight.size) * int(x.leaf.copies))
+        return sizes
 
     def persistent_state(self, stage: PipelineStage) -> PersistentState:
         """Return the weights that a GPU of this stage stores and trains."""
@@ -281,10 +289,8 @@ class TrainingJob:
     def stage(self, stage: PipelineStage) -> StageReport:
         """Return the report of one stage."""
         resident, flow = self.persistent_state(stage), stage_activations(self.saved, stage, self.layout)
-        groups = persistent_lines(resident, self.layout)
-        groups["logits"] = list(self._loss_lines(flow))
-        freed = sum(x.bytes for x in groups["logits"] if x.what != "logits")
-        groups = {**groups, "activations": list(self._activation_lines(flow, freed)), "logits": groups.pop("logits")}
+        loss = list(self.loss_lines(flow))
+        groups = {**persistent_lines(resident, self.layout), "activations": list(self.activation_lines(flow)), "logits": loss}
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
         groups["overhead"].append(overhead_line(dynamic, "activations"))
@@ -302,19 +308,22 @@ class TrainingJob:
             layers.append([x for x in weight_shards(single, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
         return layers
 
-    def _activation_lines(self, flow: StageActivations, freed: int) -> Iterator[MemoryLine]:
+    def activation_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
         yield from activation_lines(flow.kept, self.layout, self.context)
-        if (size := total_bytes(flow.recomputed, self.layout, self.context)) > freed:
-            note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
-            yield MemoryLine(what="recomputed layer", bytes=size - freed, formula=note)
+        size, freed = recomputed_bytes(flow, self.layout, self.context), self._freed_bytes(flow)
+        note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
+        yield MemoryLine(what="recomputed layer", bytes=maximum(size - freed, 0), formula=note)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
         flow = stage_activations(self.saved, stage, self.layout)
-        saved, working, loss = (total_bytes(x, self.layout, self.context) for x in (flow.kept, flow.recomputed, flow.loss))
-        freed = loss + self._num_logits(flow) * self.logit_gradient_bytes
-        return saved + max(working, freed) + self._num_logits(flow) * self.size
+        saved, working = total_bytes(flow.kept, self.layout, self.context), recomputed_bytes(flow, self.layout, self.context)
+        return saved + maximum(working, self._freed_bytes(flow)) + self._num_logits(flow) * self.size
+
+    def _freed_bytes(self, flow: StageActivations) -> int:
+        """Return the bytes that the loss has freed when the first layer is recomputed."""
+        return total_bytes(flow.loss, self.layout, self.context) + self._num_logits(flow) * self.logit_gradient_bytes
 
     @property
     def logit_gradient_bytes(self) -> int:
@@ -323,9 +332,9 @@ class TrainingJob:
 
     def _num_logits(self, flow: StageActivations) -> int:
         """Return the number of logits on one GPU."""
-        return total_bytes(flow.loss[:1], self.layout, self.context) // flow.loss[0].saved.bytes if flow.loss else 0
+        return floor_div(total_bytes(flow.loss[:1], self.layout, self.context), flow.loss[0].saved.bytes) if flow.loss else 0
 
-    def _loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
+    def loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
         yield from activation_lines(flow.loss, self.layout, self.context)
         if num_logits := self._num_logits(flow):
@@ -349,9 +358,18 @@ def has_fused_qkv(model: Model) -> bool:
     return q == v
 
 
+def _weight_format(model: Model, dtype: str) -> WeightFormat:
+    """Return the format of the frozen or trained weights: the one that the config declares, if `dtype` is its name."""
+    if any(key in model.config.data for key in ("quantization_config", "compression_config", "quantization")):
+        declared = declared_weight_format(model.config.data)
+        if declared.name == dtype:
+            return declared
+    return parse_weight_format(dtype)
+
+
 def training_dtype(model: Model) -> str:
     """Return the dtype that a model is trained in: the config's dtype, or the compute dtype of packed weights."""
-    return {"F32": "fp32", "F16": "fp16"}.get(parse_weight_format(declared_dtype(model)).compute_dtype, "bf16")
+    return {"F32": "fp32", "F16": "fp16"}.get(declared_weight_format(model.config.data).compute_dtype, "bf16")
 
 
 def _find_optimizer(name: str) -> Optimizer:
@@ -367,9 +385,7 @@ def _check_request(request: TrainRequest) -> None:
     for name, n in counts.items():
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
-    if request.gradients and (
-        parse_weight_format(request.gradients).matrix_bytes is not None or parse_weight_format(request.gradients).gguf_file_type
-    ):
+    if request.gradients and (parse_weight_format(request.gradients).is_packed or parse_weight_format(request.gradients).gguf_file_type):
         raise LlamathError(f"gradients cannot be stored in {request.gradients}", hint="bf16, fp16 or fp32")
     if layout.zero not in range(4):
         raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")

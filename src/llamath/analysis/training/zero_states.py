@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
+from ...core.expr import ceil_div, minimum
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, WeightShard
 from .lora_adapters import LinearMatrix, LoraAdapters
@@ -15,6 +16,8 @@ _MASTER_BYTES = 4
 ADAPTER_BYTES = 4
 """Bytes per adapter parameter: peft keeps adapters in float32, even for a 16-bit model."""
 
+ZERO_STAGES = {"weights": 3, "gradients": 2, "master": 1, "optimizer": 1}
+"""The ZeRO stage from which each part is sharded over data-parallel ranks."""
 Bytes = Callable[[WeightShard], int]
 """The bytes of one copy of a shard."""
 
@@ -35,20 +38,22 @@ def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[M
     """Return the memory lines of each kind."""
     trained = [x for x in state.shards if not x.buffer] if state.adapters is None else state.adapters
 
-    def line(what: str, shards: Sequence[WeightShard], size: Bytes, note: str, stage: int) -> MemoryLine:
-        return _line(what, shards, size, note, layout if layout.zero >= stage else layout.replace(zero=0))
+    def line(kind: str, what: str, shards: Sequence[WeightShard], size: Bytes, note: str) -> MemoryLine:
+        return _line(what, shards, size, note, layout if layout.zero >= ZERO_STAGES[kind] else layout.replace(zero=0))
 
     title, moments = state.optimizer.title, state.optimizer.formula.format(state.state_bytes)
-    weights = [line("weights", state.shards, lambda x: _weight_bytes(x, state.weight_sizes), _weight_formula(state), 3)]
+    weights = [line("weights", "weights", state.shards, lambda x: _weight_bytes(x, state.weight_sizes), _weight_formula(state))]
     if state.adapters is not None:
-        weights.append(line("adapters", trained, lambda x: ADAPTER_BYTES * prod(x.shape), f"N·{ADAPTER_BYTES}", 3))
+        weights.append(line("weights", "adapters", trained, lambda x: ADAPTER_BYTES * prod(x.shape), f"N·{ADAPTER_BYTES}"))
     return {
         "weights": weights,
-        "gradients": [line("gradients", trained, lambda x: state.gradient_bytes * prod(x.shape), f"N·{state.gradient_bytes}", 2)],
-        "master": [line("master weights", trained, lambda x: _MASTER_BYTES * prod(x.shape), f"N·{_MASTER_BYTES}", 1)]
+        "gradients": [line("gradients", "gradients", trained, lambda x: state.gradient_bytes * prod(x.shape), f"N·{state.gradient_bytes}")],
+        "master": [line("master", "master weights", trained, lambda x: _MASTER_BYTES * prod(x.shape), f"N·{_MASTER_BYTES}")]
         if state.master
         else [],
-        "optimizer": [line(f"optimizer states, {title}", trained, lambda x: state.optimizer.states(x, state.state_bytes), moments, 1)],
+        "optimizer": [
+            line("optimizer", f"optimizer states, {title}", trained, lambda x: state.optimizer.states(x, state.state_bytes), moments)
+        ],
     }
 
 
@@ -70,7 +75,7 @@ def _line(what: str, shards: Sequence[WeightShard], size: Bytes, note: str, layo
     parts = [f"{elements[x]:,}" + (f"/{ranks[x]}" if ranks[x] > 1 else "") for x in (False, True) if elements[x]]
     many = "experts " if elements[True] and elements[False] else ""
     text = f"{note}, N = {parts[0]}" + (f" + {many}{parts[1]}" if len(parts) > 1 else "") if parts else note
-    return MemoryLine(what=what, bytes=sum(-(-sums[x] // ranks[x]) for x in sums), formula=text)
+    return MemoryLine(what=what, bytes=sum(ceil_div(sums[x], ranks[x]) for x in sums), formula=text)
 
 
 def zero3_gather_buffers(state: PersistentState, layers: Sequence[Sequence[WeightShard]], layout: Layout) -> list[MemoryLine]:
@@ -79,7 +84,8 @@ def zero3_gather_buffers(state: PersistentState, layers: Sequence[Sequence[Weigh
         return []
     largest = max(sum(_weight_bytes(x, state.weight_sizes) * x.copies for x in layer) for layer in layers)
     note = "two whole layers: the current one and the prefetched next one"
-    return [MemoryLine(what="gathered weights", bytes=2 * largest, formula=note, exact=False)]
+    size = 2 * largest * minimum(layout.replicas - 1, 1)  # nothing is gathered on a single replica
+    return [MemoryLine(what="gathered weights", bytes=size, formula=note, exact=False)]
 
 
 def adapter_shards(lora: LoraAdapters, shards: Sequence[WeightShard]) -> list[WeightShard]:

@@ -159,6 +159,19 @@ def _nemotron_h(h: GGUFHeader) -> _ConfigKeys:
     }
 
 
+def _mamba(h: GGUFHeader) -> _ConfigKeys:
+    """Return the sizes of Mamba."""
+    return {
+        "layer_norm_epsilon": rms_norm_eps(h),
+        "intermediate_size": h.uniform_integer("ssm.inner_size"),
+        "state_size": h.uniform_integer("ssm.state_size"),
+        "conv_kernel": h.uniform_integer("ssm.conv_kernel"),
+        "time_step_rank": h.uniform_integer("ssm.time_step_rank"),
+        "use_bias": h.has_tensor(".ssm_in.bias"),
+        "use_conv_bias": h.has_tensor(".ssm_conv1d.bias"),
+    }
+
+
 def _multi_query(h: GGUFHeader) -> _ConfigKeys:
     return {"multi_query": fused_attention_heads_kv(h) == 1}
 
@@ -221,6 +234,7 @@ _QWEN_SHARED_MOE = f"{_QWEN_MOE} shared_expert_intermediate_size"
 _GATED_DELTA = """layer_types=delta_layer_types partial_rotary_factor linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads
     linear_num_value_heads linear_value_head_dim attention_bias"""
 _NEMOTRON_H = f"{_SHAPE} max_position_embeddings num_key_value_heads head_dim"
+_MAMBA = "hidden_size num_hidden_layers vocab_size tie_word_embeddings"
 _CLASSIC = f"{_SHAPE} head_dim layer_norm_epsilon=layer_norm_eps"
 _GRANITE_SCALES = "attention_multiplier embedding_multiplier residual_multiplier logits_scaling=logit_scale"
 _QUERY_SCALE_UNSTATED = "the scale of the scores (query_pre_attn_scalar); using llama.cpp's"
@@ -389,6 +403,15 @@ _RECORDS = (
             {_GROUPED_ROUTING} moe_shared_expert_intermediate_size=shared_expert_intermediate_size""",
         extra=_nemotron_h,
     ),
+    Architecture(
+        name="mamba",
+        model_type="falcon_mamba",
+        keys=_MAMBA,
+        extra=_mamba,
+        applies=lambda h: h.boolean("ssm.dt_b_c_rms") is True,
+        unstated="the epsilon of the norms of time steps, b and c (mixer_rms_eps); using the family's default",
+    ),
+    Architecture(name="mamba", model_type="mamba", keys=_MAMBA, extra=_mamba),
     Architecture(name="gpt2", model_type="gpt2", keys=f"{_CLASSIC} n_positions=max_position_embeddings n_inner=intermediate_size"),
     Architecture(
         name="starcoder",

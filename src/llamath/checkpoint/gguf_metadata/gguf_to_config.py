@@ -92,5 +92,11 @@ def _is_default(key: str, h: GGUFHeader) -> bool:
         return h.has_tensor(".ssm_in.weight") or bool(value == (get(f"{h.arch}.attention.key_length") or head_dim))
     if key == "rope.freq_base_swa":
         return bool(value == get(f"{h.arch}.rope.freq_base"))
-    defaults = {"attention.causal": True, "attention.layer_norm_epsilon": 1e-5, "expert_weights_scale": 1.0, "attention.sliding_window": 0}
+    defaults = {
+        "attention.head_count": 0,
+        "attention.causal": True,
+        "attention.layer_norm_epsilon": 1e-5,
+        "expert_weights_scale": 1.0,
+        "attention.sliding_window": 0,
+    }
     return key in defaults and bool((shortest_float32(value) if type(value) is float else value) == defaults[key])

@@ -1,7 +1,7 @@
 """The table of quantization schemes: the declaration, detection, layout, size and dequantization of each.
 
 A row of `SCHEMES` has all properties of one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
-`parse_weight_format` parses the names that users write, and `format_of_config` reads a `quantization_config`. `run.weights.dequantize`
+`parse_weight_format` parses the names that users write, and `recipes.read_recipe` reads a `quantization_config`. `run.weights.dequantize`
 dequantizes by the name of the scheme.
 """
 
@@ -13,11 +13,22 @@ from typing import Any
 
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
-from ..formats.dtypes import GGML, PLAIN, find_dtype
+from ..formats.dtypes import GGML, PLAIN, DType, find_dtype
 from ..formats.manifest import Tensor
 from . import detect
 from .gguf_file_types import DEFAULT_VARIANTS, FILE_TYPES
+from .matrix_formats import (
+    MatrixFormat,
+    awq_format,
+    bnb_4bit_format,
+    bnb_int8_format,
+    fp8_format,
+    gptq_format,
+    mxfp4_format,
+    nvfp4_format,
+)
 from .packed_tensors import Detection, Packing
+from .recipes import Recipe, read_recipe
 
 _MatrixFunction = Callable[[int, int], int]
 """A number for a matrix of (outputs, inputs)."""
@@ -29,12 +40,32 @@ class WeightFormat(Record):
     name: str  # as users write it
     unpacked_dtype: str = "BF16"  # of everything that is not packed
     packing: str = ""  # the scheme of the packed matrices, or the short name of the plain dtype
-    matrix_bytes: _MatrixFunction | None = None  # None: nothing is packed
-    formula: str = ""  # of `matrix_bytes`, for a matrix [out, in]
+    matrix: MatrixFormat | None = None  # how packed matrices are stored; None: nothing is packed, or as the recipe chooses
+    recipe: Recipe | None = None  # the format of each matrix, if a quantization config declares it
     experts_only: bool = False  # in mixtures of experts, only the experts are packed
     gguf_file_type: str = ""  # llama.cpp chooses a type for every tensor
     is_pure: bool = False  # every quantized matrix has the type of the file instead
-    compute_rate: str = ""  # the GPU rate that applies to products of packed matrices; empty: that of `compute_dtype`
+    own_rate: str = ""  # the GPU rate of a plain dtype
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether matrices are packed."""
+        return self.matrix is not None or self.recipe is not None
+
+    @property
+    def matrix_bytes(self) -> _MatrixFunction | None:
+        """The bytes of a matrix; None if nothing is packed, or if the recipe chooses."""
+        return None if self.matrix is None else self.matrix.bytes
+
+    @property
+    def formula(self) -> str:
+        """The formula of `matrix_bytes`, for a matrix [out, in]."""
+        return "" if self.matrix is None else self.matrix.formula
+
+    @property
+    def compute_rate(self) -> str:
+        """The GPU rate that applies to products of packed matrices; empty: that of `compute_dtype`."""
+        return self.own_rate if self.matrix is None else self.matrix.compute_rate
 
     @property
     def compute_dtype(self) -> str:
@@ -59,7 +90,6 @@ class _QuantizationScheme(Record):
     value_dtypes: tuple[str, ...]  # of tensors that its `detect` looks at
     detect: Callable[[Detection, Tensor], None]
     formats: tuple[WeightFormat, ...] = ()  # those with fixed parameters
-    format_of_config: Callable[[Mapping[str, Any]], str] | None = None  # name of the declared format; empty: not this scheme
     scale_layouts: tuple[_ScaleLayout, ...] = ()
     scale_suffixes: tuple[str, ...] = ()  # of the scales' names; empty: `run` cannot dequantize it
 
@@ -68,78 +98,8 @@ def _ceil(n: int, by: int) -> int:
     return -(-n // by)
 
 
-def _fp8_bytes(out: int, into: int) -> int:
-    return out * into + 4 * _ceil(out, 128) * _ceil(into, 128)
-
-
-def _bnb_int8_bytes(out: int, into: int) -> int:
-    return out * into + 4 * out + 1
-
-
-def _bnb_nf4_bytes(out: int, into: int) -> int:
-    return _ceil(out * into, 2) + 4 * _ceil(out * into, 64) + 64
-
-
-def _bnb_nf4_dq_bytes(out: int, into: int) -> int:
-    blocks = _ceil(out * into, 64)
-    return _ceil(out * into, 2) + blocks + 4 * _ceil(blocks, 256) + 64 + 1024
-
-
-def _mxfp4_bytes(out: int, into: int) -> int:
-    return out * (_ceil(into, 2) + _ceil(into, 32))
-
-
-def _nvfp4_bytes(out: int, into: int) -> int:
-    return out * (_ceil(into, 2) + _ceil(into, 16)) + 8
-
-
-def _awq_bytes(group: int) -> _MatrixFunction:
-    return lambda out, into: out * into // 2 + _ceil(into, group) * (2 * out + _ceil(out, 8) * 4)
-
-
-def _gptq_bytes(bits: int, group: int) -> _MatrixFunction:
-    def size(out: int, into: int) -> int:
-        groups = _ceil(into, group)
-        return 4 * _ceil(into * bits, 32) * out + groups * (2 * out + 4 * _ceil(out * bits, 32)) + 4 * into
-
-    return size
-
-
 def _awq_elements(out: int, into: int) -> int:
     return out * into // 128 + out * into // 1024
-
-
-def _group_format(method: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return the reader of a `quantization_config` with bits and a group size."""
-
-    def name(config: Mapping[str, Any]) -> str:
-        bits, group = config.get("bits"), config.get("group_size")
-        if config.get("quant_method") != method or type(bits) is not int or type(group) is not int or group <= 0:
-            return ""
-        try:
-            return parse_weight_format(f"{method}-{bits}bit-g{group}").name
-        except LlamathError:
-            return ""
-
-    return name
-
-
-def _bnb_8bit_of_config(config: Mapping[str, Any]) -> str:
-    return "bnb-int8" if config.get("quant_method") == "bitsandbytes" and not config.get("load_in_4bit") else ""
-
-
-def _bnb_4bit_of_config(config: Mapping[str, Any]) -> str:
-    if config.get("quant_method") != "bitsandbytes" or not config.get("load_in_4bit"):
-        return ""
-    return "bnb-nf4-dq" if config.get("bnb_4bit_use_double_quant") else "bnb-nf4"
-
-
-def _fp8_of_config(config: Mapping[str, Any]) -> str:
-    return "fp8" if config.get("quant_method") == "fp8" and config.get("weight_block_size") == [128, 128] else ""
-
-
-def _mxfp4_of_config(config: Mapping[str, Any]) -> str:
-    return "mxfp4" if config.get("quant_method") == "mxfp4" else ""
 
 
 _WORDS = ("I16", "I32", "I64")
@@ -149,51 +109,30 @@ SCHEMES = (
         name="bnb-int8",
         value_dtypes=("I8",),
         detect=detect.detect_bnb_int8,
-        formats=(
-            WeightFormat(
-                name="bnb-int8",
-                unpacked_dtype="F16",
-                packing="bnb-int8",
-                matrix_bytes=_bnb_int8_bytes,
-                formula="out·in + 4·out + 1",
-                compute_rate="int8",
-            ),
-        ),
-        format_of_config=_bnb_8bit_of_config,
+        formats=(WeightFormat(name="bnb-int8", unpacked_dtype="F16", packing="bnb-int8", matrix=bnb_int8_format()),),
     ),
     _QuantizationScheme(
         name="bnb-",
         value_dtypes=("U8",),
         detect=detect.detect_bnb_4bit,
         formats=(
-            WeightFormat(
-                name="bnb-nf4",
-                packing="bnb-nf4",
-                matrix_bytes=_bnb_nf4_bytes,
-                formula="out·in/2 + 4·⌈out·in/64⌉ + 64",
-            ),
-            WeightFormat(
-                name="bnb-nf4-dq",
-                packing="bnb-nf4",
-                matrix_bytes=_bnb_nf4_dq_bytes,
-                formula="out·in/2 + ⌈out·in/64⌉ + 4·⌈⌈out·in/64⌉/256⌉ + 1,088",
-            ),
+            WeightFormat(name="bnb-nf4", packing="bnb-nf4", matrix=bnb_4bit_format()),
+            WeightFormat(name="bnb-nf4-dq", packing="bnb-nf4", matrix=bnb_4bit_format(nested=True)),
+            WeightFormat(name="bnb-fp4", packing="bnb-fp4", matrix=bnb_4bit_format("fp4")),
+            WeightFormat(name="bnb-fp4-dq", packing="bnb-fp4", matrix=bnb_4bit_format("fp4", nested=True)),
         ),
-        format_of_config=_bnb_4bit_of_config,
     ),
     _QuantizationScheme(name="bitnet", value_dtypes=("U8", "F4"), detect=detect.detect_bitnet),
     _QuantizationScheme(
         name="awq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
-        format_of_config=_group_format("awq"),
         scale_layouts=(_ScaleLayout(name="AWQ", elements=_awq_elements, formula="out·in/128 + out·in/1,024"),),
     ),
     _QuantizationScheme(
         name="gptq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
-        format_of_config=_group_format("gptq"),
         scale_layouts=(
             _ScaleLayout(
                 name="GPTQ",
@@ -209,47 +148,21 @@ SCHEMES = (
         name="mxfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_mxfp4,
-        formats=(
-            WeightFormat(
-                name="mxfp4",
-                packing="mxfp4",
-                matrix_bytes=_mxfp4_bytes,
-                formula="out·⌈in/2⌉ + out·⌈in/32⌉",
-                experts_only=True,
-            ),
-        ),
-        format_of_config=_mxfp4_of_config,
+        formats=(WeightFormat(name="mxfp4", packing="mxfp4", matrix=mxfp4_format(), experts_only=True),),
         scale_suffixes=("_scales",),
     ),
     _QuantizationScheme(
         name="nvfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_nvfp4,
-        formats=(
-            WeightFormat(
-                name="nvfp4",
-                packing="nvfp4",
-                matrix_bytes=_nvfp4_bytes,
-                formula="out·⌈in/2⌉ + out·⌈in/16⌉ + 8",
-                compute_rate="fp4",
-            ),
-        ),
+        formats=(WeightFormat(name="nvfp4", packing="nvfp4", matrix=nvfp4_format()),),
     ),
     _QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
     _QuantizationScheme(
         name="fp8",
         value_dtypes=tuple(name for name in PLAIN if name.startswith("F8_")),
         detect=detect.detect_fp8,
-        formats=(
-            WeightFormat(
-                name="fp8",
-                packing="fp8",
-                matrix_bytes=_fp8_bytes,
-                formula="out·in + 4·⌈out/128⌉·⌈in/128⌉",
-                compute_rate="fp8",
-            ),
-        ),
-        format_of_config=_fp8_of_config,
+        formats=(WeightFormat(name="fp8", packing="fp8", matrix=fp8_format()),),
         scale_layouts=(
             _ScaleLayout(
                 name="blocks of 128×128",
@@ -299,14 +212,8 @@ def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = 
     return detection.packings
 
 
-def format_of_config(config: Mapping[str, Any]) -> str:
-    """Return the name of the weight format that a `quantization_config` declares, or an empty string if it is unknown."""
-    names = (x.format_of_config(config) for x in SCHEMES if x.format_of_config is not None)
-    return next((name for name in names if name), "")
-
-
 _PLAIN_FORMATS = {
-    "fp32": WeightFormat(name="fp32", unpacked_dtype="F32", packing="fp32", compute_rate="fp32"),
+    "fp32": WeightFormat(name="fp32", unpacked_dtype="F32", packing="fp32", own_rate="fp32"),
     "fp16": WeightFormat(name="fp16", unpacked_dtype="F16", packing="fp16"),
     "bf16": WeightFormat(name="bf16", unpacked_dtype="BF16", packing="bf16"),
 }
@@ -367,7 +274,24 @@ def _grouped_format(name: str, method: str, bits: int, group: int) -> WeightForm
         raise LlamathError(f"AWQ has 4 bits, not {bits}", hint=f"gptq-{bits}bit")
     if not group or group % 32:
         raise LlamathError(f"expected a group size that is a multiple of 32 for {method}, found {group}", hint="-g32, -g64, -g128")
-    zeros = "out/2" if bits == 4 else f"out·{bits}/8"
-    formula = f"out·in·{bits}/8 + ⌈in/{group}⌉·(2·out + {zeros})" + (" + 4·in" if method == "gptq" else "")
-    size = _awq_bytes(group) if method == "awq" else _gptq_bytes(bits, group)
-    return WeightFormat(name=name, unpacked_dtype="F16", packing=method, matrix_bytes=size, formula=formula)
+    matrix = awq_format(4, group) if method == "awq" else gptq_format(bits, group)
+    return WeightFormat(name=name, unpacked_dtype="F16", packing=method, matrix=matrix)
+
+
+def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
+    """Return the format that a model's configuration declares for its weights: a plain dtype, or a quantization recipe."""
+    dtype = find_dtype(str(config.get("dtype") or config.get("torch_dtype") or ""))
+    plain = _PLAIN_FORMATS[dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"]
+    for key in ("quantization_config", "compression_config", "quantization"):
+        if isinstance(section := config.get(key), Mapping):
+            recipe = read_recipe(section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization")
+            return WeightFormat(name=recipe.name, unpacked_dtype=_unpacked_dtype(section, dtype, plain), recipe=recipe)
+    return plain
+
+
+def _unpacked_dtype(section: Mapping[str, Any], dtype: DType | None, plain: WeightFormat) -> str:
+    """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and LLM.int8() write F16 if it has none."""
+    method = str(section.get("quant_method", "")).lower()
+    if dtype is None and (method in ("awq", "gptq") or (method == "bitsandbytes" and not section.get("load_in_4bit"))):
+        return "F16"
+    return plain.unpacked_dtype

@@ -80,7 +80,7 @@ def block_svg(model: Model, walk: Walkthrough, layer: int | None = None) -> str:
 
 
 def _shapes(p: _BlockDiagram, walk: Walkthrough, title: str, legend: list[str]) -> Iterator[str]:
-    stage, n = p.stage, walk.at.tokens
+    stage, n = p.stage, walk.graph.new_tokens
     yield text((EDGE, 38), truncate_text(title, p.width - 2 * EDGE, 20), size=20, bold=True)
     many = f" × {stage.times:,} layers" if stage.times > 1 else ""
     flops = f"{format_si(stage.flops)} FLOPs for {n:,} token{'s' * (n != 1)}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...analysis.graph.operations import Operation
-from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, following, prompt_pass, reads_on, walkthrough
+from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
@@ -135,7 +135,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     tree, has_cache = model.tree, reads_on(model.tree)
     _check_ids(tree, ids)
     traces_next = has_cache and len(ids) != tree.context
-    walk = walkthrough(tree, prompt_pass(len(ids)), layer=layer)
+    walk = walkthrough(prompt_graph(tree, len(ids)), layer)
     shown = [x.layer for x in walk.layers if x.layer is not None]
     runnable, index_of = (module, {i: i for i in shown}) if module is not None else _build_on_meta(tree, shown)
     first = next(runnable.parameters())
@@ -146,7 +146,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
     top_tokens = run.top_tokens(ids, top) if module is not None and runnable.head is not None else ()
     next_pass = None
     if traces_next:
-        next_pass = run.read(walkthrough(tree, following(len(ids)), layer=layer), [top_tokens[0][0] if top_tokens else 0])
+        next_pass = run.read(walkthrough(decode_graph(tree, len(ids)), layer), [top_tokens[0][0] if top_tokens else 0])
     return Trace(
         model=model,
         ids=tuple(ids),

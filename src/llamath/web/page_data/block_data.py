@@ -8,18 +8,18 @@ from typing import Any
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
+from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
-from ...core.blocks import Decoder, MoE
+from ...core.blocks import MoE
 from ...core.errors import safe
-from ...core.expr import Expr, product
-from ...core.forward_pass import ForwardPass
+from ...core.expr import Expr, Json, product
 from ...core.number_format import format_ranges
 from ...model import Model
 from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
-from .forms import Form, number
-from .pass_forms import BATCH, NEXT, PROMPT
 
+_TOKENS, _BATCH = 3, 2
+"""The tokens of the passes that are recorded; their expressions hold for any others."""
 _BOX, _GAP, _STEP_HEIGHT, _RADIUS, _MARGIN = 58, 46, 94, 14, 16
 """Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
 _RAIL_GAP, _STUB = 11, 28
@@ -112,19 +112,15 @@ class _BlockPositions:
 
 
 def build_block_diagrams(model: Model) -> dict[str, Any]:
-    """Return the stages of the prefill, and of the decode pass if there is one."""
-    return {
-        name: _stages(model.tree, forward_pass)
-        for name, forward_pass in (("prompt", PROMPT), ("next", NEXT))
-        if name == "prompt" or reads_on(model.tree)
-    }
+    """Return the stages of the prefill, and of the decode pass if there is one; T is the number of tokens so far."""
+    tree, tokens = model.tree, Expr.variable("T", _TOKENS)
+    graphs = {"prompt": record(tree, batch=_BATCH, new_tokens=tokens, past_tokens=Expr.const(0))}
+    if reads_on(tree):
+        graphs["next"] = record(tree, batch=_BATCH, past_tokens=tokens - 1, decode=True)
+    return {name: [_stage(x, graph) for x in walkthrough(graph).stages] for name, graph in graphs.items()}
 
 
-def _stages(tree: Decoder, forward_pass: ForwardPass) -> list[dict[str, Any]]:
-    return [_stage(x, forward_pass, tree.width) for x in walkthrough(tree, forward_pass, BATCH).stages]
-
-
-def _stage(stage: WalkthroughStage, forward_pass: ForwardPass, width: int) -> dict[str, Any]:
+def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
     plan = layout_block(stage.steps)
     steps_by_name = {x.name: x for x in stage.steps}
     positions = _BlockPositions(stage.steps, plan)
@@ -136,8 +132,8 @@ def _stage(stage: WalkthroughStage, forward_pass: ForwardPass, width: int) -> di
         "parameters": str(stage.parameters),
         "lanes": plan.width,
         "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
-        "stream": ["B", "T" if forward_pass.tokens > 1 else "1", number(Expr.const(width))],
-        "steps": [_step(x, forward_pass) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
+        "stream": ["B", 1 if graph.decode else "T", _count(graph.tree.width)],
+        "steps": [_step(x) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "columns": positions.wide_layout(),
         "under": positions.narrow_layout(),
         "heads": list(_head_groups_and_experts(stage.steps)),
@@ -161,24 +157,19 @@ def _lane(plan: Layout, name: str) -> dict[str, Any]:
     return {"lane": plan.lanes[name]}
 
 
-def _step(step: Operation, forward_pass: ForwardPass) -> dict[str, Any]:
+def _step(step: Operation) -> dict[str, Any]:
     return {
         "name": step.name,
         "kind": step.kind,
         "does": safe(step.description, 500),
         "takes": list(step.inputs),
-        "shape": [_form(d, forward_pass) for d in step.shape],
+        "shape": [d.to_expression_json() for d in step.shape],
         "uses": [_encode_weight(y) for y in step.weights],
         "parameters": str(step.parameters),
-        "flops": _form(step.flops, forward_pass),
-        "each": [number(product((2, y.live, y.weight.size))) for y in step.weights if y.weight.role == "matmul"],
-        "keeps": _form(step.cached, forward_pass),
+        "flops": step.flops.to_expression_json(),
+        "each": [product((2, y.live, y.weight.size)).to_expression_json() for y in step.weights if y.weight.role == "matmul"],
+        "keeps": step.cached.to_expression_json(),
     }
-
-
-def _form(x: Expr, forward_pass: ForwardPass) -> Form:
-    """Return an expression in the page's variables: T is the number of tokens so far, including the one that is decoded."""
-    return number(x.at(P=Expr.variable("T", forward_pass.context) - 1))
 
 
 def _encode_weight(x: WeightUse) -> dict[str, Any]:
@@ -225,5 +216,5 @@ def _plural(name: str, n: int) -> str:
     return name if n == 1 else re.sub("head|vector|group", r"\g<0>s", name, count=1)
 
 
-def _count(n: int) -> Form:
-    return number(Expr.const(n))
+def _count(n: int) -> Json:
+    return Expr.const(n).to_expression_json()

@@ -15,13 +15,12 @@ from typing import Any
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.errors import LlamathError, safe
-from ...core.expr import Expr, product, total
+from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.parameter_count import Count
 from ...core.record_type import Record
 from ...core.tree import Stack, fold
 from ...loading import load
 from ...model import Model
-from .forms import Form, evaluate, number, sum_of, times_of
 
 _LAYER_LIST_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
 """Config keys that list the layers one by one; without them, the default order of the family applies to any depth."""
@@ -44,13 +43,13 @@ _Sizes = Mapping[str, int]
 class _Rule(Record):
     """A constraint left ≤ right, with its text."""
 
-    left: Form
-    right: Form
+    left: Expr
+    right: Expr
     text: str
 
     def is_violated(self, dimensions: _Sizes) -> bool:
         """Whether these dimensions violate the constraint."""
-        return evaluate(self.left, dimensions) > evaluate(self.right, dimensions)
+        return self.left.evaluate(**dimensions) > self.right.evaluate(**dimensions)
 
 
 class _DesignSpace(Record):
@@ -59,23 +58,29 @@ class _DesignSpace(Record):
     data: Mapping[str, Any]
     sizes: _Sizes
     keys: Mapping[str, str]
-    derived: Mapping[str, Form]
-    derived_keys: Mapping[str, Form] = {}
+    derived: Mapping[str, Expr]
+    derived_keys: Mapping[str, Expr] = {}
     """Config keys whose values are derived."""
 
     def config(self, dimensions: _Sizes, tied: bool | None = None) -> dict[str, Any]:
         """Return the config at other dimensions."""
         data = {**self.data, **{key: dimensions[letter] for letter, key in self.keys.items()}}
-        data |= {key: evaluate(form, dimensions) for key, form in self.derived_keys.items()}
+        data |= {key: form.evaluate(**dimensions) for key, form in self.derived_keys.items()}
         return data if tied is None else data | {_TIED: tied}
 
 
 class _CountForms(Record):
     """The counts of a family as expressions of its dimensions."""
 
-    total: Form
-    active: Form
-    groups: Mapping[str, Form]
+    sections: tuple[tuple[Expr, Expr], ...]  # copies and parameters of each part of the model
+    total: Expr
+    active: Expr
+    groups: Mapping[str, Expr]
+
+    def total_json(self) -> Json:
+        """Return the total, part by part."""
+        parts = ([x.to_expression_json() for x in section] for section in self.sections)
+        return ["+", *(each if times == 1 else ["*", times, each] for times, each in parts)]
 
 
 def build_design(model: Model) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def _try_build_design(text: str, expected_total: int) -> dict[str, Any] | None:
     forms_by_tying: dict[bool | None, _CountForms] = {
         tied: _count_forms(x, space) for tied in (False, True) if (x := _try_load(space.config(space.sizes, tied)))
     }
-    tying_is_irrelevant = len({evaluate(x.total, space.sizes) for x in forms_by_tying.values()}) < 2
+    tying_is_irrelevant = len({x.total.evaluate(**space.sizes) for x in forms_by_tying.values()}) < 2
     own = _try_load(space.config(space.sizes))
     if own is None or not space.keys:
         return None
@@ -113,7 +118,8 @@ def _design_data(
     space: _DesignSpace, model: Model, forms_by_tying: Mapping[bool | None, _CountForms], rules: Sequence[_Rule]
 ) -> dict[str, Any]:
     value_texts = {key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in space.data.items()}
-    by_key: dict[str, Form] = {**{key: letter for letter, key in space.keys.items()}, **space.derived_keys}
+    by_key: dict[str, Expr] = {key: Expr.variable(letter, space.sizes[letter]) for letter, key in space.keys.items()}
+    by_key |= space.derived_keys
     if None not in forms_by_tying:
         value_texts.setdefault(_TIED, "")
     total = _count_forms(model, space).total
@@ -122,7 +128,7 @@ def _design_data(
         "why": "",
         "type": safe(str(space.data.get("model_type"))),
         "letters": [_letter(space, total, x) for x in sorted(space.keys, key=_order)],
-        "follows": [{"letter": x, "form": form} for x, form in space.derived.items()],
+        "follows": [{"letter": x, "form": form.to_expression_json()} for x, form in space.derived.items()],
         "fixed": [
             x for x in (model.config.key_by_symbol.get(x, "") for x in sorted(fixed_letters, key=_order)) if type(space.data.get(x)) is int
         ],
@@ -130,13 +136,21 @@ def _design_data(
         "neutral": sorted(x for x in {*space.data, *model.config.keys_read} if _has_no_effect(x, model.family.name)),
         "tied": None
         if None in forms_by_tying
-        else model.tree.head is None or model.parameters.total == evaluate(forms_by_tying[True].total, space.sizes),
+        else model.tree.head is None or model.parameters.total == forms_by_tying[True].total.evaluate(**space.sizes),
         "totals": [
-            {"tied": tied, "form": x.total, "active": {"form": x.active}, "groups": _groups(x)} for tied, x in forms_by_tying.items()
+            {"tied": tied, "form": x.total_json(), "active": {"form": x.active.to_expression_json()}, "groups": _groups(x)}
+            for tied, x in forms_by_tying.items()
         ],
-        "rules": [{"form": x.left, "most": {"form": x.right}, "says": safe(x.text)} for x in rules],
+        "rules": [
+            {"form": x.left.to_expression_json(), "most": {"form": x.right.to_expression_json()}, "says": safe(x.text)} for x in rules
+        ],
         "config": [
-            {"key": key, "form": by_key.get(key), "text": value_texts.get(key, ""), "tied": key == _TIED and None not in forms_by_tying}
+            {
+                "key": key,
+                "form": by_key[key].to_expression_json() if key in by_key else None,
+                "text": value_texts.get(key, ""),
+                "tied": key == _TIED and None not in forms_by_tying,
+            }
             for key in {**value_texts, **by_key}
         ],
     }
@@ -153,11 +167,12 @@ def _order(letter: str) -> int:
 
 
 def _groups(forms: _CountForms) -> list[dict[str, Any]]:
-    return [{"name": name, "form": form} for name, form in forms.groups.items()]
+    return [{"name": name, "form": form.to_expression_json()} for name, form in forms.groups.items()]
 
 
-def _letter(space: _DesignSpace, total: Form, letter: str) -> dict[str, Any]:
+def _letter(space: _DesignSpace, total: Expr, letter: str) -> dict[str, Any]:
     n, power_of_two = space.sizes[letter], space.sizes[letter] & -space.sizes[letter]
+    default = _default_form(space, total, letter)
     step = 1 if letter in ("L", "H", "K", "E", "k", "S") else min(power_of_two, 128 if n >= 512 else 8)
     return {
         "letter": letter,
@@ -166,13 +181,13 @@ def _letter(space: _DesignSpace, total: Form, letter: str) -> dict[str, Any]:
         "value": str(n),
         "step": str(step),
         "most": str(min(max(4 * n, 16) // step * step, _MAX_DIM)),
-        "absent": {"form": _default_form(space, total, letter)},
+        "absent": {"form": None if default is None else default.to_expression_json()},
     }
 
 
-def _to_form(n: int, space: _DesignSpace) -> Form:
+def _to_form(n: int, space: _DesignSpace) -> Expr:
     """Return a number as an expression of the free letters; other letters are replaced by their value or definition."""
-    return number(n, {x: x for x in space.keys} | dict(space.derived))
+    return Expr.const(n).with_letters({x: Expr.variable(x, space.sizes[x]) for x in space.keys} | dict(space.derived))
 
 
 def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
@@ -182,9 +197,10 @@ def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
     for section in report.sections:
         for row in section.rows:
             groups.setdefault(row.group, []).append(product((section.times, row.copies, row.weight.parameters)))
-    sections = [times_of(_to_form(x.times, space), _to_form(x.formula, space)) for x in report.sections if x.formula]
+    sections = tuple((_to_form(x.times, space), _to_form(x.formula, space)) for x in report.sections if x.formula)
     return _CountForms(
-        total=sum_of(*sections),
+        sections=sections,
+        total=total(map(product, sections)),
         active=_to_form(_active_parameters(model), space),
         groups={name: _to_form(total(x), space) for name, x in groups.items()},
     )
@@ -221,11 +237,11 @@ def _find_design_space(data: Mapping[str, Any], model: Model) -> _DesignSpace:
         if x.isascii() and x.isalpha() and key and key not in keys.values() and n <= _MAX_DIM and data.get(key) in (n, None):
             keys[x] = key
     may_be_derived = (x for x in ("K", "F") if x not in keys and (x == "K" or x not in key_by_symbol))
-    derived = {x: form for x in may_be_derived if (form := derived_form(letters, x))}
+    derived = {x: form for x in may_be_derived if (form := derived_dimension(letters, x))}
     space = _DesignSpace(data=data, sizes=letters, keys=keys, derived=derived)
     if "h" in keys and not _agrees_along(space, _count_forms(model, space), "h"):
         keys_without_h = {x: key for x, key in keys.items() if x != "h"}
-        form = derived_form(letters, "h")
+        form = derived_dimension(letters, "h")
         if form is not None:
             derived |= {"h": form}
         derived_keys = {keys["h"]: form} if form is not None and data.get(keys["h"]) is not None else {}
@@ -250,28 +266,22 @@ def _top_k(model: Model) -> dict[str, int]:
     return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
 
 
-def derived_form(sizes: _Sizes, x: str) -> Form | None:
+def derived_dimension(sizes: _Sizes, x: str) -> Expr | None:
     """Return how a dimension derives from others in most families, if its value agrees; else None.
 
     The head size and the MLP width derive from the hidden size, KV heads from heads, and the width of a group from the states.
     """
-    d, H, n = sizes.get("d", 0), sizes.get("H", 0), sizes.get(x, 0)
-    form: Form | None = None
+    d, H, Hm, m, G = (Expr.variable(symbol, sizes.get(symbol, 0)) for symbol in ("d", "H", "Hm", "m", "G"))
+    n = sizes.get(x, 0)
     if x == "h" and H and d // H == n:
-        form = ["floor", "d", "H"]
-    elif x == "K" and n and n == H:
-        form = "H"
-    elif x == "F" and d and n and n % d == 0:
-        form = times_of(str(n // d), "d")
-    elif x == "i" and sizes.get("G") and n * sizes["G"] == sizes.get("Hm", 0) * sizes.get("m", 0):
-        form = ["floor", ["*", "Hm", "m"], "G"]
-    return form
-
-
-def _letters_in(form: Form) -> set[str]:
-    if isinstance(form, str):
-        return set() if form.isdigit() else {form}
-    return {y for x in form[1:] for y in _letters_in(x)}
+        return floor_div(d, H)
+    if x == "K" and n and n == H:
+        return H
+    if x == "F" and d and n and n % d == 0:
+        return n // d * d
+    if x == "i" and G and n * G == Hm * m:
+        return floor_div(Hm * m, G)
+    return None
 
 
 def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
@@ -283,7 +293,7 @@ def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
             continue
         if (counted := _count_at(space, dimensions)) is None:
             continue
-        if counted != (evaluate(forms.total, dimensions), evaluate(forms.active, dimensions)):
+        if counted != (forms.total.evaluate(**dimensions), forms.active.evaluate(**dimensions)):
             return False
         num_agreeing += 1
     return num_agreeing > 0
@@ -292,11 +302,11 @@ def _agrees_along(space: _DesignSpace, forms: _CountForms, x: str) -> bool:
 def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
     """Yield the constraints that a family may have."""
     keys, sizes = space.keys, space.sizes
-    forms = {x: x if x in keys else str(n) for x, n in sizes.items()}
+    forms = {x: Expr.variable(x, n) if x in keys else Expr.const(n) for x, n in sizes.items()}
     names = {x: keys.get(x, str(n)) for x, n in sizes.items()}
 
     def divides(few: str, many: str) -> _Rule:
-        multiple = times_of(forms[few], ["floor", forms[many], forms[few]])
+        multiple = forms[few] * floor_div(forms[many], forms[few])
         return _Rule(left=forms[many], right=multiple, text=f"{names[few]} should divide {names[many]}")
 
     for many, few in _HEAD_PAIRS:
@@ -307,41 +317,42 @@ def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
     if {"E", "k"} <= forms.keys() and {"E", "k"} & keys.keys():
         yield _Rule(left=forms["k"], right=forms["E"], text=f"{names['k']} should be at most {names['E']}")
     for x in keys.keys() & {"h", "p"}:
-        yield _Rule(left=x, right=times_of("2", ["floor", x, "2"]), text=f"{keys[x]} should be even")
+        yield _Rule(left=forms[x], right=2 * floor_div(forms[x], 2), text=f"{keys[x]} should be even")
 
 
-def _enforced_rules(space: _DesignSpace, form: Form) -> Iterator[_Rule]:
+def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
     """Yield the constraints whose violation the library rejects, and the minimum depth for which the expressions hold."""
     for rule in _candidate_rules(space):
-        letters = _letters_in(rule.left) | _letters_in(rule.right)
+        letters = rule.left.variables | rule.right.variables
         nearby = [{**space.sizes, x: n} for x in letters for n in (space.sizes[x] + 1, 2 * space.sizes[x] + 1, 1)]
         violating = [at for at in nearby if rule.is_violated(at)]
         if violating and not any(_count_at(space, at) for at in violating):
             yield rule
     if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
-        yield _Rule(left=str(min_layers), right="L", text=f"{space.keys['L']} should be at least {min_layers}")
+        text = f"{space.keys['L']} should be at least {min_layers}"
+        yield _Rule(left=Expr.const(min_layers), right=Expr.variable("L", space.sizes["L"]), text=text)
 
 
-def _min_layers(space: _DesignSpace, form: Form) -> int:
+def _min_layers(space: _DesignSpace, form: Expr) -> int:
     """Return the minimum number of layers for which the expressions agree with the tree."""
     for n in range(1, space.sizes["L"]):
         dimensions = {**space.sizes, "L": n}
-        if (counted := _count_at(space, dimensions)) is not None and counted[0] == evaluate(form, dimensions):
+        if (counted := _count_at(space, dimensions)) is not None and counted[0] == form.evaluate(**dimensions):
             return n
     return space.sizes["L"]
 
 
-def _default_form(space: _DesignSpace, form: Form, x: str) -> Form | None:
+def _default_form(space: _DesignSpace, form: Expr, x: str) -> Expr | None:
     """Return the value that the library uses for a dimension missing from the config, as an expression; None if it is required."""
-    defaults: dict[str, Form] = {"h": ["floor", "d", "H"], "K": "H", "F": ["*", "4", "d"]}
-    candidate = defaults.get(x)
-    if candidate is None or not _letters_in(candidate) <= space.keys.keys():
+    d, H = (Expr.variable(symbol, space.sizes.get(symbol, 1)) for symbol in ("d", "H"))
+    candidate = {"h": floor_div(d, H), "K": H, "F": 4 * d}.get(x)
+    if candidate is None or not candidate.variables <= space.keys.keys():
         return None
     for n in (2, 4):
         dimensions = {**space.sizes, "d": n * 64 * space.sizes.get("H", 1)}
-        dimensions[x] = evaluate(candidate, dimensions)
+        dimensions[x] = candidate.evaluate(**dimensions)
         model = _try_load({key: value for key, value in space.config(dimensions).items() if key != space.keys[x]})
-        if model is None or model.parameters.total != evaluate(form, dimensions):
+        if model is None or model.parameters.total != form.evaluate(**dimensions):
             return None
     return candidate
 
@@ -353,8 +364,8 @@ def _agrees_everywhere(space: _DesignSpace, tied: bool | None, forms: _CountForm
         dimensions = _random_dimensions(space, rng)
         if any(x.is_violated(dimensions) for x in rules):
             continue
-        total, groups = evaluate(forms.total, dimensions), sum(evaluate(x, dimensions) for x in forms.groups.values())
-        if _count_at(space, dimensions, tied) != (total, evaluate(forms.active, dimensions)) or groups != total:
+        total, groups = forms.total.evaluate(**dimensions), sum(x.evaluate(**dimensions) for x in forms.groups.values())
+        if _count_at(space, dimensions, tied) != (total, forms.active.evaluate(**dimensions)) or groups != total:
             return False
         if (num_agreeing := num_agreeing + 1) == _NUM_CHECKS:
             return True

@@ -24,11 +24,10 @@ from ...render.text.diff_text import format_setting
 from .block_data import build_block_diagrams
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
-from .family_sliders import build_design, derived_form
-from .forms import written
+from .family_sliders import build_design, derived_dimension
+from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
 from .page_settings import page_settings
-from .size_forms import cards, kept_as, sizes
-from .speed_forms import ROOF, gpus
+from .training_data import training
 from .treemap_data import build_treemap
 from .ui_strings import UI_STRINGS
 
@@ -150,7 +149,7 @@ _MAX_FORMULA_CHARS = 20_000
 
 def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
     """Return all data of the page."""
-    model_data, gpu_data = [_model(x) for x in models], gpus()
+    model_data, gpu_data = [_model(x) for x in models], rated_gpus()
     return {
         "models": model_data,
         "cards": cards(),
@@ -186,7 +185,7 @@ def _model(model: Model) -> dict[str, Any]:
         "passes": build_block_diagrams(model),
         "design": build_design(model),
         "copy": model_texts(model),
-        "sizes": sizes(model, memory_by_dtype),
+        "sizes": sizes(model, memory_by_dtype) | {"training": training(model)},
     }
 
 
@@ -194,9 +193,9 @@ def _letters(model: Model) -> Iterator[dict[str, Any]]:
     """Yield the dimensions, each with its origin: a config key, other dimensions, or a default of the family."""
     values = model.count.formula.letters
     for letter, value in values.items():
-        key, form = model.config.key_by_symbol.get(letter, ""), derived_form(values, letter)
+        key, form = model.config.key_by_symbol.get(letter, ""), derived_dimension(values, letter)
         in_config = key in model.config.data
-        lines = [key] if in_config else [_FAMILY_DEFAULT] if form is None else [written(form), written(form, values)]
+        lines = [key] if in_config else [_FAMILY_DEFAULT] if form is None else [form.symbol, form.numbers]
         description = {"says": CAUSE_TITLES.get(letter, ""), "key": safe(key), "from": _FROM_CONFIG if in_config else ""}
         yield {"letter": letter, "value": str(value), "of": [letter, *map(safe, lines), f"{value:,}"]} | description
 

@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.graph.old_counts import cache_spec, list_matmuls
+from ...analysis.flops.flop_count import list_flops
+from ...analysis.graph.recorder import Graph, Region, record
+from ...analysis.graph.rules import RULES
+from ...analysis.inference.cache_bytes import cache_specs
+from ...analysis.inference.gpu_shards import TOKENS
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
-from ...core.expr import Expr
-from ...core.forward_pass import AttentionBase
-from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
+from ...core.expr import Expr, Json, product, total
+from ...core.tree import Block, Folded, Stack, fold, fold_field
 from ...model import Model
 from .checkpoint_data import CheckpointModel, stored_weights
-from .forms import number, sum_of, times_of
-from .pass_forms import NEXT, known
-from .size_forms import cache_bytes_form
+from .inference_data import cache_expression
 
 _MAX_LISTED_LAYERS = 1000
 """Models with more layers are not shown layer by layer."""
@@ -47,14 +48,15 @@ class _WeightBytes(NamedTuple):
 def build_treemap(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """Return the weights by section, the FLOPs of attention products, the cache, and the layers one by one."""
     parts = list(_parts(model))
+    graph = record(model.tree, batch=Expr.const(1), past_tokens=TOKENS - 1, decode=True)
     bytes_by_dtype = {name: list(_weight_bytes(model.tree, parts, x)) for name, x in memory_by_dtype.items()}
     if isinstance(model, CheckpointModel):
         bytes_by_dtype[AS_STORED] = list(_stored_bytes(model, parts))
     return {
-        "tiles": _tiles(model.tree, parts, bytes_by_dtype),
-        "mixing": [x for part in parts for x in _attention_products(part)],
-        "cached": [x for part in parts for x in _cache_of_part(part)],
-        "layers": _layers_one_by_one(model.tree, parts, bytes_by_dtype),
+        "tiles": _tiles(graph, parts, bytes_by_dtype),
+        "mixing": [_encode_product(part, path, group, flops) for part in parts for path, group, flops in _attention_products(graph, part)],
+        "cached": [x for part in parts for x in _cache_of_part(graph, part)],
+        "layers": _layers_one_by_one(graph, parts, bytes_by_dtype),
     }
 
 
@@ -114,11 +116,11 @@ def _stored_bytes(model: CheckpointModel, parts: Sequence[_Part]) -> Iterator[_W
         yield _WeightBytes(part_of_weight[piece.pattern] if layer is None else part_of_layer[layer], key, layer, num_bytes, "", num_bytes)
 
 
-def _tiles(tree: Decoder, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> list[dict[str, Any]]:
+def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> list[dict[str, Any]]:
     """Return the weights of each section: parameters, FLOPs per token, and bytes under each dtype."""
-    matmuls = iter(x for x in list_matmuls(tree, NEXT) if not x.mixing)
+    flops = [_matmul_flops(_region(graph, part)) for part in parts]
     tiles: dict[tuple[int, _WeightKey], dict[str, Any]] = {}
-    for part in parts:
+    for part, flops_by_path in zip(parts, flops, strict=True):
         for x in part.leaves:
             key = _key(part, x)
             shape = {"dims": [y.symbol for y in x.weight.shape], "shape": [str(n) for n in key[1]]}
@@ -136,7 +138,7 @@ def _tiles(tree: Decoder, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, l
             tile["copies"] += int(x.copies) * part.times
             tile["live"] += int(x.active) * part.times
             tile["parameters"] += int(x.weight.parameters) * int(x.copies) * part.times
-            tile["flops"] += int(next(matmuls).flops) if x.weight.role == "matmul" else 0
+            tile["flops"] += flops_by_path.get(key[0], 0) * part.times
     for dtype, weights in bytes_by_dtype.items():
         for weight in weights:
             tile = tiles[weight.part.section, weight.key]
@@ -156,33 +158,50 @@ def _encode_tile(tile: dict[str, Any]) -> dict[str, Any]:
     return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}, "kept": codecs}
 
 
-def _attention_products(part: _Part) -> Iterator[dict[str, Any]]:
-    """Yield the FLOPs per token of the attention products in all layers of a kind."""
+def _region(graph: Graph, part: _Part) -> Region:
+    """Return the region of a part: that of its kind of layer, or the one outside the layers."""
+    return next((x for x in graph.layers if x.block is part.block), graph.regions[0])
+
+
+def _matmul_flops(region: Region) -> Mapping[str, int]:
+    """Return the FLOPs per token of products with weights, by path, in one layer."""
+    flops = Counter[str]()
+    for x in list_flops(region):
+        if not x.mixing:
+            flops[x.path] += int(x.flops)
+    return flops
+
+
+def _attention_products(graph: Graph, part: _Part) -> Iterator[tuple[str, str, Expr]]:
+    """Yield path, group and FLOPs per token of the products of each mixer in all layers of a kind."""
     if part.block is None:
         return
-    mixers = {x.pattern: x.block for x in fold_blocks(part.block)}
-    for x in list_matmuls(part.block, NEXT):
-        if x.mixing:
-            mixer = mixers[x.pattern]
-            each = number(x.flops, known(mixer.window if isinstance(mixer, AttentionBase) else None, NEXT))
-            path = f"{part.prefix}{x.pattern}"
-            yield {"section": part.section, "path": path, "group": x.group, "flops": times_of(number(Expr.const(part.times)), each)}
+    mixing = [x for x in list_flops(_region(graph, part)) if x.mixing]
+    for path, group in dict.fromkeys((x.path, x.group) for x in mixing):
+        yield path, group, product((part.times, total(x.flops for x in mixing if x.path == path)))
 
 
-def _cache_of_part(part: _Part) -> Iterator[dict[str, Any]]:
+def _encode_product(part: _Part, path: str, group: str, flops: Expr) -> dict[str, Any]:
+    return {"section": part.section, "path": path, "group": group, "flops": flops.to_expression_json()}
+
+
+def _cache_of_part(graph: Graph, part: _Part) -> Iterator[dict[str, Any]]:
     """Yield the cache bytes in all layers of a kind."""
-    for x in fold_blocks(part.block) if part.block is not None else ():
-        if (spec := cache_spec(x.block)) is not None:
-            form = cache_bytes_form(spec.replace(layers=Expr.const(part.times) * int(x.copies)))
-            yield {"section": part.section, "path": f"{part.prefix}{x.pattern}", "what": spec.kind, "form": form}
+    if part.block is None:
+        return
+    nodes = _region(graph, part).nodes
+    paths = {found(x).kind: x.path for x in nodes if (found := RULES[x.op].cached) is not None}
+    for spec in cache_specs(graph, layers={id(part.block): part.times}):
+        path = paths["row"] if spec.rows else paths.get("state", paths.get("conv", ""))
+        yield {"section": part.section, "path": path, "what": spec.kind, "form": cache_expression(spec)}
 
 
-def _layers_one_by_one(tree: Decoder, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> dict[str, Any]:
+def _layers_one_by_one(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, list[_WeightBytes]]) -> dict[str, Any]:
     """Return the distinct layers, and the index of each layer in that list."""
-    n = int(tree.layers.n)
-    if n > _MAX_LISTED_LAYERS:
+    tree = graph.tree
+    if int(tree.layers.n) > _MAX_LISTED_LAYERS:
         return {"kinds": [], "order": []}
-    layer_of_block = {id(part.block): _single_layer(part) for part in parts if part.block is not None}
+    layer_of_block = {id(part.block): _single_layer(graph, part) for part in parts if part.block is not None}
     order = [id(x) for x in tree.layers]
     sizes = {dtype: _bytes_by_layer(order, weights) for dtype, weights in bytes_by_dtype.items()}
     index_of: dict[str, int] = {}
@@ -212,11 +231,11 @@ def _bytes_by_layer(order: Sequence[int], weights: Sequence[_WeightBytes]) -> li
     return [per_layer[i] + shared.get(block_id, Counter()) for i, block_id in enumerate(order)]
 
 
-def _single_layer(part: _Part) -> dict[str, Any]:
+def _single_layer(graph: Graph, part: _Part) -> dict[str, Any]:
     """Return one layer of a kind."""
     assert part.block is not None
     single = part._replace(times=1)
-    matmul_flops = sum(int(x.flops) for x in list_matmuls(part.block, NEXT) if not x.mixing)
+    matmul_flops = sum(_matmul_flops(_region(graph, part)).values())
     groups: dict[str, int] = {}
     for x in part.leaves:
         groups[x.group or "other"] = groups.get(x.group or "other", 0) + int(x.weight.parameters) * int(x.copies)
@@ -225,6 +244,10 @@ def _single_layer(part: _Part) -> dict[str, Any]:
         "parameters": str(sum(groups.values())),
         "groups": {name: str(n) for name, n in groups.items() if n},
         "paths": list(dict.fromkeys(_key(part, x)[0] for x in part.leaves if not x.weight.tied)),
-        "flops": sum_of(str(matmul_flops), *(x["flops"] for x in _attention_products(single))),
-        "cache": sum_of(*(x["form"] for x in _cache_of_part(single))),
+        "flops": total((matmul_flops, *(flops for _, _, flops in _attention_products(graph, single)))).to_expression_json(),
+        "cache": _sum_json([x["form"] for x in _cache_of_part(graph, single)]),
     }
+
+
+def _sum_json(parts: list[Json]) -> Json:
+    return ["+", *parts] if parts else 0

@@ -6,31 +6,32 @@ from typing import Any
 
 from .page_settings import TREEMAP_GROUPINGS, TREEMAP_MEASURES
 
-_LETTERS = {
+_SETTINGS = {
     "T": "T: tokens of each sequence",
     "B": "B: sequences",
-    "C": "C: tokens of a prefill chunk",
-    "a": "a: bytes per activation",
-    "q": "q: elements per block of the KV cache",
-    "s": "s: bytes per block of the KV cache",
-    "p": "p: bytes per element outside the cache",
-    "P": "P: tensor-parallel ranks",
-    "D": "D: data-parallel ranks",
-    "N": "N: elements on one tensor-parallel rank",
+    "chunk": "chunk: tokens of a prefill chunk",
+    "act_bytes": "act_bytes: bytes per activation",
+    "kv_block": "kv_block: elements per block of the KV cache",
+    "kv_bytes": "kv_bytes: bytes per block of the KV cache",
+    "conv_bytes": "conv_bytes: bytes per element of a convolution's state",
+    "k": "k: experts of a token",
+    "TP": "TP: tensor-parallel ranks",
+    "DP_weights": "DP_weights: data-parallel ranks over which ZeRO shards the weights",
+    "DP_gradients": "DP_gradients: data-parallel ranks over which ZeRO shards the gradients",
+    "DP_master": "DP_master: data-parallel ranks over which ZeRO shards the master weights",
+    "DP_optimizer": "DP_optimizer: data-parallel ranks over which ZeRO shards the optimizer states",
     "W": "W: bytes of the matrices that a GPU reads in full",
     "R": "R: bytes of a lookup table, of which each token reads one row",
     "X": "X: bytes of expert matrices; the expected number of distinct experts is read",
 }
-_FORM_LETTERS = {
+"""The variables of the page's expressions, and letters that no count of parameters has; no other letter is one of these symbols."""
+_NAMED_EXPRESSIONS = {
     "M": "M: keys that a query attends to",
     "A": "A: query-key pairs",
     "Aw": "Aw: query-key pairs within the window",
     "Ac": "Ac: query-key pairs within chunks",
-    "P": "P: query-key pairs",
-    "Pw": "Pw: query-key pairs within the window",
-    "Pc": "Pc: query-key pairs within chunks",
 }
-"""Letters that stand for an expression."""
+"""Symbols that stand for an expression."""
 _KEYS = [
     ["/", "find a tensor"],
     ["?", "keyboard shortcuts"],
@@ -112,8 +113,8 @@ _FILE_ERRORS = {
 """Error messages for dropped files."""
 
 UI_STRINGS: dict[str, Any] = {
-    "letters": _LETTERS,
-    "forms": _FORM_LETTERS,
+    "letters": _SETTINGS,
+    "symbols": _NAMED_EXPRESSIONS,
     "keys": _KEYS,
     "estimates": {
         "activations": "An estimate: a plain forward pass with FlashAttention.",

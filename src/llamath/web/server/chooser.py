@@ -26,7 +26,7 @@ def chooser_page(own: Sequence[Model], hub: bool) -> str:
     ]
     preset_entries.sort(key=lambda x: str(x["name"]).lower())
     links = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*own_entries, *preset_entries)]
-    code = bundle_script(("forms", "dom", "page_links", "chooser"))
+    code = bundle_script(("expressions", "dom", "page_links", "chooser"))
     return document("Choose a model", {"own": own_entries, "presets": preset_entries, "hub": hub}, code, links)
 
 

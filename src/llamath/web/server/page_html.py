@@ -17,7 +17,7 @@ from ..page_data.page_data import build_page_data
 
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
 _MODULES = (
-    "forms",
+    "expressions",
     "dom",
     "derivations",
     "url_state",

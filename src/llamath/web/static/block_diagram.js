@@ -1,5 +1,5 @@
 // The block diagram as SVG: steps as boxes with their weights, edges with shapes. Labels that depend on sliders are updated in place.
-import { shortCount, value, formatForm } from "./forms.js";
+import { shortCount, value, notation } from "./expressions.js";
 import { clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
 
 const BOX = 58;
@@ -30,7 +30,7 @@ function layOut(stage, room) {
 
 const [LARGE, SMALL] = [8.4, 6.8];
 
-export const shapeLabel = (forms, display) => `[${forms.map((x) => (display.letters ? formatForm(x, display.variables, true) : String(value(x, display.variables)))).join(", ")}]`;
+export const shapeLabel = (forms, display) => `[${forms.map((x) => (display.letters ? notation(x, display.variables, true) : String(value(x, display.variables)))).join(", ")}]`;
 
 function truncate(text, room, charWidth) {
 	const maxChars = Math.floor(room / charWidth);

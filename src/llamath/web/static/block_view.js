@@ -1,5 +1,5 @@
 // The block diagram section: choose the layer, the pass, and shapes in letters or numbers; each step opens its derivation.
-import { grouped, sum, texts, value, formatForm } from "./forms.js";
+import { grouped, sum, texts, value, notation } from "./expressions.js";
 import { sumFormula, derivation, inShort, legend, productFormula, sideFormulas } from "./derivations.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { blockDiagram, shapeLabel } from "./block_diagram.js";
@@ -25,9 +25,10 @@ function weightDerivation(x) {
 // The derivation of one step.
 function stepDerivation(step, variables, stage) {
 	const { shape, each, flops, keeps } = step;
-	const shapes = formula(shapeLabel(shape, { letters: true, variables }), shapeLabel(shape, { letters: false, variables }));
+	const written = (letters) => `[${shape.map((x) => notation(x, variables, letters)).join(", ")}]`;
+	const shapes = formula(...new Set([written(true), written(false), shapeLabel(shape, { variables })]));
 	if (!step.takes) return [`x: ${step.says}`, shapes, legend(["+", ...shape])];
-	const part = (text, form, unit) => form !== "0" && [text, derivation(form, variables, unit)[0]];
+	const part = (text, form, unit) => form !== 0 && [text, derivation(form, variables, unit)[0]];
 	return [
 		step.name,
 		step.does,
@@ -35,7 +36,7 @@ function stepDerivation(step, variables, stage) {
 		shapes,
 		step.uses.length ? [...step.uses.map(weightDerivation), step.uses.length > 1 && sumFormula(step.uses.map((x) => [x.path, x.parameters]), "parameters"), inShort("parameters", BigInt(step.parameters))].flat(2) : texts.step[3],
 		step.kind === "scores" && stage.heads.filter((x) => x.kind === "heads").map((x) => formula(...headRatio(x), `${count(x.n) / count(x.k)} ${x.many} for each of ${x.few}`)),
-		part(texts.step[0], each.length ? ["+", ...each] : "0", "FLOPs"),
+		part(texts.step[0], each.length ? ["+", ...each] : 0, "FLOPs"),
 		part(texts.step[1], flops, "FLOPs"),
 		part(texts.step[2], keeps, "elements"),
 		legend(["+", ...shape, flops, keeps]),
@@ -43,9 +44,9 @@ function stepDerivation(step, variables, stage) {
 }
 
 function totalButton(stage, key, unit, variables) {
-	const parts = stage.steps.filter((x) => x[key] !== "0");
+	const parts = stage.steps.filter((x) => String(x[key]) !== "0");
 	const all = sum(parts.map((x) => value(x[key], variables)));
-	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${formatForm(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
+	const lines = parts.map((x) => `${x.name}: ${key === "parameters" ? grouped(x.parameters) : `${notation(x[key], variables, true)} = ${grouped(value(x[key], variables))}`}`);
 	return numberButton(grouped(all), () => [`${stage.name}: ${unit}`, formula(lines.join("\n+ "), grouped(all)), legend(["+", ...parts.map((x) => x[key])])], { "data-block": key });
 }
 

@@ -1,5 +1,5 @@
 // The result of verifying a checkpoint; each check opens its findings.
-import { texts } from "./forms.js";
+import { texts } from "./expressions.js";
 import { faint, formula, h, numberButton, path, row, scrollRegion, table } from "./dom.js";
 
 function finding(x) {

@@ -1,5 +1,5 @@
 // The start page of the server: find a model, open it, or choose a second one to compare with.
-import { data, grouped, matchWords } from "./forms.js";
+import { data, grouped, matchWords } from "./expressions.js";
 import { button, group, h } from "./dom.js";
 import { pageUrl } from "./page_links.js";
 

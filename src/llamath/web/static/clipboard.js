@@ -1,5 +1,5 @@
 // Copying text to the clipboard, saving files, and the formats of copied tables.
-import { texts } from "./forms.js";
+import { texts } from "./expressions.js";
 import { openDialog, h } from "./dom.js";
 
 export const statusLine = h("p.status-line", { role: "status" });

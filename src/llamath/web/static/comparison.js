@@ -1,5 +1,5 @@
 // The comparison of two models: waterfall of causes, treemap of differences, weights and configs side by side.
-import { grouped, signed, texts } from "./forms.js";
+import { grouped, signed, texts } from "./expressions.js";
 import { sumFormula, numberWithFormula, inShort, productFormula, shapeText, sideFormulas } from "./derivations.js";
 import { faint, formula, h, hidden, numberButton, path, rect, row, s, scrollRegion, section, table } from "./dom.js";
 import { shortPath, treemap } from "./treemap.js";

@@ -1,5 +1,5 @@
 // The controls for inference and training settings of one model or two.
-import { texts } from "./forms.js";
+import { texts } from "./expressions.js";
 import { button, choice, group, h } from "./dom.js";
 import { settings } from "./gpu_memory.js";
 import { parseWhole } from "./url_state.js";

@@ -1,5 +1,5 @@
 // The Design view: sliders for the dimensions of a family, its constraints, and the config to copy.
-import { grouped, percent, shortCount, signed, texts, value, formatForm } from "./forms.js";
+import { grouped, percent, shortCount, signed, texts, value, notation } from "./expressions.js";
 import { inShort, shareFormula } from "./derivations.js";
 import { button, choice, faint, formula, group, h, labeled, numberButton, rect, s, section } from "./dom.js";
 import { numberInput } from "./controls.js";
@@ -66,7 +66,7 @@ function bar(groups, total, details) {
 function drawDesign(design, state, place) {
 	const current = decodeSizes(design, state.sizes);
 	const result = evaluateDesign(design, current);
-	const formulaOf = (title, form, n) => () => [title, formula(formatForm(form, current.values, true), formatForm(form, current.values, false), grouped(n))];
+	const formulaOf = (title, form, n) => () => [title, formula(notation(form, current.values, true), notation(form, current.values, false), grouped(n))];
 	const target = parseCount(state.target);
 	const difference = target ? result.total - target : 0n;
 	const ppm = target && formatPpm(result.total, target);

@@ -1,5 +1,5 @@
 // Opening a local file: its header is read in the page and never uploaded.
-import { gibibytes, gigabytes, grouped, percent, shortCount, matchWords, sum, texts, times, value } from "./forms.js";
+import { gibibytes, gigabytes, grouped, percent, shortCount, matchWords, sum, texts, times, value } from "./expressions.js";
 import { button, faint, formula, group, h, hidden, labeled, numberButton, path, row, scrollRegion, section, table } from "./dom.js";
 import { sumFormula, inBytes, inShort, shareFormula } from "./derivations.js";
 import { treemap } from "./treemap.js";

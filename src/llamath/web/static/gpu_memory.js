@@ -1,5 +1,5 @@
 // Memory of each GPU for inference or training, evaluated from the expressions that Python sent.
-import { approximate, value } from "./forms.js";
+import { approximate, value } from "./expressions.js";
 
 const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"];
 const TRAINING_PARTS = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"];
@@ -35,8 +35,10 @@ function trainingPlan({ sizes }, state) {
 	const staticForms = training.static[chosen.precision][tp];
 	const activationForms = training.moving[`${training.kept[chosen.precision]} ${chosen.attention} ${chosen.kernels}`];
 	const lines = { ...staticForms, optimizer: staticForms.optimizer[chosen.optimizer], activations: activationForms[chosen.recompute], logits: activationForms.logits };
-	const variables = integers({ T: state.context, B: state.batch, P: tp, D: Number(gpus) / Number(tp), Z: chosen.zero });
-	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${variables.D}, ZeRO-${chosen.zero}`;
+	const dp = String(Number(gpus) / Number(tp));
+	const shardedOver = Object.entries(training.zero).map(([name, stage]) => [name, Number(chosen.zero) >= Number(stage) ? dp : "1"]);
+	const variables = integers({ T: state.context, B: state.batch, TP: tp, ...Object.fromEntries(shardedOver) });
+	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${dp}, ZeRO-${chosen.zero}`;
 	return { mode: "train", parts: TRAINING_PARTS, stages: [{ where: "", lines }], variables, label, gpus, ranks, tp, chosen, tokens: training.tokens };
 }
 
@@ -46,7 +48,7 @@ export function settings(model, state) {
 	const kv = sizes.kvs.find((x) => x.name === state.kv) ?? findNamed(sizes.kvs, sizes.kv);
 	const splits = sizes.gpus.filter((x) => x.count === state.gpus);
 	const split = findNamed(splits.length ? splits : sizes.gpus, state.tp, "tp");
-	const variables = integers({ T: state.context, B: state.batch, ...dtype.variables, ...kv.variables, ...split.read[dtype.name] });
+	const variables = integers({ T: state.context, B: state.batch, TP: split.tp, ...dtype.variables, ...kv.variables, ...split.read[dtype.name] });
 	const set = { sizes, dtype, kv, split, variables };
 	return { ...set, plan: state.mode === "train" ? trainingPlan(set, state) : inferencePlan(set) };
 }

@@ -1,5 +1,5 @@
 // Diagrams of head groups and experts, drawn one by one up to a limit.
-import { texts, value, formatForm } from "./forms.js";
+import { texts, value, notation } from "./expressions.js";
 import { h, rect, s, svgText } from "./dom.js";
 import { numberWithFormula } from "./derivations.js";
 
@@ -8,7 +8,7 @@ export const count = (form) => Number(value(form, {}));
 
 // A label with its color, letter and number.
 function labeledNumber(text, form, color) {
-	const [letter, number] = [formatForm(form, {}, true), formatForm(form, {}, false)];
+	const [letter, number] = [notation(form, {}, true), notation(form, {}, false)];
 	return [color && h(`span.key.${color}`), `${text}${letter === number ? "" : ` (${letter})`} `, numberWithFormula(value(form, {}), text, letter === number ? text : letter)];
 }
 
@@ -17,7 +17,7 @@ function figure(caption, label, [width, height], shapes) {
 	return h("figure.shared", h("figcaption", caption), picture);
 }
 
-export const headRatio = (x) => [true, false].map((letters) => `${formatForm(x.n, {}, letters)} / ${formatForm(x.k, {}, letters)}`);
+export const headRatio = (x) => [true, false].map((letters) => `${notation(x.n, {}, letters)} / ${notation(x.k, {}, letters)}`);
 
 function heads(x, room) {
 	const [many, few] = [count(x.n), count(x.k)];

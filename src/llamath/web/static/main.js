@@ -1,5 +1,5 @@
 // The main script: renders the views from the state in the URL and redraws the parts that a setting affects.
-import { data, grouped, texts } from "./forms.js";
+import { data, grouped, texts, value } from "./expressions.js";
 import { inShort } from "./derivations.js";
 import { openDialog, button, choice, formula, h, hidden, numberButton, row, section } from "./dom.js";
 import { settingRules, readState, writeState } from "./url_state.js";
@@ -138,7 +138,7 @@ addEventListener("keydown", (event) => {
 });
 
 // Exposed for tests.
-globalThis.llamath = { data, state, settings, memoryPerGpu, speedLimits, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError };
+globalThis.llamath = { data, state, value, settings, memoryPerGpu, speedLimits, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError };
 
 document.body.append(statusLine);
 draw();

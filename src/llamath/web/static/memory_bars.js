@@ -1,5 +1,5 @@
 // A stacked bar for each model: memory of the most loaded GPU, with the memory of GPUs as vertical lines.
-import { gibibytes, percent } from "./forms.js";
+import { gibibytes, percent } from "./expressions.js";
 import { line, rect, s, svgText } from "./dom.js";
 
 const CHAR_WIDTH = 7.7;

@@ -1,5 +1,5 @@
 // Memory as a function of the context: a curve for each model, GPUs as lines, and their intersections.
-import { gibibytes, grouped, texts } from "./forms.js";
+import { gibibytes, grouped, texts } from "./expressions.js";
 import { h, line, clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
 import { gpuLabels } from "./memory_bars.js";
 import { gridLines, linearScale } from "./axes.js";

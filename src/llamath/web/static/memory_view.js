@@ -1,5 +1,5 @@
 // The memory section: controls, bar, table of parts, table of GPUs, and the curve over the context.
-import { gibibytes, gigabytes, grouped, percent, texts, value } from "./forms.js";
+import { gibibytes, gigabytes, grouped, percent, texts, value } from "./expressions.js";
 import { formula, h, hidden, layeredSvg, numberButton, liveText, row, scrollRegion, table } from "./dom.js";
 import { approximateMemory, memoryPerGpu, longestContext, MAX_CONTEXT, settings } from "./gpu_memory.js";
 import { memoryBars } from "./memory_bars.js";

@@ -1,5 +1,5 @@
 // The speed section: upper bounds of decode and prefill on a roofline.
-import { grouped, texts, value } from "./forms.js";
+import { grouped, texts, value } from "./expressions.js";
 import { choice, faint, formula, group, h, layeredSvg, line, clickable, liveText, addRovingFocus, row, s, scrollRegion, table, showDetails, svgText } from "./dom.js";
 import { marker } from "./memory_curve.js";
 import { derivation } from "./derivations.js";

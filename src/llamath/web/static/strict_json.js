@@ -1,5 +1,5 @@
 // A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and depth.
-import { texts } from "./forms.js";
+import { texts } from "./expressions.js";
 
 export const FileError = class extends Error {};
 

@@ -1,5 +1,5 @@
 // The table of tensors: grouped by section, with a filter, sorting and four naming schemes.
-import { grouped, matchWords, texts } from "./forms.js";
+import { grouped, matchWords, texts } from "./expressions.js";
 import { button, choice, formula, group, h, head, hidden, labeled, numberButton, path, row, scrollRegion } from "./dom.js";
 import { productFormula, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 

@@ -1,5 +1,5 @@
 // A squarified treemap (Bruls, Huizing, van Wijk 2000). Positions are floats, sizes are exact.
-import { gibibytes, grouped, percent, shortCount, sum } from "./forms.js";
+import { gibibytes, grouped, percent, shortCount, sum } from "./expressions.js";
 import { button, formula, h, numberButton, clickable, rect, addRovingFocus, s, showDetails, svgText } from "./dom.js";
 import { sumFormula, inBytes, inShort, shapeText, shareFormula, sideFormulas } from "./derivations.js";
 

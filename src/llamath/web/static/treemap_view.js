@@ -1,5 +1,5 @@
 // The treemap section: parameters, bytes, FLOPs or KV cache by kind or layer, or the matrices of one block.
-import { gibibytes, grouped, sum, texts, times, value } from "./forms.js";
+import { gibibytes, grouped, sum, texts, times, value } from "./expressions.js";
 import { choice, faint, formula, group, h, numberButton } from "./dom.js";
 import { sumFormula, numberWithFormula, derivation, inBytes, productFormula } from "./derivations.js";
 import { settings } from "./gpu_memory.js";
@@ -46,7 +46,7 @@ function layer(one, state, set, i) {
 	const kind = one.layers.kinds[one.layers.order[i]];
 	const section = one.sections[kind.section];
 	const dtype = set.dtype.name;
-	const form = state.map === "bytes" ? (kind.bytes[dtype] ?? "0") : kind[state.map];
+	const form = state.map === "bytes" ? (kind.bytes[dtype] ?? 0) : kind[state.map];
 	const inside = state.map === "parameters" ? Object.entries(kind.groups).map(([group, x]) => [group, BigInt(x)]) : undefined;
 	const lines = () => {
 		if (state.map === "parameters") return [formula(section.symbols, section.numbers, grouped(kind.parameters))];

@@ -1,0 +1,274 @@
+"""`MatrixFormat`: the tensors that a quantizer stores for one matrix [out, in], with their dtypes, shapes and bytes.
+
+An axis is written once, as a whole number of units of `out` or `in`; shapes, bytes and the formula that users read come from it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from math import prod
+from typing import NamedTuple
+
+from ...core.record_type import Record
+from ..formats.dtypes import DTYPES
+
+
+class Axis(NamedTuple):
+    """The length of an axis of a stored tensor: ⌈letter · times / per⌉, or a constant."""
+
+    letter: str  # out, in, out·in, or empty for a constant
+    times: int = 1
+    per: int = 1
+
+    def length(self, out: int, into: int) -> int:
+        """Return the length for a matrix of this shape."""
+        n = {"out": out, "in": into, "out·in": out * into, "": 1}[self.letter]
+        return -(-n * self.times // self.per)
+
+    @property
+    def symbol(self) -> str:
+        """The length as text."""
+        if not self.letter:
+            return str(self.times)
+        top = self.letter if self.times == 1 else f"{self.letter}·{self.times}"
+        return f"⌈{top}/{self.per:,}⌉" if self.per > 1 else top
+
+
+OUT, IN, ALL = Axis("out"), Axis("in"), Axis("out·in")
+
+
+def per(axis: Axis, n: int, times: int = 1) -> Axis:
+    """Return the axis ⌈axis · times / n⌉ in lowest terms where that does not change its length."""
+    while times % 2 == 0 and n % 2 == 0:
+        times, n = times // 2, n // 2
+    return Axis(axis.letter, times, n)
+
+
+class MatrixPart(NamedTuple):
+    """A tensor that is stored for a matrix; its name is that of the module with `suffix`."""
+
+    suffix: str
+    dtype: str
+    axes: tuple[Axis, ...] = ()
+
+
+class StoredMatrixTensor(NamedTuple):
+    """A tensor stored for a matrix of a known shape."""
+
+    suffix: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the tensor."""
+        return DTYPES[self.dtype].size(prod(self.shape))
+
+
+class MatrixFormat(Record):
+    """How a quantizer stores a matrix."""
+
+    name: str  # short, as in `awq-4bit-g128`
+    title: str  # in words
+    parts: tuple[MatrixPart, ...]
+    compute_rate: str = ""  # the GPU rate that applies to its products; empty: it is unpacked to 16 bits first
+    divides: int = 1  # matrices whose inputs are no multiple of it stay unquantized
+
+    def tensors(self, out: int, into: int) -> tuple[StoredMatrixTensor, ...]:
+        """Return the tensors stored for a matrix of this shape."""
+        return tuple(StoredMatrixTensor(x.suffix, x.dtype, tuple(axis.length(out, into) for axis in x.axes)) for x in self.parts)
+
+    def bytes(self, out: int, into: int) -> int:
+        """Return the bytes stored for a matrix of this shape."""
+        return _bytes(self.parts, out, into)
+
+    @cached_property
+    def formula(self) -> str:
+        """The bytes as text."""
+        constant, terms = 0, []
+        for x in self.parts:
+            size = DTYPES[x.dtype].bytes * prod(axis.times for axis in x.axes if not axis.letter)
+            letters = [axis.symbol for axis in x.axes if axis.letter]
+            if letters:
+                terms.append("·".join([str(size), *letters] if size > 1 else letters))
+            else:
+                constant += size
+        return " + ".join([*terms, *([f"{constant:,}"] if constant else ())])
+
+
+@lru_cache(maxsize=4096)
+def _bytes(parts: tuple[MatrixPart, ...], out: int, into: int) -> int:
+    return sum(DTYPES[x.dtype].bytes * prod(axis.length(out, into) for axis in x.axes) for x in parts)
+
+
+def _constant(n: int) -> tuple[Axis, ...]:
+    return (Axis("", n),)
+
+
+def fp8_format(
+    block: tuple[int, int] | None = (128, 128), scale: str = "weight_scale_inv", static: str = "", dtype: str = "F32"
+) -> MatrixFormat:
+    """Return FP8 with a scale for each block, or for the tensor; `static` names the scale of static activations."""
+    axes = (per(OUT, block[0]), per(IN, block[1])) if block else ()
+    parts = [MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(f".{scale}", dtype, axes)]
+    title = f"FP8, a scale for each block of {block[0]}×{block[1]}" if block else "FP8, a scale for the matrix"
+    if static:
+        parts.append(MatrixPart(f".{static}", dtype))
+    name = "fp8" if block == (128, 128) else f"fp8-{block[0]}x{block[1]}" if block else "fp8-tensor"
+    return MatrixFormat(name=name, title=title, parts=tuple(parts), compute_rate="fp8")
+
+
+def fp8_rows_format(dtype: str = "F32", input_scale: bool = False, axes: tuple[Axis, ...] = (OUT, Axis(""))) -> MatrixFormat:
+    """Return FP8 with a scale for each row."""
+    parts = [MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", dtype, axes)]
+    if input_scale:
+        parts.append(MatrixPart(".input_scale", dtype, _constant(1)))
+    return MatrixFormat(name="fp8-rows", title="FP8, a scale for each row", parts=tuple(parts), compute_rate="fp8")
+
+
+def nvfp4_format(input_scale: bool = True, group: int = 16, pre_quant_scale: str = "") -> MatrixFormat:
+    """Return NVFP4 as ModelOpt stores it; weight-only recipes have no input scale."""
+    parts = [
+        MatrixPart(".weight", "U8", (OUT, per(IN, 2))),
+        MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, group))),
+        MatrixPart(".weight_scale_2", "F32"),
+    ]
+    if input_scale:
+        parts.append(MatrixPart(".input_scale", "F32"))
+    if pre_quant_scale:
+        parts.append(MatrixPart(".pre_quant_scale", pre_quant_scale, (IN,)))
+    name = ("nvfp4" if input_scale else "nvfp4-w4a16") + ("-awq" if pre_quant_scale else "")
+    title = f"NVFP4, an FP8 scale for {group} weights" + ("" if input_scale else ", activations in 16 bits")
+    return MatrixFormat(name=name, title=title, parts=tuple(parts), compute_rate="fp4" if input_scale else "")
+
+
+def mxfp4_format(values: str = ".weight", scales: str = ".weight_scale") -> MatrixFormat:
+    """Return MXFP4: two values in a byte, an 8-bit exponent for 32 values."""
+    parts = (MatrixPart(values, "U8", (OUT, per(IN, 2))), MatrixPart(scales, "U8", (OUT, per(IN, 32))))
+    return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
+
+
+def mxfp8_format() -> MatrixFormat:
+    """Return MXFP8: an 8-bit exponent for 32 values."""
+    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))
+    return MatrixFormat(name="mxfp8", title="MXFP8, an 8-bit exponent for 32 weights", parts=parts, compute_rate="fp8")
+
+
+def _groups(group: int) -> Axis:
+    """Return the axis of groups of inputs; 0 or less is one group for the whole row."""
+    return per(IN, group) if group > 0 else Axis("")
+
+
+def _group_name(method: str, bits: int, group: int) -> str:
+    return f"{method}-{bits}bit-g{group}" if group > 0 else f"{method}-{bits}bit-channel"
+
+
+def _group_title(method: str, bits: int, group: int) -> str:
+    return f"{method} with {bits} bits, a scale for " + (f"{group} weights" if group > 0 else "each row")
+
+
+def awq_format(bits: int = 4, group: int = 128, gemv: bool = False) -> MatrixFormat:
+    """Return AWQ in the GEMM layout, or in the GEMV layout, whose groups fill whole words of packed zeros."""
+    word, groups = 32 // bits, _groups(group)
+    if gemv:
+        words = per(IN, group * word) if group > 0 else Axis("")
+        parts = (
+            MatrixPart(".qweight", "I32", (OUT, per(IN, word))),
+            MatrixPart(".qzeros", "I32", (OUT, words)),
+            MatrixPart(".scales", "F16", (OUT, Axis("", word), words)),
+        )
+    else:
+        parts = (
+            MatrixPart(".qweight", "I32", (IN, per(OUT, word))),
+            MatrixPart(".qzeros", "I32", (groups, per(OUT, word))),
+            MatrixPart(".scales", "F16", (groups, OUT)),
+        )
+    return MatrixFormat(name=_group_name("awq", bits, group), title=_group_title("AWQ", bits, group), parts=parts)
+
+
+def gptq_format(bits: int = 4, group: int = 128, index: bool = True, method: str = "gptq") -> MatrixFormat:
+    """Return GPTQ, also as AutoRound stores it; `index` is the group of each input."""
+    groups = _groups(group)
+    parts = [
+        MatrixPart(".qweight", "I32", (per(IN, 32, bits), OUT)),
+        MatrixPart(".qzeros", "I32", (groups, per(OUT, 32, bits))),
+        MatrixPart(".scales", "F16", (groups, OUT)),
+    ]
+    if index:
+        parts.append(MatrixPart(".g_idx", "I32", (IN,)))
+    return MatrixFormat(name=_group_name(method, bits, group), title=_group_title(method.upper(), bits, group), parts=tuple(parts))
+
+
+def marlin_format(bits: int = 4, group: int = 128) -> MatrixFormat:
+    """Return GPTQ in Marlin's tiles of 16 inputs."""
+    parts = (
+        MatrixPart(".B", "I32", (per(IN, 16), Axis("out", bits // 2))),
+        MatrixPart(".s", "F16", (_groups(group), OUT)),
+        MatrixPart(".workspace", "I32", (per(OUT, 128), Axis("", 16))),
+    )
+    return MatrixFormat(name=_group_name("marlin", bits, group), title=_group_title("Marlin", bits, group), parts=parts)
+
+
+def bnb_int8_format() -> MatrixFormat:
+    """Return bitsandbytes LLM.int8(): a scale for each row."""
+    parts = (MatrixPart(".weight", "I8", (OUT, IN)), MatrixPart(".SCB", "F32", (OUT,)), MatrixPart(".weight_format", "U8"))
+    return MatrixFormat(name="bnb-int8", title="LLM.int8(), a scale for each row", parts=parts, compute_rate="int8")
+
+
+def bnb_4bit_format(kind: str = "nf4", nested: bool = False) -> MatrixFormat:
+    """Return bitsandbytes NF4 or FP4, without the JSON of its state; `nested` is double quantization."""
+    parts = [
+        MatrixPart(".weight", "U8", (per(ALL, 2), Axis(""))),
+        MatrixPart(".weight.absmax", "U8" if nested else "F32", (per(ALL, 64),)),
+        *([MatrixPart(".weight.nested_absmax", "F32", (per(ALL, 64 * 256),))] if nested else ()),
+        MatrixPart(".weight.quant_map", "F32", _constant(16)),
+        *([MatrixPart(".weight.nested_quant_map", "F32", _constant(256))] if nested else ()),
+    ]
+    title = f"{kind.upper()}, a scale for 64 weights" + (", scales in 8 bits" if nested else "")
+    return MatrixFormat(name=f"bnb-{kind}" + ("-dq" if nested else ""), title=title, parts=tuple(parts))
+
+
+def mlx_format(bits: int, group: int, dtype: str = "BF16", mode: str = "affine") -> MatrixFormat:
+    """Return MLX's packed rows: scales and biases of groups, or the 8-bit scales of its FP4 and FP8 modes."""
+    values = MatrixPart(".weight", "U32", (OUT, per(IN, 32, bits)))
+    groups = (OUT, per(IN, group))
+    parts: tuple[MatrixPart, ...]
+    if mode == "affine":
+        parts = (values, MatrixPart(".scales", dtype, groups), MatrixPart(".biases", dtype, groups))
+        name = f"mlx-{bits}bit-g{group}"
+    else:
+        parts = (values, MatrixPart(".scales", "U8", groups))
+        name = f"mlx-{mode}"
+    return MatrixFormat(
+        name=name, title=_group_title("MLX" if mode == "affine" else f"MLX {mode}", bits, group), parts=parts, divides=group
+    )
+
+
+def int4_blocks_format(group: int, dtype: str, second_scale: bool) -> MatrixFormat:
+    """Return ModelOpt's INT4 AWQ: two rows in a byte, a scale for each group, and a scale for each input."""
+    parts = [
+        MatrixPart(".weight", "U8", (per(OUT, 2), IN)),
+        MatrixPart(".weight_scale", "F32", (OUT, _groups(group))),
+        MatrixPart(".pre_quant_scale", dtype, (IN,)),
+    ]
+    if second_scale:
+        parts += [MatrixPart(".weight_scale_2", "F32"), MatrixPart(".input_scale", "F32")]
+    return MatrixFormat(name="w4a8-awq" if second_scale else "w4a16-awq", title=_group_title("ModelOpt AWQ", 4, group), parts=tuple(parts))
+
+
+def int8_format(name: str = "int8", dtype: str = "F32", extra: tuple[MatrixPart, ...] = ()) -> MatrixFormat:
+    """Return INT8 with a scale for each row."""
+    parts = (MatrixPart(".weight", "I8", (OUT, IN)), MatrixPart(".weight_scale", dtype, (OUT,)), *extra)
+    return MatrixFormat(name=name, title="INT8, a scale for each row", parts=parts, compute_rate="int8" if extra else "")
+
+
+def eetq_format() -> MatrixFormat:
+    """Return EETQ: INT8, transposed, a scale for each output."""
+    parts = (MatrixPart(".weight", "I8", (IN, OUT)), MatrixPart(".weight_scales", "F16", (OUT,)))
+    return MatrixFormat(name="eetq", title="EETQ, INT8 with a scale for each row", parts=parts)
+
+
+def bitnet_format(dtype: str = "BF16") -> MatrixFormat:
+    """Return BitNet: four rows of ternary values in one, a scale for the matrix."""
+    parts = (MatrixPart(".weight", "U8", (per(OUT, 4), IN)), MatrixPart(".weight_scale", dtype, _constant(1)))
+    return MatrixFormat(name="bitnet", title="BitNet, ternary weights, four in a byte", parts=parts)

@@ -1,0 +1,921 @@
+"""Quantization recipes: what a `quantization_config` declares for each matrix of a model: its stored format, or why it stays unquantized.
+
+`read_recipe` reads the configs of transformers' quantizers, ModelOpt (also `hf_quant_config.json`), compressed-tensors, AutoRound, Quark
+and MLX. Names are matched by the rules of the library that wrote the config. A recipe that is not known is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import translate
+from typing import Any, NamedTuple
+
+from ...core.errors import LlamathError, safe
+from ...core.record_type import Record
+from . import matrix_formats as formats
+from .matrix_formats import ALL, IN, OUT, Axis, MatrixFormat, MatrixPart, per
+
+Keys = Mapping[str, Any]
+
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.", "transformer.")
+"""Prefixes of text models' module names, longest first; recipes use any of them, also where the tensors have another."""
+
+
+class Matrix(NamedTuple):
+    """A matrix that a recipe may quantize."""
+
+    names: tuple[str, ...]  # of its module: as stored, then with other prefixes
+    kind: str  # linear, expert, head, embedding, router or other
+    in_gate_class: bool = False  # a router whose class is not a linear layer
+
+
+def module_names(name: str) -> tuple[str, ...]:
+    """Return a module's stored name, and the names that recipes use for it."""
+    core = next((name.removeprefix(x) for x in _PREFIXES if name.startswith(x)), name)
+    names = (name, *(f"{x}{core}" for x in _PREFIXES), *(() if "." in core else (core,)))
+    return tuple(dict.fromkeys(names))
+
+
+class Choice(NamedTuple):
+    """The stored format of a matrix, or the reason why it stays unquantized."""
+
+    format: MatrixFormat | None
+    reason: str = ""
+
+
+class Recipe(Record):
+    """What a quantization config declares for each matrix."""
+
+    method: str  # quant_method, or the library
+    name: str  # of the formats, as shown for the weights' dtype
+    choose: Callable[[Matrix], Choice]
+    patterns: tuple[str, ...] = ()  # those that it matches names with
+    kv_cache: str = ""  # the number format that it declares for the KV cache
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names_experts(self) -> bool:
+        """Whether it treats experts of a layer one by one."""
+        return any(_EXPERT.search(x) for x in self.patterns)
+
+
+_EXPERT = re.compile(r"expert\w*\W{1,3}(?:\d|\[|\()")
+
+
+class UnknownQuantization(LlamathError):
+    """A quantization config that is not understood."""
+
+
+def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantization:
+    return UnknownQuantization(
+        f"unknown quantization {safe(what, 80)} in {where}: expected one of {', '.join(sorted(_METHODS))}",
+        hint="--dtype sets the format of the weights: --dtype fp8, --dtype nvfp4",
+    )
+
+
+# Matching of names
+
+
+def _check_pattern(pattern: str) -> None:
+    """Refuse a regular expression whose matching may take exponential time, or polynomial time of a high degree."""
+    inner, repeats, i, in_class = [False], 0, 0, False
+    closed = False  # the last token closed a group that has a repetition or alternatives inside
+    while i < len(pattern):
+        c = pattern[i]
+        if c == "\\":
+            if pattern[i + 1 : i + 2].isdecimal():
+                repeats = _MAX_REPEATS + 1
+            i, closed = i + 2, False
+            continue
+        if in_class:
+            in_class = c != "]"
+        elif c == "[":
+            in_class, closed = True, False
+            i += 1 if pattern[i + 1 : i + 2] == "]" else 2 if pattern[i + 1 : i + 3] == "^]" else 0
+        elif c == "(":
+            inner.append(False)
+        elif c == ")" and len(inner) > 1:
+            closed = inner.pop()
+            inner[-1] |= closed
+            i += 1
+            continue
+        elif c == "|":
+            inner[-1] = True
+        elif c in "*+{":
+            repeats += 1 + _MAX_REPEATS * closed
+            inner[-1] = True
+        closed = False
+        i += 1
+    if repeats > _MAX_REPEATS or len(pattern) > _MAX_PATTERN:
+        raise UnknownQuantization(
+            f"quantization_config: {safe(repr(pattern), 80)} may take too long to match", hint="--dtype sets the format of the weights"
+        )
+
+
+_MAX_REPEATS, _MAX_PATTERN = 4, 20_000
+"""The most repetitions in a regular expression of a config, none inside another, and its length."""
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        raise UnknownQuantization(f"quantization_config: {safe(repr(pattern), 80)} should be a regular expression") from None
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    _check_pattern(pattern)
+    return _compile(pattern)
+
+
+def _strings(config: Keys, *keys: str) -> tuple[str, ...] | None:
+    """Return the first list of names that a config has under one of these keys; None if it has none."""
+    for key in keys:
+        value = config.get(key)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            return (value,)
+        if not isinstance(value, Sequence) or not all(isinstance(x, str) for x in value):
+            raise UnknownQuantization(f"quantization_config: {key} should be a list of names, found {safe(repr(value), 60)}")
+        return tuple(value)
+    return None
+
+
+class _Names:
+    """A list of names or patterns. Plain names with a layer's number match whole names and parents, by a lookup; the others one by one."""
+
+    def __init__(self, patterns: Iterable[str], translate: Callable[[str], str]) -> None:
+        self.patterns = tuple(dict.fromkeys(patterns))
+        self.exact = frozenset(self.patterns)
+        special = [x for x in self.patterns if not _PLAIN.fullmatch(x) or not _INDEX.search(x)]
+        self.compiled = [(x, _compile(regex)) for x in special if (regex := translate(x))]
+        self.any_special = _compile("|".join(f"(?:{x.pattern})" for _, x in self.compiled)) if self.compiled else None
+
+    def find(self, names: Iterable[str]) -> str:
+        """Return the pattern that matches one of the names or a parent, or an empty string."""
+        for name in names:
+            part = name
+            while part:
+                if part in self.exact:
+                    return part
+                part = part.rpartition(".")[0]
+        return self.find_special(names)
+
+    def find_special(self, names: Iterable[str]) -> str:
+        """Return the first pattern, other than a plain name with a number, that matches one of the names; or an empty string."""
+        if self.any_special is None:
+            return ""
+        for name in names:
+            if self.any_special.match(name):
+                return next(text for text, pattern in self.compiled if pattern.match(name))
+        return ""
+
+
+_PLAIN = re.compile(r"[\w.]+")
+_INDEX = re.compile(r"\.\d+(\.|$)")
+
+
+def _like_transformers(key: str) -> str:
+    """Translate as transformers' `should_convert_module`: from the start to a boundary, as a regular expression, or as a suffix."""
+    _check_pattern(key)
+    return rf"(?:{key})(?:(?<=\.)|(?=\.|$))|.*{re.escape(key)}$"
+
+
+def _inside_name(key: str) -> str:
+    """Translate whole parts of a dotted name, anywhere in it."""
+    return rf"(?:.*\.)?{re.escape(key.strip('.'))}(?:\.|$)"
+
+
+def _like_awq(key: str) -> str:
+    """Translate by the rules of transformers and of AutoAWQ, which looks for it anywhere in the name."""
+    return f"{_like_transformers(key)}|{_inside_name(key)}"
+
+
+def _like_modelopt(key: str) -> str:
+    """Translate a shell wildcard over the name; other names match exactly, or as a parent."""
+    return translate(key) if any(x in key for x in "*?[") else ""
+
+
+def _like_compressed_tensors(key: str) -> str:
+    """Translate `re:` and a regular expression; other names match exactly."""
+    if key.startswith("re:"):
+        _check_pattern(key[3:])
+    return key.removeprefix("re:") if key.startswith("re:") else ""
+
+
+def _like_auto_round(key: str) -> str:
+    """Translate a regular expression of the whole name; other names match exactly, or as a parent."""
+    if _PLAIN.fullmatch(key):
+        return ""
+    _check_pattern(key)
+    return f"(?:{key})$"
+
+
+def _like_quark(key: str) -> str:
+    """Translate a wildcard, or `re:` and a regular expression."""
+    return _like_compressed_tensors(key) or _like_modelopt(key)
+
+
+_LAYERS = ("linear", "expert")
+_NOT_LINEAR = "not a linear layer"
+
+
+def _linear_only(x: Matrix) -> Choice | None:
+    """Return the choice for whatever is no linear layer of a block."""
+    if x.kind == "router":
+        return Choice(None, "router")
+    return None if x.kind in _LAYERS or x.kind == "head" else Choice(None, _NOT_LINEAR)
+
+
+def _skipping(
+    config: Keys,
+    to: MatrixFormat,
+    keys: Sequence[str],
+    head_by_default: bool = False,
+    translate_key: Callable[[str], str] = _like_transformers,
+) -> Callable[[Matrix], Choice]:
+    """Return the rule of transformers' quantizers: every linear layer but those listed; without a list, the head stays too."""
+    listed = _strings(config, *keys)
+    names = _Names(listed or (), translate_key)
+    keeps_head = head_by_default or listed is None
+
+    def choose(x: Matrix) -> Choice:
+        if (choice := _linear_only(x)) is not None:
+            return choice
+        if x.kind == "head" and keeps_head:
+            return Choice(None, "output head")
+        return Choice(None, f"in {keys[0]}") if names.find(x.names) else Choice(to)
+
+    return choose
+
+
+def _int(config: Keys, key: str, default: int | None = None) -> int:
+    value = config.get(key)
+    if value is None and default is not None:
+        return default
+    if type(value) is not int:
+        raise UnknownQuantization(f"quantization_config: {key} should be an integer, found {safe(repr(value), 60)}")
+    return value
+
+
+def _bits(config: Keys, allowed: Sequence[int], key: str = "bits", default: int | None = None) -> int:
+    bits = _int(config, key, default)
+    if bits not in allowed:
+        raise UnknownQuantization(f"quantization_config: {key} should be one of {', '.join(map(str, allowed))}, found {bits}")
+    return bits
+
+
+def _group(config: Keys, default: int | None = None) -> int:
+    group = _int(config, "group_size", default)
+    if group == 0 or group < -1 or group > 1 << 20:
+        raise UnknownQuantization(f"quantization_config: group_size should be -1 or positive, found {group}")
+    return group
+
+
+# Recipes by method
+
+
+_FP8_LISTS = ("modules_to_not_convert", "ignored_layers")
+
+
+def _fp8(config: Keys, dtype: str) -> Recipe:
+    block = config.get("weight_block_size", None)
+    if block is not None and not (isinstance(block, Sequence) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)):
+        raise UnknownQuantization(f"quantization_config: weight_block_size should be two positive integers, found {safe(repr(block), 60)}")
+    scheme = str(config.get("activation_scheme", "dynamic"))
+    if scheme not in ("dynamic", "static"):
+        raise _unknown(f"activation_scheme {scheme}")
+    to = formats.fp8_format((block[0], block[1]) if block else None, static="activation_scale" if scheme == "static" else "")
+    choose = _skipping(config, to, _FP8_LISTS)
+    if isinstance(layers := config.get("quantized_layers"), Mapping):
+        other = _modelopt_layers(layers, dtype)
+        fp8 = choose
+
+        def choose(x: Matrix) -> Choice:
+            return found if (found := other(x)).format is not None else fp8(x)
+
+    return Recipe(method="fp8", name=to.name, choose=choose, patterns=_strings(config, *_FP8_LISTS) or ())
+
+
+def _awq(config: Keys, _: str) -> Recipe:
+    bits, group = _bits(config, (4,), "bits" if "bits" in config else "w_bit", 4), _group(config, config.get("q_group_size", 128))
+    version = str(config.get("version", "gemm")).lower()
+    if version not in ("gemm", "gemv", "gemv_fast", "exllama", "ipex", "auto"):
+        raise _unknown(f"AWQ version {version}")
+    to = formats.awq_format(bits, group, gemv=version == "gemv")
+    choose = _skipping(config, to, ("modules_to_not_convert",), head_by_default=True, translate_key=_like_awq)
+    return Recipe(method="awq", name=to.name, choose=choose, patterns=_strings(config, "modules_to_not_convert") or ())
+
+
+def _gptq(config: Keys, _: str) -> Recipe:
+    allowed = (2, 3, 4, 5, 6, 7, 8)
+    bits, group = _bits(config, allowed), _group(config, 128)
+    marlin = config.get("checkpoint_format") == "marlin" or config.get("is_marlin_format") is True
+    make = formats.marlin_format if marlin else formats.gptq_format
+    to, dynamic = make(bits, group), config.get("dynamic") or {}
+    if not isinstance(dynamic, Mapping):
+        raise UnknownQuantization(f"quantization_config: dynamic should be an object, found {safe(repr(dynamic), 60)}")
+    rules: list[tuple[re.Pattern[str], MatrixFormat | None]] = []
+    for pattern, keys in dynamic.items():
+        overrides = keys if isinstance(keys, Mapping) else {}
+        changed = make(_bits(overrides, allowed, default=bits), _group(overrides, group))
+        rules.append((_regex(pattern.removeprefix("+:").removeprefix("-:")), None if pattern.startswith("-:") else changed))
+    inside = config.get("modules_in_block_to_quantize")
+    names = {x for part in inside for x in ([part] if isinstance(part, str) else part)} if isinstance(inside, Sequence) else None
+    skipped = _Names(_strings(config, "modules_to_not_convert") or (), _inside_name)
+
+    def choose(x: Matrix) -> Choice:
+        if (choice := _linear_only(x)) is not None:
+            return choice
+        if x.kind == "head" and config.get("lm_head") is not True:
+            return Choice(None, "output head")
+        for pattern, changed in rules:
+            if any(pattern.match(name) for name in x.names):
+                return Choice(changed, "" if changed else "excluded in dynamic")
+        if names is not None and not any(name.endswith("." + inner) for inner in names for name in x.names):
+            return Choice(None, "not in modules_in_block_to_quantize")
+        return Choice(None, "in modules_to_not_convert") if skipped.find(x.names) else Choice(to)
+
+    return Recipe(method="gptq", name=to.name, choose=choose, patterns=(*map(str, dynamic), *skipped.patterns))
+
+
+def _bitsandbytes(config: Keys, _: str) -> Recipe:
+    if config.get("load_in_4bit") or config.get("_load_in_4bit"):
+        kind = str(config.get("bnb_4bit_quant_type", "fp4"))
+        if kind not in ("nf4", "fp4"):
+            raise _unknown(f"bnb_4bit_quant_type {kind}")
+        to = formats.bnb_4bit_format(kind, bool(config.get("bnb_4bit_use_double_quant")))
+    else:
+        to = formats.bnb_int8_format()
+    keys = ("llm_int8_skip_modules",)
+    return Recipe(method="bitsandbytes", name=to.name, choose=_skipping(config, to, keys), patterns=_strings(config, *keys) or ())
+
+
+def _mxfp4(config: Keys, _: str) -> Recipe:
+    to = formats.mxfp4_format("_blocks", "_scales")
+    names = _Names(_strings(config, "modules_to_not_convert") or (), _like_transformers)
+
+    def choose(x: Matrix) -> Choice:
+        if x.kind != "expert":
+            return Choice(None, "router" if x.kind == "router" else "only experts are quantized")
+        return Choice(None, "in modules_to_not_convert") if names.find(x.names) else Choice(to)
+
+    return Recipe(method="mxfp4", name=to.name, choose=choose, patterns=names.patterns)
+
+
+def _simple(make: Callable[[Keys, str], MatrixFormat], method: str, *keys: str) -> Callable[[Keys, str], Recipe]:
+    """Return the reader of a method with one format and a list of exceptions."""
+
+    def read(config: Keys, dtype: str) -> Recipe:
+        to = make(config, dtype)
+        return Recipe(method=method, name=to.name, choose=_skipping(config, to, keys), patterns=_strings(config, *keys) or ())
+
+    return read
+
+
+def _hqq(config: Keys, dtype: str) -> Recipe:
+    inner = config.get("quant_config")
+    inner = inner if isinstance(inner, Mapping) else config
+    common = inner.get("weight_quant_params")
+    layers = {} if isinstance(common, Mapping) else {k: v for k, v in inner.items() if isinstance(v, Mapping)}
+    skip = _Names(_strings(config, "skip_modules") or ("lm_head",), _inside_name)
+
+    def format_of(keys: Keys) -> MatrixFormat:
+        params = keys.get("weight_quant_params", keys)
+        params = params if isinstance(params, Mapping) else {}
+        bits, group = _bits(params, (1, 2, 4, 8), "nbits", 4), _group(params, 64)
+        groups = per(ALL, group)
+        parts = (
+            MatrixPart(".W_q", "U8", (per(ALL, 8 // bits),)),
+            MatrixPart(".scale", dtype, (groups,)),
+            MatrixPart(".zero", dtype, (groups,)),
+        )
+        return MatrixFormat(name=f"hqq-{bits}bit-g{group}", title=f"HQQ with {bits} bits, groups of {group}", parts=parts)
+
+    uniform = format_of(common) if isinstance(common, Mapping) else None
+    by_name = {name: format_of(keys) for name, keys in layers.items()}
+    if uniform is None and not by_name:
+        raise _unknown("hqq without weight_quant_params")
+
+    def choose(x: Matrix) -> Choice:
+        if (choice := _linear_only(x)) is not None:
+            return choice
+        if skip.find(x.names):
+            return Choice(None, "in skip_modules")
+        if uniform is not None:
+            return Choice(uniform)
+        found = next((to for name, to in by_name.items() for own in x.names if own == name or own.endswith("." + name)), None)
+        return Choice(found, "" if found else "in no entry of quant_config")
+
+    name = "+".join(dict.fromkeys(x.name for x in ([uniform] if uniform else by_name.values())))
+    return Recipe(method="hqq", name=name, choose=choose, patterns=(*by_name, *skip.patterns))
+
+
+def _bitnet(config: Keys, dtype: str) -> Recipe:
+    if config.get("linear_class") == "autobitlinear" and config.get("quantization_mode") == "online":
+        weight = MatrixPart(".weight", dtype, (OUT, IN))
+        to = MatrixFormat(name="bitnet-online", title="BitNet, quantized when it is loaded", parts=(weight,))
+    else:
+        to = formats.bitnet_format(dtype)
+    keys = ("modules_to_not_convert",)
+    return Recipe(method="bitnet", name=to.name, choose=_skipping(config, to, keys), patterns=_strings(config, *keys) or ())
+
+
+_TORCHAO = {
+    "int8weightonlyconfig": "int8",
+    "int8_weight_only": "int8",
+    "int8dynamicactivationint8weightconfig": "int8",
+    "int8_dynamic_activation_int8_weight": "int8",
+    "float8weightonlyconfig": "fp8-tensor",
+    "float8_weight_only": "fp8-tensor",
+    "float8dynamicactivationfloat8weightconfig": "fp8-granularity",
+    "float8_dynamic_activation_float8_weight": "fp8-granularity",
+    "int4weightonlyconfig": "int4",
+    "int4_weight_only": "int4",
+}
+
+
+def _torchao(config: Keys, dtype: str) -> Recipe:
+    kind, keys = config.get("quant_type"), config.get("quant_type_kwargs") or {}
+    if isinstance(kind, Mapping):
+        kind = kind.get("default", kind)
+        keys = kind.get("_data", {}) if isinstance(kind, Mapping) else {}
+        kind = kind.get("_type") if isinstance(kind, Mapping) else kind
+    keys = keys if isinstance(keys, Mapping) else {}
+    method = _TORCHAO.get(str(kind).lower())
+    granularity = keys.get("granularity")
+    if isinstance(granularity, Sequence) and not isinstance(granularity, str):
+        granularity = granularity[0] if granularity else None
+    name = str(granularity.get("_type") if isinstance(granularity, Mapping) else granularity or "PerTensor").lower()
+    if method == "fp8-granularity":
+        method = {"pertensor": "fp8-tensor", "perrow": "fp8-rows"}.get(name)
+    if method == "int8":
+        to = MatrixFormat(
+            name="int8-rows",
+            title="INT8, a scale for each row",
+            parts=(MatrixPart(".weight:_data", "I8", (OUT, IN)), MatrixPart(".weight:_scale", dtype, (OUT,))),
+        )
+    elif method in ("fp8-tensor", "fp8-rows"):
+        axes = (OUT, Axis("")) if method == "fp8-rows" or "weightonly" in str(kind).lower().replace("_", "") else (Axis(""), Axis(""))
+        to = MatrixFormat(
+            name="fp8-rows" if axes[0] is OUT else "fp8-tensor",
+            title="FP8 of torchao",
+            parts=(MatrixPart(".weight:qdata", "F8_E4M3", (OUT, IN)), MatrixPart(".weight:scale", "F32", axes)),
+            compute_rate="fp8",
+        )
+    elif method == "int4":
+        group = _group(keys, 128)
+        parts = (
+            MatrixPart(".weight:qdata", "U8", (OUT, per(IN, 2))),
+            MatrixPart(".weight:scale_and_zero", dtype, (per(IN, group), OUT, Axis("", 2))),
+        )
+        to = MatrixFormat(name=f"int4-g{group}", title=f"INT4 of torchao, groups of {group}", parts=parts)
+    else:
+        raise _unknown(f"torchao quant_type {kind}")
+    lists = ("modules_to_not_convert",)
+    return Recipe(method="torchao", name=to.name, choose=_skipping(config, to, lists), patterns=_strings(config, *lists) or ())
+
+
+# ModelOpt
+
+
+def _modelopt_format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
+    """Return the format of one of ModelOpt's algorithms."""
+    group = keys.get("group_size")
+    group = group if type(group) is int and group > 0 else 0
+    scale = MatrixPart(".pre_quant_scale", dtype, (IN,))
+    makers: dict[str, Callable[[], MatrixFormat]] = {
+        "FP8": lambda: formats.fp8_format(None, "weight_scale", "input_scale").replace(name="fp8"),
+        "FP8_PER_CHANNEL_PER_TOKEN": lambda: formats.fp8_rows_format(axes=(OUT,)),
+        "FP8_PB_WO": lambda: formats.fp8_format((group or 128, group or 128), "weight_scale"),
+        "NVFP4": lambda: formats.nvfp4_format(True, group or 16),
+        "W4A8_NVFP4_FP8": lambda: formats.nvfp4_format(True, group or 16).replace(name="nvfp4-w4a8", compute_rate="fp8"),
+        "W4A16_NVFP4": lambda: formats.nvfp4_format(False, group or 16),
+        "NVFP4_AWQ": lambda: formats.nvfp4_format(True, group or 16, dtype),
+        "MXFP8": formats.mxfp8_format,
+        "MXFP4": formats.mxfp4_format,
+        "W4A8_MXFP4_FP8": lambda: formats.mxfp4_format().replace(name="mxfp4-w4a8", compute_rate="fp8"),
+        "W4A16_AWQ": lambda: formats.int4_blocks_format(group or 128, dtype, False),
+        "W4A8_AWQ": lambda: formats.int4_blocks_format(group or 128, dtype, True),
+        "W8A16": lambda: formats.int8_format("w8a16"),
+        "W8A8_SQ_PER_CHANNEL": lambda: formats.int8_format("w8a8", extra=(MatrixPart(".input_scale", "F32"), scale)),
+    }
+    maker = makers.get(algo.upper())
+    if maker is None:
+        raise _unknown(f"quant_algo {algo} (known: {', '.join(makers)}, MIXED_PRECISION)")
+    return maker()
+
+
+def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
+    """Return the rule of a table of layers, each with its algorithm; an entry counts for everything inside it."""
+    by_name: dict[str, MatrixFormat | None] = {}
+    made: dict[str, MatrixFormat] = {}
+    for name, keys in layers.items():
+        keys = keys if isinstance(keys, Mapping) else {"quant_algo": keys}
+        algo = keys.get("quant_algo")
+        if algo in (None, "NONE", "none"):
+            by_name[name] = None
+            continue
+        key = repr(sorted(map(repr, keys.items())))
+        by_name[name] = made[key] if key in made else made.setdefault(key, _modelopt_format(str(algo), keys, dtype))
+    names = _Names(by_name, _like_modelopt)
+
+    def choose(x: Matrix) -> Choice:
+        found = names.find(x.names)
+        return Choice(by_name[found]) if found and by_name[found] else Choice(None, "not in quantized_layers")
+
+    return choose
+
+
+_MODELOPT_KEPT = ("*lm_head*", "*router*", "*block_sparse_moe.gate*", "*mlp.gate", "*conv1d*", "*output_layer*", "*proj_out*")
+"""What ModelOpt's own presets leave unquantized."""
+
+
+def _modelopt(config: Keys, dtype: str) -> Recipe:
+    inner = config.get("quantization")
+    keys: Keys = inner if isinstance(inner, Mapping) else config
+    listed = _strings(keys, "exclude_modules", "ignore")
+    excluded = _Names(_MODELOPT_KEPT if listed is None else listed, _like_modelopt)
+    algo, layers = keys.get("quant_algo"), keys.get("quantized_layers")
+    notes: list[str] = []
+    if isinstance(layers, Mapping) and layers:
+        by_layer = _modelopt_layers(layers, dtype)
+        made = {x.name for name in layers if (x := by_layer(Matrix((name,), "linear")).format)}
+
+        def choose(x: Matrix) -> Choice:
+            return Choice(None, "in exclude_modules") if excluded.find(x.names) else by_layer(x)
+
+        name = "+".join(sorted(made))
+    elif isinstance(algo, str) and algo != "MIXED_PRECISION":
+        to = _modelopt_format(algo, keys, dtype)
+        if listed is None:
+            notes.append("the recipe lists no exclude_modules; ModelOpt's own exceptions are assumed: head, routers and convolutions")
+
+        def choose(x: Matrix) -> Choice:
+            if x.kind in ("router", "embedding", "other"):
+                return Choice(None, "router" if x.kind == "router" else _NOT_LINEAR)
+            return Choice(None, "in exclude_modules") if excluded.find(x.names) else Choice(to)
+
+        name = to.name
+    elif isinstance(config.get("config_groups"), Mapping):
+        groups = {}
+        for group in config["config_groups"].values():
+            weights = group.get("weights") if isinstance(group, Mapping) else None
+            if not isinstance(weights, Mapping):
+                raise _unknown("ModelOpt group without weights")
+            kind = f"{weights.get('type')} {weights.get('num_bits')}" + (" with activations" if group.get("input_activations") else "")
+            named = {"float 8 with activations": "FP8", "float 4 with activations": "NVFP4", "float 4": "W4A16_NVFP4"}.get(kind)
+            for target in _strings(group, "targets") or ("Linear",):
+                groups[target] = {"quant_algo": named or f"of {kind}", "group_size": weights.get("group_size")}
+        return _modelopt({**{k: v for k, v in config.items() if k != "config_groups"}, "quantized_layers": groups}, dtype)
+    else:
+        raise _unknown(f"quant_algo {algo}")
+    cache = keys.get("kv_cache_quant_algo") or config.get("kv_cache_scheme")
+    patterns = (*excluded.patterns, *(layers if isinstance(layers, Mapping) else ()))
+    return Recipe(method="modelopt", name=name, choose=choose, patterns=patterns, kv_cache=_cache_name(cache), notes=tuple(notes))
+
+
+def _cache_name(scheme: object) -> str:
+    """Return the number format that a recipe declares for the KV cache."""
+    if isinstance(scheme, Mapping):
+        kind = "fp" if scheme.get("type", "float") == "float" else "int"
+        return f"{kind}{scheme.get('num_bits', 8)}"
+    return str(scheme).lower() if isinstance(scheme, str) and scheme.lower() not in ("none", "auto") else ""
+
+
+# compressed-tensors
+
+
+def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
+    groups = config.get("config_groups")
+    sparsity = config.get("sparsity_config")
+    if isinstance(sparsity, Mapping) and (kind := sparsity.get("format", "dense")) not in ("dense", None):
+        raise _unknown(f"sparse format {kind}, whose size depends on the values")
+    if not isinstance(groups, Mapping) or not groups:
+        raise _unknown("compressed-tensors without config_groups")
+    ignored = _Names(_strings(config, "ignore") or (), _like_compressed_tensors)
+    made: list[MatrixFormat] = []
+    by_target: dict[str, MatrixFormat | None] = {}
+    for group in groups.values():
+        if not isinstance(group, Mapping):
+            raise _unknown("compressed-tensors group")
+        kind = group.get("format") or config.get("format")
+        if kind == "mixed-precision":
+            kind = None
+        weights = group.get("weights")
+        to = None if weights is None else compressed_format(str(kind or ""), weights, group.get("input_activations"), dtype)
+        if to is not None:
+            made.append(to)
+        for target in _strings(group, "targets") or ():
+            by_target[target] = to
+    plain = {x: to for x, to in by_target.items() if not x.startswith("re:")}
+    patterns = _Names(sorted(x for x in by_target if x.startswith("re:")), _like_compressed_tensors)
+
+    def find(x: Matrix) -> str:
+        """Return the target that applies: an exact name, then a regular expression, then a class."""
+        if exact := next((name for name in x.names if name in plain), ""):
+            return exact
+        if matched := patterns.find_special(x.names):
+            return matched
+        classes = {"embedding": ("Embedding",), "other": ()}.get(x.kind, ("Linear", "LinearBase"))
+        return next((name for name in classes if name in plain), "")
+
+    def choose(x: Matrix) -> Choice:
+        if x.kind == "router":
+            return Choice(None, "router")
+        if x.kind == "other":
+            return Choice(None, _NOT_LINEAR)
+        if _ignored(ignored, x):
+            return Choice(None, "in ignore")
+        target = find(x)
+        return Choice(by_target[target], "" if by_target[target] else "its group has no weights") if target else Choice(None, "no target")
+
+    name = "+".join(dict.fromkeys(x.name for x in made))
+    if not made:
+        raise _unknown("compressed-tensors without quantized weights")
+    return Recipe(
+        method="compressed-tensors",
+        name=name,
+        choose=choose,
+        patterns=(*ignored.patterns, *by_target),
+        kv_cache=_cache_name(config.get("kv_cache_scheme")),
+    )
+
+
+def _ignored(names: _Names, x: Matrix) -> bool:
+    """Whether compressed-tensors ignores a module: by its own name or class, not by its parents'."""
+    kind = "Embedding" if x.kind == "embedding" else "Linear"
+    return kind in names.exact or any(name in names.exact for name in x.names) or bool(names.find_special(x.names))
+
+
+def compressed_format(kind: str, weights: Keys, activations: object, dtype: str) -> MatrixFormat:
+    """Return the format of a group's weights in compressed-tensors."""
+    bits, number = weights.get("num_bits", 8), str(weights.get("type", "int"))
+    group, symmetric = weights.get("group_size"), weights.get("symmetric", True) is not False
+    group = group if type(group) is int and group > 0 else 0
+    strategy = str(weights.get("strategy") or ("group" if group else "tensor" if not group else ""))
+    static = isinstance(activations, Mapping) and activations.get("dynamic", False) is False
+    if type(bits) is not int or not 1 <= bits <= 8:
+        raise _unknown(f"compressed-tensors num_bits {bits}")
+    if not kind or kind == "fakequant":
+        kind = _inferred_format(bits, number, group, weights, activations)
+    if strategy == "block":
+        block = weights.get("block_structure")
+        if isinstance(block, str):
+            block = [int(n) for n in block.lower().split("x") if n.isdecimal()]
+        if not isinstance(block, Sequence) or len(block) != 2 or not all(type(n) is int and n > 0 for n in block):
+            raise _unknown(f"compressed-tensors block_structure {block}")
+        axes: tuple[Axis, ...] = (per(OUT, block[0]), per(IN, block[1]))
+        suffix = f"-{block[0]}x{block[1]}"
+    elif strategy in ("group", "tensor_group") and group:
+        axes, suffix = (OUT, per(IN, group)), f"-g{group}"
+    elif strategy == "channel":
+        axes, suffix = (OUT, Axis("")), "-rows"
+    elif strategy == "tensor":
+        axes, suffix = (Axis(""),), "-tensor"
+    else:
+        raise _unknown(f"compressed-tensors strategy {strategy}")
+    one = (Axis(""),)
+    name, title = f"{'fp' if number == 'float' else 'int'}{bits}{suffix}", f"{kind}, {bits} bits, {strategy} scales"
+    scale = MatrixPart(".weight_scale", dtype, axes)
+    zero = [] if symmetric else [MatrixPart(".weight_zero_point", "I8", axes)]
+    inputs = [MatrixPart(".input_scale", dtype, one)] if static else []
+    if static and isinstance(activations, Mapping) and activations.get("symmetric") is False:
+        inputs.append(MatrixPart(".input_zero_point", "I8", one))
+    if kind in ("pack-quantized", "naive-quantized", "int-quantized", "float-quantized") and kind != "pack-quantized":
+        values = MatrixPart(".weight", "F8_E4M3" if number == "float" else "I8", (OUT, IN))
+        rate = {"int": "int8", "float": "fp8"}.get(number, "") if isinstance(activations, Mapping) else ""
+        return MatrixFormat(name=name, title=title, parts=(values, scale, *zero, *inputs), compute_rate=rate)
+    if kind == "pack-quantized":
+        if zero and strategy in ("group", "channel"):
+            zero = [MatrixPart(".weight_zero_point", "I32", (per(OUT, 32, bits), axes[1]))]
+        values = MatrixPart(".weight_packed", "I32", (OUT, per(IN, 32, bits)))
+        index = [MatrixPart(".weight_g_idx", "I32", (IN,))] if weights.get("actorder") in ("group", True) else []
+        shape = MatrixPart(".weight_shape", "I64", (Axis("", 2),))
+        return MatrixFormat(name=name, title=title, parts=(values, scale, *zero, shape, *index, *inputs))
+    if kind == "nvfp4-pack-quantized":
+        fp4 = [
+            MatrixPart(".weight_packed", "U8", (OUT, per(IN, 2))),
+            MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, group or 16))),
+            MatrixPart(".weight_global_scale", "F32", one),
+        ]
+        if isinstance(activations, Mapping) and activations.get("dynamic", False) is not True:
+            fp4.append(MatrixPart(".input_global_scale", "F32", one))
+        quantized = isinstance(activations, Mapping)
+        return MatrixFormat(
+            name="nvfp4" if quantized else "nvfp4-w4a16", title="NVFP4", parts=tuple(fp4), compute_rate="fp4" if quantized else ""
+        )
+    if kind in ("mxfp4-pack-quantized", "mxfp6-pack-quantized"):
+        packed = MatrixPart(".weight_packed", "U8", (OUT, per(IN, 8, bits)))
+        return MatrixFormat(name=f"mxfp{bits}", title=title, parts=(packed, MatrixPart(".weight_scale", "U8", (OUT, per(IN, group or 32)))))
+    if kind == "mxfp8-quantized":
+        return formats.mxfp8_format()
+    if kind == "marlin-24":
+        parts = (
+            MatrixPart(".weight_packed", "I32", (per(IN, 32), Axis("out", bits // 2))),
+            MatrixPart(".scale_packed", "F16", (per(IN, group) if group else Axis(""), OUT)),
+            MatrixPart(".meta", "I16", (OUT, per(IN, 16))),
+        )
+        return MatrixFormat(name=f"marlin24-{bits}bit{suffix}", title=title, parts=parts)
+    raise _unknown(f"compressed-tensors format {kind}")
+
+
+def _inferred_format(bits: int, number: str, group: int, weights: Keys, activations: object) -> str:
+    """Return the format that compressed-tensors infers from a group without one."""
+    if number == "float" and bits == 4:
+        return "mxfp4-pack-quantized" if group == 32 else "nvfp4-pack-quantized"
+    if number == "float":
+        return "mxfp8-quantized" if group == 32 and "uint8" in str(weights.get("scale_dtype")) else "float-quantized"
+    return "pack-quantized" if activations is None or bits < 8 else "int-quantized"
+
+
+# AutoRound, Quark, MLX
+
+
+def _auto_round(config: Keys, _: str) -> Recipe:
+    packing = str(config.get("packing_format", "auto_round:auto_gptq")).lower()
+    if "llm_compressor" in packing or "nvfp" in packing or "mxfp" in packing or config.get("data_type", "int") != "int":
+        raise _unknown(f"auto-round packing_format {packing} with data_type {config.get('data_type', 'int')}")
+    awq = "awq" in packing
+    allowed = (4,) if awq else (2, 3, 4, 8)
+
+    def format_of(keys: Keys) -> MatrixFormat | None:
+        bits = _int(keys, "bits", _int(config, "bits"))
+        if bits >= 16:
+            return None
+        bits, group = _bits({"bits": bits}, allowed), _group(keys, _group(config, 128))
+        return formats.awq_format(bits, group) if awq else formats.gptq_format(bits, group, index=False)
+
+    to = format_of({})
+    if to is None:
+        raise _unknown("auto-round with 16 bits")
+    extra = config.get("extra_config") or {}
+    overrides = {name: format_of(keys) for name, keys in extra.items() if isinstance(keys, Mapping)} if isinstance(extra, Mapping) else {}
+    names = _Names(overrides, _like_auto_round)
+    blocks = _strings(config, "block_name_to_quantize", "to_quant_block_names")
+    inside = tuple(y.strip() for x in blocks or () for y in x.split(",") if y.strip())
+    skipped = _Names(_strings(config, "modules_to_not_convert") or (), _inside_name)
+
+    def choose(x: Matrix) -> Choice:
+        if (found := names.find(x.names)) and x.kind != "embedding":
+            return Choice(overrides[found], "" if overrides[found] else "16 bits in extra_config")
+        if (choice := _linear_only(x)) is not None:
+            return choice
+        if x.kind == "head":
+            return Choice(None, "output head")
+        if inside and not any(name.startswith(block + ".") for block in inside for name in x.names):
+            return Choice(None, "not in block_name_to_quantize")
+        return Choice(None, "in modules_to_not_convert") if skipped.find(x.names) else Choice(to)
+
+    return Recipe(method="auto-round", name=to.name, choose=choose, patterns=(*overrides, *skipped.patterns))
+
+
+def _quark_format(keys: object, dtype: str) -> MatrixFormat | None:
+    """Return the format of a layer's config in Quark."""
+    weight = keys.get("weight") if isinstance(keys, Mapping) else None
+    if isinstance(weight, Sequence) and not isinstance(weight, str):
+        weight = weight[0] if len(weight) == 1 else {"dtype": "two-stage weights"}
+    if not isinstance(weight, Mapping):
+        return None
+    kind, scheme, group = str(weight.get("dtype")), str(weight.get("qscheme")), weight.get("group_size")
+    activations = keys.get("input_tensors") if isinstance(keys, Mapping) else None
+    static = isinstance(activations, Mapping) and activations.get("is_dynamic") is False
+    inputs = (MatrixPart(".input_scale", "F32"),) if static else ()
+    rate = isinstance(activations, Mapping)
+    if kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
+        values = MatrixPart(".weight", "F8_E4M3" if kind != "int8" else "I8", (OUT, IN))
+        axes = (OUT,) if scheme == "per_channel" else ()
+        name = f"{'fp8' if kind != 'int8' else 'int8'}-{'rows' if axes else 'tensor'}"
+        parts = (values, MatrixPart(".weight_scale", "F32", axes), *inputs)
+        return MatrixFormat(name=name, title=f"Quark {kind}, {scheme}", parts=parts, compute_rate=name[:4].rstrip("-") if rate else "")
+    if kind in ("fp4", "mxfp4", "mx", "mx6", "mx9") and group == 32 and kind not in ("mx6", "mx9"):
+        return formats.mxfp4_format()
+    if kind in ("int4", "uint4") and scheme == "per_group" and type(group) is int and group > 0:
+        parts = (
+            MatrixPart(".weight", "I32", (IN, per(OUT, 8))),
+            MatrixPart(".weight_scale", dtype, (per(IN, group), OUT)),
+            *((MatrixPart(".weight_zero_point", "I32", (per(IN, group), per(OUT, 8))),) if kind == "uint4" else ()),
+        )
+        return MatrixFormat(name=f"int4-g{group}", title=f"Quark {kind}, groups of {group}", parts=parts)
+    raise _unknown(f"quark dtype {kind}, {scheme}")
+
+
+def _quark(config: Keys, dtype: str) -> Recipe:
+    to = _quark_format(config.get("global_quant_config"), dtype)
+    layers = config.get("layer_quant_config") or {}
+    overrides = {name: _quark_format(keys, dtype) for name, keys in layers.items()} if isinstance(layers, Mapping) else {}
+    types = config.get("layer_type_quant_config") or {}
+    if to is None and not overrides:
+        raise _unknown("quark without quantized weights")
+    if types:
+        raise _unknown(f"quark layer_type_quant_config {', '.join(map(str, types))}")
+    excluded = _Names(_strings(config, "exclude") or (), _like_quark)
+    names = _Names(overrides, _like_modelopt)
+
+    def choose(x: Matrix) -> Choice:
+        if (choice := _linear_only(x)) is not None:
+            return choice
+        if excluded.find(x.names):
+            return Choice(None, "in exclude")
+        found = names.find(x.names)
+        chosen = overrides[found] if found else to
+        return Choice(chosen, "" if chosen else "no weights in its config")
+
+    name = "+".join(dict.fromkeys(x.name for x in (to, *overrides.values()) if x))
+    cache = config.get("kv_cache_quant_config") or {}
+    return Recipe(method="quark", name=name, choose=choose, patterns=(*excluded.patterns, *overrides), kv_cache="fp8" if cache else "")
+
+
+_EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
+_MLX_MODES = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
+
+
+def _mlx(config: Keys, dtype: str) -> Recipe:
+    def format_of(keys: Keys) -> MatrixFormat:
+        mode = str(keys.get("mode", "affine"))
+        if mode not in ("affine", *_MLX_MODES):
+            raise _unknown(f"MLX mode {mode}", "quantization")
+        bits, group = _MLX_MODES.get(mode, (4, 64))
+        bits, group = _bits(keys, (2, 3, 4, 5, 6, 8), default=bits), _group(keys, group)
+        if group < 0:
+            raise _unknown(f"MLX group_size {group}", "quantization")
+        return formats.mlx_format(bits, group, dtype, mode)
+
+    to = format_of(config)
+    defaults = {"bits": config.get("bits"), "group_size": config.get("group_size"), "mode": config.get("mode", "affine")}
+    overrides: dict[str, MatrixFormat | None] = {}
+    for name, keys in config.items():
+        if isinstance(keys, Mapping):
+            mode = {"mode": keys["mode"]} if "mode" in keys else {"mode": "affine"} if "bits" in keys else {}
+            overrides[name] = format_of({**({} if "mode" in keys else defaults), **keys, **mode})
+        elif keys is False and "." in name:
+            overrides[name] = None
+    exact = frozenset(overrides)
+
+    def choose(x: Matrix) -> Choice:
+        names = (*x.names, *(_EXPERT_NUMBER.sub(".switch_mlp.", name) for name in x.names if x.kind == "expert"))
+        found = next((name for name in names if name in exact), "")
+        if found:
+            return Choice(overrides[found], "" if overrides[found] else "false in quantization")
+        if x.kind == "other" or x.in_gate_class:
+            return Choice(None, "router" if x.in_gate_class else _NOT_LINEAR)
+        return Choice(to)
+
+    name = "+".join(dict.fromkeys((to.name, *sorted(x.name for x in overrides.values() if x))))
+    return Recipe(method="mlx", name=name, choose=choose, patterns=tuple(overrides))
+
+
+_METHODS: dict[str, Callable[[Keys, str], Recipe]] = {
+    "fp8": _fp8,
+    "awq": _awq,
+    "gptq": _gptq,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": _mxfp4,
+    "modelopt": _modelopt,
+    "compressed-tensors": _compressed_tensors,
+    "auto-round": _auto_round,
+    "quark": _quark,
+    "mlx": _mlx,
+    "fbgemm_fp8": _simple(lambda *_: formats.fp8_rows_format(), "fbgemm_fp8", "modules_to_not_convert"),
+    "eetq": _simple(lambda *_: formats.eetq_format(), "eetq", "modules_to_not_convert"),
+    "bitnet": _bitnet,
+    "hqq": _hqq,
+    "torchao": _torchao,
+}
+_SAME_METHODS = {
+    "modelopt_fp4": "modelopt",
+    "modelopt_fp8": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "nvfp4": "modelopt",
+    "compressed_tensors": "compressed-tensors",
+    "intel/auto-round": "auto-round",
+    "auto_round": "auto-round",
+    "bnb": "bitsandbytes",
+    "gptqmodel": "gptq",
+}
+
+
+def read_recipe(config: Keys, dtype: str = "BF16", *, is_mlx: bool = False) -> Recipe:
+    """Read a quantization config; `dtype` is that of unquantized weights. An unknown recipe is an error that names it."""
+    method = config.get("quant_method")
+    producer = config.get("producer")
+    if not isinstance(method, str):
+        inner = config.get("quantization")
+        declares_algorithm = any(isinstance(x, Mapping) and "quant_algo" in x for x in (config, inner))
+        if declares_algorithm or (isinstance(producer, Mapping) and producer.get("name") == "modelopt"):
+            method = "modelopt"
+        elif is_mlx or ("bits" in config and "group_size" in config and "sym" not in config and "zero_point" not in config):
+            method = "mlx"
+        elif config.get("load_in_4bit") or config.get("load_in_8bit"):
+            method = "bitsandbytes"
+        elif isinstance(config.get("config_groups"), Mapping):
+            method = "compressed-tensors"
+    name = str(method or "without a quant_method").lower()
+    if name == "compressed-tensors" and isinstance(config.get("quantization_config"), Mapping):
+        config = config["quantization_config"]
+    read = _METHODS.get(_SAME_METHODS.get(name, name))
+    if read is None:
+        raise _unknown(f"quant_method {method}" if method else "config without a quant_method")
+    return read(config, dtype)

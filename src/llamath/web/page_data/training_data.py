@@ -1,0 +1,120 @@
+"""The memory of a training step as expressions of its settings, for tensor and data parallelism.
+
+T is the sequence length, B the microbatch, TP the tensor-parallel degree, and DP_weights, DP_gradients, DP_master and DP_optimizer are
+the data-parallel ranks over which ZeRO shards each of these: 1 below the stage that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...analysis.inference.fit_report import tp_degrees
+from ...analysis.inference.gpu_shards import BATCH, TOKENS
+from ...analysis.memory_line import MemoryLine, overhead_bytes
+from ...analysis.parallel_layout import Layout, Recompute, pipeline_stages
+from ...analysis.training.optimizers import OPTIMIZERS
+from ...analysis.training.pipeline_schedule import stage_activations
+from ...analysis.training.training_memory import DEFAULT_CONTEXT, TrainingJob, TrainRequest
+from ...analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
+from ...core.expr import Expr, ceil_div, total
+from ...model import Model
+from .inference_data import variable
+
+RANKS = (1, 2, 4, 8)
+GPUS = tuple(2**n for n in range(11))
+TP = Expr.variable("TP", 1)
+
+
+class Precision(NamedTuple):
+    """The dtypes of a training step."""
+
+    name: str
+    title: str
+    dtype: str
+    master: bool | None
+
+
+PRECISIONS = (
+    Precision("bf16", "bf16, master weights in fp32", "bf16", None),
+    Precision("bf16-alone", "bf16 alone", "bf16", False),
+    Precision("fp32", "fp32", "fp32", None),
+)
+ATTENTION, KERNELS = {"flash": True, "written": False}, {"eager": False, "fused": True}
+CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
+    "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
+    "optimizer": ("Optimizer", [(x.name, x.title) for x in OPTIMIZERS.values()]),
+    "zero": ("ZeRO", [("0", "0: none"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
+    "recompute": ("Recompute", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
+    "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
+    "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
+}
+"""The choices; the first is the default."""
+_AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
+_NOTES = {
+    "gathered weights": "two layers at once, whole",
+    "logits": "while the outputs are held",
+    "recomputed layer": "of the largest layer, minus what the loss has freed",
+}
+_LOSS_NOTES = {False: "of loss and softmax, both in fp32", True: "of the loss, in place"}
+_Line = dict[str, Any]
+
+
+def training(model: Model) -> dict[str, Any]:
+    """Return the choices, and the lines of each part for them."""
+    ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
+    jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS}
+    return {
+        "context": str(min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)),
+        "tokens": (TP * ceil_div(TOKENS, TP)).to_expression_json(),
+        "zero": {f"DP_{kind}": str(stage) for kind, stage in ZERO_STAGES.items()},
+        "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],
+        "kept": {x.name: x.dtype for x in PRECISIONS},
+        "gpus": [str(n) for n in GPUS],
+        "ranks": [str(n) for n in ranks],
+        "static": {name: {str(n): _static(job, n) for n in ranks} for name, job in jobs.items()},
+        "moving": {
+            f"{x} {flash} {fused}": _moving(model, x, ATTENTION[flash], KERNELS[fused])
+            for x in ("bf16", "fp32")
+            for flash in ATTENTION
+            for fused in KERNELS
+        },
+    }
+
+
+def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
+    """Return the persistent memory: weights, gradients, master copy, optimizer states, and the layers gathered by ZeRO-3."""
+    there = job.with_layout(Layout(tp=ranks))
+    (stage,) = pipeline_stages(there.tree, there.layout)
+    state = there.persistent_state(stage)
+    sharded = {kind: there.layout.replace(zero=3, dp=Expr.variable(f"DP_{kind}", 2)) for kind in ZERO_STAGES}
+    gathered = zero3_gather_buffers(state, there.layers(stage), sharded["weights"])
+    dynamic = total((variable("activations"), variable("logits"), *(x.bytes for x in gathered)))
+    overhead = [*map(_line, gathered), {"what": "overhead", "form": overhead_bytes(dynamic).to_expression_json(), "says": ""}]
+    lines = {kind: _sharded_lines(state, kind, layout) for kind, layout in sharded.items()}
+    states = {name: _sharded_lines(state._replace(optimizer=x), "optimizer", sharded["optimizer"]) for name, x in OPTIMIZERS.items()}
+    return {**lines, "optimizer": states, "overhead": overhead}
+
+
+def _sharded_lines(state: PersistentState, kind: str, layout: Layout) -> list[_Line]:
+    """Return the lines of one kind of persistent memory, with the formulas of a single replica."""
+    pairs = zip(persistent_lines(state, layout)[kind], persistent_lines(state, Layout())[kind], strict=True)
+    return [_line(x) | {"says": whole.formula} for x, whole in pairs if x.bytes]
+
+
+def _line(x: MemoryLine) -> _Line:
+    return {"what": x.what, "form": Expr.const(x.bytes).to_expression_json(), "says": _NOTES.get(x.what, "" if x.exact else "an estimate")}
+
+
+def _moving(model: Model, precision: str, flash: bool, fused: bool) -> Mapping[str, Sequence[_Line]]:
+    """Return the logits, and the activations for each recomputation policy."""
+    layout = Layout(tp=TP, microbatch=BATCH, flash=flash)
+    job = TrainingJob(model, TrainRequest(dtype=precision, context=TOKENS, layout=layout, fused=fused))
+    (stage,) = pipeline_stages(job.tree, layout)
+    flows = {again: stage_activations(job.saved, stage, layout.replace(recompute=again)) for again in _AGAIN}
+    logits = [_line(x) | ({"says": _LOSS_NOTES[fused]} if "gradients" in x.what else {}) for x in job.loss_lines(flows["none"])]
+    return {"logits": logits} | {again: list(_without_zeros(job.activation_lines(flow))) for again, flow in flows.items()}
+
+
+def _without_zeros(lines: Iterable[MemoryLine]) -> Iterator[_Line]:
+    return (_line(x) for x in lines if Expr.const(x.bytes).terms)
