@@ -38,8 +38,8 @@ RENAMED_KEYS: dict[str, str] = {}
 
 OTHER_ACTIVATIONS = """
 cerebras-gpt-13b classic-405b deepseek-* distilgpt2 exaone-4-* gemma-3-* gemma-4-* glm-4.5* gpt-j-6b gpt-oss-* gpt2* granite-3.1-?b-a*
-kimi-k2 lfm2-* llama-4-scout minimax-m2 mistral-small-4-* mixtral-* muse-glimmer-* nemotron-3-* olmo-[23]-* olmoe-* opt-* phi-3.5-moe phi-mini-moe
-qwen1.5-moe-* qwen2-57b-* qwen3-*b-a*b qwen3.5-* santacoder-* starcoder-* starcoderbase-* wizardcoder-*
+kimi-k2 lfm2-* llama-4-scout minimax-m2 mistral-small-4-* mixtral-* muse-glimmer-* nemotron-3-* olmo-[23]-* olmoe-* opt-*
+phi-3.5-moe phi-mini-moe qwen1.5-moe-* qwen2-57b-* qwen3-*b-a*b qwen3.5-* santacoder-* starcoder-* starcoderbase-* wizardcoder-*
 tiny/bloom* tiny/deepseek_v[23]* tiny/exaone4* tiny/gemma4* tiny/glm4_moe* tiny/gpt2* tiny/gpt_bigcode* tiny/gpt_oss* tiny/granitemoe*
 tiny/lfm2* tiny/llama4* tiny/minimax_m2* tiny/mixtral* tiny/mpt* tiny/nemotron_h* tiny/olmo* tiny/opt* tiny/phimoe* tiny/qwen2_moe*
 tiny/qwen3_* unproven/classic* unproven/deepseek* unproven/minicpm* unproven/mistral4* unproven/mpt* unproven/muse_glimmer*

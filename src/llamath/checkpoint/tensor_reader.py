@@ -87,11 +87,6 @@ class TensorReader:
             else:
                 yield data[at : at + 1].tobytes() * width
 
-    def file_stamps(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the real path, size and modification time of each file."""
-        for file in self._files:
-            yield os.path.realpath(file.name), file.size, os.stat(file.name).st_mtime_ns
-
     def close(self) -> None:
         """Close all files."""
         for source in self._open.values():
