@@ -78,6 +78,10 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
+    if verdict.scheme == "hf" and not model:
+        from .verify_recipe import recipe_findings
+
+        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
     return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
 
 
