@@ -319,3 +319,17 @@ def test_few_microbatches_limit_activations() -> None:
     tree = classic_model(4, 64, 8)
     layout = Layout(pp=8, microbatches=3)
     assert [in_flight_microbatches(x, layout) for x in pipeline_stages(tree, layout)] == [[3], [3], [3], [3], [3], [3], [2], [1]]
+
+
+def test_norms_of_keys_are_sharded_like_keys() -> None:
+    tree = llamath.load(LLAMA | {"model_type": "qwen3", "num_key_value_heads": 2}).tree
+    saved = SavedActivations(tree, Kernels()).layer(tree.layers[0])
+    norms = [(x.sharding, x.max_parts) for x in saved if x.what == "inputs of norms"]
+    assert norms == [("sequence", 0), ("tensor", 0), ("tensor", 2), ("sequence", 0)]  # of the layer, of queries, of keys, of the layer
+
+
+def test_a_tensor_read_by_two_operations_is_saved_once() -> None:
+    tree = llamath.load(LLAMA | {"model_type": "gpt_neox", "head_dim": 16, "use_parallel_residual": True}).tree
+    saved = SavedActivations(tree, Kernels()).layer(tree.layers[0])
+    assert sum(x.what == "inputs of norms" for x in saved) == 1
+    assert sum(x.what == "inputs of linear maps" for x in saved) == 2

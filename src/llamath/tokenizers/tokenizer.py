@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..core.errors import LlamathError, safe
@@ -40,6 +43,54 @@ class Tokenizer:
         self.engine.encode_special_tokens = not parse_special_tokens
         with wrap_engine_errors(self.source):
             return list(self.engine.encode(text, add_special_tokens=add_special_tokens).ids)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a text in which no added token with a visible character is recognized, whether marked as special or not.
+
+        Runs of spaces stay tokens: vocabularies such as GPT-NeoX's store them as added tokens, and they cannot forge anything.
+        """
+        ids = self.encode(text, add_special_tokens=False)
+        if self._control_ids.isdisjoint(ids):
+            return ids
+        engine, self.engine = self.engine, self._plain_engine
+        try:
+            ids = self.encode(text, add_special_tokens=False)
+        finally:
+            self.engine = engine
+        if not self._control_ids.isdisjoint(ids):
+            found = self.engine.id_to_token(next(x for x in ids if x in self._control_ids))
+            raise LlamathError(
+                f"{safe(self.source)}: the control token {safe(str(found))} is written in a message and cannot be encoded as plain text",
+                hint="remove it from the message",
+            )
+        return ids
+
+    @cached_property
+    def _control_ids(self) -> frozenset[int]:
+        """The ids of the added tokens that contain a visible character."""
+        return frozenset(i for i, x in self.engine.get_added_tokens_decoder().items() if x.special or x.content.strip())
+
+    @cached_property
+    def _plain_engine(self) -> Engine:
+        """A copy of the engine without these added tokens; its model has them under names that no text contains."""
+        from tokenizers import Tokenizer as Engine
+
+        with wrap_engine_errors(self.source):
+            data = json.loads(self.engine.to_str())
+            control = {x["content"] for x in data["added_tokens"] if x["id"] in self._control_ids}
+            data["added_tokens"] = [x for x in data["added_tokens"] if x["id"] not in self._control_ids]
+            data["post_processor"] = None
+            model = data["model"]
+            hidden = {text: f"\0{secrets.token_hex(16)}" for text in control}
+            hidden.pop(model.get("unk_token"), None)
+            if isinstance(model["vocab"], dict):
+                model["vocab"] = {hidden.get(text, text): i for text, i in model["vocab"].items()}
+            else:
+                model["vocab"] = [[hidden.get(text, text), score] for text, score in model["vocab"]]
+            if "merges" in model:
+                pairs = (x.split(" ", 1) if isinstance(x, str) else x for x in model["merges"])
+                model["merges"] = [x for x in pairs if hidden.keys().isdisjoint((*x, "".join(x)))]
+            return Engine.from_str(json.dumps(data))
 
     def decode(self, ids: Sequence[int], *, keep_special_tokens: bool = False) -> str:
         """Return the text of these ids, without special tokens unless they are kept."""

@@ -23,7 +23,7 @@ from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, overhead_line
 from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, kv_format, parse_kv_dtype, sum_cache_specs
-from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, weight_storage
+from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, describe_recipe, weight_storage
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -239,8 +239,9 @@ class MemoryCalculator:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The model's notes, and those of the checkpoint."""
-        return (*self.model.notes, *self.checkpoint_notes)
+        """The model's notes, those of the checkpoint, and those on a quantization recipe."""
+        recipe = describe_recipe(self.storage) if self.storage is not None else ()
+        return (*self.model.notes, *recipe, *self.checkpoint_notes)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""

@@ -24,7 +24,7 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import FormatError, LlamathError
+from ...core.errors import FormatError, LlamathError, safe
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -114,6 +114,45 @@ class RecipeMatrix(NamedTuple):
     def bytes(self) -> int:
         """The bytes of all copies that a recipe quantizes."""
         return self.choice.format.bytes(self.out, self.into) * self.copies if self.choice.format is not None else 0
+
+
+def describe_recipe(storage: WeightStorage) -> list[str]:
+    """Return notes on a recipe: its formats with their shares, and what it leaves unquantized and why; none without a recipe."""
+    recipe = storage.packer.recipe
+    if recipe is None:
+        return []
+    formats: dict[str, list[RecipeMatrix]] = {}
+    kept: dict[str, dict[str, list[str]]] = {}
+    for x in storage.matrices:
+        if x.choice.format is not None:
+            formats.setdefault(f"{x.choice.format.name} ({x.choice.format.title})", []).append(x)
+            continue
+        few = 0 < len(x.layers) <= _MAX_LISTED
+        where = f"in layer{'s' if len(x.layers) > 1 else ''} {', '.join(map(str, x.layers))}: " if few else ""
+        names = kept.setdefault(x.choice.reason, {}).setdefault(where, [])
+        name = safe(x.name.rpartition("{l}.")[2].replace("experts.{e}.", "experts.*."), 80)
+        names += [name] if name not in names else []
+    quantized = "; ".join(f"{text}: {sum(x.copies for x in found):,} matrices" for text, found in formats.items())
+    notes = [f"{recipe.method} recipe, {storage.bits:.3f} bits per weight; {quantized or 'no matrix is quantized'}"]
+    if kept:
+        parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
+        notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
+    if recipe.kv_cache:
+        notes.append(f"the recipe declares a KV cache in {safe(recipe.kv_cache, 20)}; --kv-dtype sets the one that is counted here")
+    return [*notes, *recipe.notes]
+
+
+_MAX_LISTED = 4
+"""The most layers, and sets of layers, that a note lists."""
+
+
+def _listed(names_by_layers: Mapping[str, list[str]]) -> str:
+    """Return the names of modules, those of few layers last."""
+    sets = sorted(names_by_layers.items(), key=lambda item: bool(item[0]))
+    texts = [where + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") for where, names in sets]
+    return ", ".join(texts[:_MAX_LISTED]) + (
+        f" and others in {len(texts) - _MAX_LISTED} sets of layers" if len(texts) > _MAX_LISTED else ""
+    )
 
 
 class GGUFNaming(NamedTuple):
@@ -290,7 +329,7 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[s
     for x in leaves:
         if not x.weight.tied:
             groups.setdefault(names.stored_name(x.pattern), []).append(x)
-    in_gate_class = any(x.pattern.endswith(".correction") for parts in groups.values() for x in parts)
+    in_gate_class = any(x.pattern.endswith(_OF_GATE_CLASS) for parts in groups.values() for x in parts)
     for name, parts in groups.items():
         first = parts[0]
         linear = len(first.weight.shape) == 2 and classes.get(first.pattern) is Linear
@@ -307,6 +346,10 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[s
         else:
             kind = "head" if first.pattern == "head.weight" else "linear"
         yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
+
+
+_OF_GATE_CLASS = (".correction", ".attn.kv_down.weight")
+"""Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
 
 
 def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:

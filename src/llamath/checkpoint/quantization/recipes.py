@@ -33,7 +33,7 @@ class Matrix(NamedTuple):
 def module_names(name: str) -> tuple[str, ...]:
     """Return a module's stored name, and the names that recipes use for it."""
     core = next((name.removeprefix(x) for x in _PREFIXES if name.startswith(x)), name)
-    names = (name, *(f"{x}{core}" for x in _PREFIXES), core)
+    names = (name, *(f"{x}{core}" for x in _PREFIXES), *(() if "." in core else (core,)))
     return tuple(dict.fromkeys(names))
 
 
@@ -80,7 +80,7 @@ def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantizati
 def _check_pattern(pattern: str) -> None:
     """Refuse a regular expression whose matching may take exponential time, or polynomial time of a high degree."""
     inner, repeats, i, in_class = [False], 0, 0, False
-    closed = False  # the last token closed a group that has a repetition inside
+    closed = False  # the last token closed a group that has a repetition or alternatives inside
     while i < len(pattern):
         c = pattern[i]
         if c == "\\":
@@ -100,6 +100,8 @@ def _check_pattern(pattern: str) -> None:
             inner[-1] |= closed
             i += 1
             continue
+        elif c == "|":
+            inner[-1] = True
         elif c in "*+{":
             repeats += 1 + _MAX_REPEATS * closed
             inner[-1] = True
@@ -182,8 +184,13 @@ def _like_transformers(key: str) -> str:
 
 
 def _inside_name(key: str) -> str:
-    """Translate as AutoAWQ and AutoRound match: anywhere in the name."""
-    return f".*{re.escape(key)}"
+    """Translate whole parts of a dotted name, anywhere in it."""
+    return rf"(?:.*\.)?{re.escape(key.strip('.'))}(?:\.|$)"
+
+
+def _like_awq(key: str) -> str:
+    """Translate by the rules of transformers and of AutoAWQ, which looks for it anywhere in the name."""
+    return f"{_like_transformers(key)}|{_inside_name(key)}"
 
 
 def _like_modelopt(key: str) -> str:
@@ -222,10 +229,16 @@ def _linear_only(x: Matrix) -> Choice | None:
     return None if x.kind in _LAYERS or x.kind == "head" else Choice(None, _NOT_LINEAR)
 
 
-def _skipping(config: Keys, to: MatrixFormat, keys: Sequence[str], head_by_default: bool = False) -> Callable[[Matrix], Choice]:
+def _skipping(
+    config: Keys,
+    to: MatrixFormat,
+    keys: Sequence[str],
+    head_by_default: bool = False,
+    translate_key: Callable[[str], str] = _like_transformers,
+) -> Callable[[Matrix], Choice]:
     """Return the rule of transformers' quantizers: every linear layer but those listed; without a list, the head stays too."""
     listed = _strings(config, *keys)
-    names = _Names(listed or (), _like_transformers)
+    names = _Names(listed or (), translate_key)
     keeps_head = head_by_default or listed is None
 
     def choose(x: Matrix) -> Choice:
@@ -292,7 +305,7 @@ def _awq(config: Keys, _: str) -> Recipe:
     if version not in ("gemm", "gemv", "gemv_fast", "exllama", "ipex", "auto"):
         raise _unknown(f"AWQ version {version}")
     to = formats.awq_format(bits, group, gemv=version == "gemv")
-    choose = _skipping(config, to, ("modules_to_not_convert",), head_by_default=True)
+    choose = _skipping(config, to, ("modules_to_not_convert",), head_by_default=True, translate_key=_like_awq)
     return Recipe(method="awq", name=to.name, choose=choose, patterns=_strings(config, "modules_to_not_convert") or ())
 
 
@@ -643,7 +656,7 @@ def compressed_format(kind: str, weights: Keys, activations: object, dtype: str)
     group, symmetric = weights.get("group_size"), weights.get("symmetric", True) is not False
     group = group if type(group) is int and group > 0 else 0
     strategy = str(weights.get("strategy") or ("group" if group else "tensor" if not group else ""))
-    static = isinstance(activations, Mapping) and activations.get("dynamic") is False
+    static = isinstance(activations, Mapping) and activations.get("dynamic", False) is False
     if type(bits) is not int or not 1 <= bits <= 8:
         raise _unknown(f"compressed-tensors num_bits {bits}")
     if not kind or kind == "fakequant":

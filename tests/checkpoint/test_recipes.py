@@ -1,0 +1,424 @@
+"""Quantization recipes compared with published files, transformers' quantizers on the meta device, and compressed-tensors."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.weight_bytes import WeightStorage
+from llamath.checkpoint.formats.dtypes import DTYPES
+from llamath.checkpoint.quantization.recipes import UnknownQuantization, read_recipe
+from llamath.cli import cli
+from support import quantized_headers
+from support.reference_data import truth
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 96,
+    "dtype": "bfloat16",
+}
+
+
+def storage_of(config: Mapping[str, Any]) -> WeightStorage:
+    """Return the weights of a model as its own config stores them."""
+    storage = MemoryCalculator(llamath.load(config), MemoryRequest()).storage
+    assert storage is not None
+    return storage
+
+
+def quantized_modules(storage: WeightStorage) -> Iterator[tuple[str, str]]:
+    """Yield the name and the format of every quantized matrix outside of experts."""
+    for x in storage.matrices:
+        if x.choice.format is not None:
+            for layer in x.layers or (-1,):
+                yield x.name.replace("{l}", str(layer)), x.choice.format.name
+
+
+# Published files
+
+_BNB_INT8 = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+PUBLISHED = {
+    "gleneyre2022--1chat__model": ({}, 0),
+    "delsakov--mcp_tests": ({}, 0),
+    "Arp1tMoga--fast_qwen": ({}, 2 * 460_730_096),
+    "jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment": ({"quantization_config": _BNB_INT8}, 0),
+    "IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM": ({"quantization_config": _BNB_INT8}, 0),
+}
+"""Name → the recipe, which the reference data leave out for LLM.int8(), and the bytes of the vision tower in bf16."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_size_equals_the_published_index(name: str) -> None:
+    keys, vision = PUBLISHED[name]
+    found = {x["name"]: x for x in truth("configs.jsonl")}[f"{name}@mirror"]["config"]
+    config = {key: value for key, value in found.items() if key != "_quantized"}
+    index = {x["name"]: x for x in truth("indexes.jsonl")}[f"{name}.st"]
+    assert storage_of(config | keys).bytes + vision == index["total_size"]
+
+
+@pytest.mark.parametrize(
+    ("bits", "group", "file_size"), [(3, 128, 13509984992), (4, 32, 19435090976), (8, -1, 32990628688), (8, 128, 33730582288)]
+)
+def test_gptq_size_equals_the_published_file(bits: int, group: int, file_size: int) -> None:
+    """Its AutoGPTQ also stored a bias of zeros for each matrix, and the frequencies of RoPE; the rest is the header."""
+    config = {
+        "model_type": "llama",
+        "hidden_size": 6656,
+        "intermediate_size": 17920,
+        "num_hidden_layers": 60,
+        "num_attention_heads": 52,
+        "vocab_size": 32000,
+        "torch_dtype": "float16",
+        "quantization_config": {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": True},
+    }
+    biases, frequencies = 60 * 2 * (5 * 6656 + 2 * 17920), 60 * 4 * 64
+    assert 200_000 < file_size - storage_of(config).bytes - biases - frequencies < 300_000
+
+
+def test_modelopt_recipe_of_a_wrapper_is_applied() -> None:
+    """A ModelOpt recipe stands in the outer config and names modules with the wrapper's prefix."""
+    text = {**LLAMA, "model_type": "llama"}
+    recipe = {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+        "ignore": ["lm_head", "language_model.model.layers.0*", "*.mlp.down_proj", "model.layers.3.self_attn*"],
+    }
+    storage = storage_of({"model_type": "llava", "text_config": text, "vision_config": {}, "quantization_config": recipe})
+    names = dict(quantized_modules(storage))
+    assert set(names.values()) == {"nvfp4"}
+    assert {x.split("layers.")[1].split(".")[0] for x in names if "self_attn" in x} == {"1", "2", *map(str, range(4, 12))}
+    assert not any("down_proj" in x or "lm_head" in x for x in names)
+    assert len(names) == 10 * 4 + 11 * 2
+
+
+def test_mixed_precision_table_is_applied_by_layer_and_expert() -> None:
+    config = {
+        "model_type": "mixtral",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 96,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    }
+    layers = {f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in range(2) for x in "qkvo"}
+    layers["model.layers.0.block_sparse_moe.experts"] = {"quant_algo": "NVFP4", "group_size": 16}
+    layers |= {f"model.layers.1.block_sparse_moe.experts.{e}.w1": {"quant_algo": "MXFP8"} for e in (0, 3)}
+    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}}
+    sums = {x.codec: x for x in storage_of({**config, "quantization_config": recipe}).sums()}
+    attention, expert = 64 * 64 * 2 + 64 * 32 * 2, 64 * 96
+    assert sums["fp8"].bytes == 2 * (attention + 4 * 8)
+    assert sums["nvfp4"].bytes == 12 * (expert // 2 + expert // 16 + 8)
+    assert sums["mxfp8"].bytes == 2 * (expert + expert // 32)
+
+
+def test_modelopt_file_next_to_a_config_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(recipe))
+    for path in (tmp_path, tmp_path / "config.json"):
+        storage = MemoryCalculator(llamath.load(path), MemoryRequest()).storage
+        assert storage is not None and storage.packer.name == "fp8" and len(dict(quantized_modules(storage))) == 12 * 7
+
+
+# transformers' quantizers
+
+
+def _random_patterns(rng: random.Random) -> list[str]:
+    known = ["lm_head", "q_proj", "mlp", "self_attn.k_proj", "model.layers.1", "model.layers.1.mlp", "model.layers.*.self_attn", "gate"]
+    known += [f"model.layers.{rng.randrange(12)}.mlp.up_proj", f"layers.{rng.randrange(12)}.self_attn", "mlp.gate", "down_proj", "o_proj"]
+    return rng.sample(known, rng.randrange(5))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
+    from transformers.quantizers.base import get_keys_to_not_convert
+
+    rng = random.Random(seed)
+    sizes = {"hidden_size": 16 * rng.randrange(2, 9), "intermediate_size": rng.randrange(20, 200), "vocab_size": rng.randrange(50, 99)}
+    config = {**LLAMA, **sizes, "tie_word_embeddings": rng.random() < 0.3, "attention_bias": rng.random() < 0.3}
+    listed = _random_patterns(rng) if rng.random() < 0.8 else None
+    section = {
+        "quant_method": "fp8",
+        "weight_block_size": rng.choice([None, [128, 128], [32, 16]]),
+        "activation_scheme": rng.choice(["dynamic", "static"]),
+        "modules_to_not_convert": listed,
+    }
+    settings = transformers.FineGrainedFP8Config(**{k: v for k, v in section.items() if k != "quant_method"})
+    own = transformers.AutoConfig.for_model(**config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(own, dtype=torch.bfloat16)
+    skipped = get_keys_to_not_convert(model) if listed is None else listed
+    model = replace_with_fp8_linear(model, modules_to_not_convert=skipped, quantization_config=settings, pre_quantized=True)
+    converted = {name for name, x in model.named_modules() if type(x).__name__ == "FP8Linear"}
+    storage = storage_of({**config, "quantization_config": section})
+    assert {name for name, _ in quantized_modules(storage)} == converted - ({"lm_head"} if own.tie_word_embeddings else set())
+    state = {name: x for name, x in model.state_dict().items() if not (own.tie_word_embeddings and name.startswith("lm_head"))}
+    # a bias stays in the dtype of the model, which FP8Linear creates in float32
+    assert storage.bytes == sum(x.numel() * (2 if name.endswith("bias") else x.element_size()) for name, x in state.items())
+
+
+@pytest.mark.parametrize("method", ["fbgemm_fp8", "bitnet"])
+def test_other_quantizers_of_transformers_have_the_same_tensors(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from transformers.integrations import bitnet, fbgemm_fp8
+
+    monkeypatch.setattr(fbgemm_fp8, "get_quantize_fp8_per_row", lambda: None)  # a kernel for GPUs
+    listed = ["lm_head", "model.layers.3.mlp", "o_proj"]
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**LLAMA), dtype=torch.bfloat16)
+        if method == "bitnet":
+            settings = transformers.BitNetQuantConfig(modules_to_not_convert=listed)
+            model = bitnet.replace_with_bitnet_linear(model, listed, settings)
+        else:
+            settings = transformers.FbgemmFp8Config(modules_to_not_convert=listed)
+            model = fbgemm_fp8.replace_with_fbgemm_fp8_linear(model, listed, settings, pre_quantized=True)
+    storage = storage_of({**LLAMA, "quantization_config": {"quant_method": method, "modules_to_not_convert": listed}})
+    packed = {name: x for name, x in model.state_dict().items() if name.endswith((".weight", "weight_scale"))}
+    sizes = {name: (2 if name.endswith("_scale") and method == "bitnet" else x.element_size()) for name, x in packed.items()}
+    assert storage.bytes == sum(x.numel() * sizes[name] for name, x in packed.items())
+    assert len(dict(quantized_modules(storage))) == 12 * 7 - 3 - 12
+
+
+# compressed-tensors
+
+
+def _weights(**keys: Any) -> dict[str, Any]:
+    return {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32, "dynamic": False} | keys
+
+
+COMPRESSED = {
+    "w4a16": ("pack-quantized", _weights(), None),
+    "w4a16-asymmetric": ("pack-quantized", _weights(symmetric=False), None),
+    "w8a16-rows": ("pack-quantized", _weights(num_bits=8, strategy="channel", group_size=None), None),
+    "w8a8": ("int-quantized", _weights(num_bits=8, strategy="channel", group_size=None), {"num_bits": 8, "dynamic": True}),
+    "fp8-tensor": (
+        "float-quantized",
+        _weights(num_bits=8, type="float", strategy="tensor", group_size=None),
+        {"num_bits": 8, "type": "float"},
+    ),
+    "fp8-rows": ("float-quantized", _weights(num_bits=8, type="float", strategy="channel", group_size=None), None),
+    "fp8-blocks": (
+        "float-quantized",
+        _weights(num_bits=8, type="float", strategy="block", block_structure=[32, 16], group_size=None),
+        {"num_bits": 8, "type": "float", "strategy": "group", "group_size": 16, "dynamic": True},
+    ),
+    "nvfp4-w4a16": ("nvfp4-pack-quantized", _weights(type="float", strategy="tensor_group", group_size=16), None),
+    "mxfp4": ("mxfp4-pack-quantized", _weights(type="float", group_size=32, scale_dtype="torch.uint8"), None),
+    "mxfp8": ("mxfp8-quantized", _weights(num_bits=8, type="float", group_size=32, scale_dtype="torch.uint8"), None),
+}
+"""Format, weights and activations of a group."""
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_compressed_tensors_stores_the_same_tensors(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    from compressed_tensors.quantization.lifecycle import initialize_module_for_quantization
+
+    kind, weights, activations = COMPRESSED[name]
+    scheme = QuantizationScheme(targets=["Linear"], weights=weights, input_activations=activations, format=kind)
+    layer = torch.nn.Linear(96, 64, bias=False, dtype=torch.bfloat16)
+    initialize_module_for_quantization(layer, scheme)
+    state = {key: x.data for key, x in layer.state_dict().items()}
+    for key in state:
+        if key.endswith("scale"):
+            state[key] = torch.ones_like(state[key])
+    stored = BaseCompressor.get_value_from_registry(kind).compress(state, scheme)
+    section = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"a": {"targets": ["Linear"]}}}
+    section["config_groups"]["a"] |= {"weights": weights, "input_activations": activations}
+    recipe = read_recipe(section)
+    from llamath.checkpoint.quantization.recipes import Matrix
+
+    to = recipe.choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    ours = {x.suffix[1:]: (DTYPES[x.dtype].size(prod(x.shape)), prod(x.shape)) for x in to.tensors(64, 96)}
+    assert ours == {key: (x.numel() * x.element_size(), x.numel()) for key, x in stored.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compressed_tensors_matches_the_same_modules(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.utils.match import match_named_modules
+
+    rng = random.Random(seed)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**LLAMA))
+    ignore = rng.sample(
+        [
+            *("lm_head", "re:.*lm_head", "re:.*self_attn.*", r"re:.*layers\.1\..*", "model.layers.1", "model.layers.1.mlp.up_proj"),
+            *("q_proj", r"re:.*mlp\.(gate|up)_proj$", "re:model.layers.1.*down_proj", "Embedding"),
+            f"model.layers.{rng.randrange(12)}.self_attn.o_proj",
+        ],
+        rng.randrange(5),
+    )
+    targets = rng.choice([["Linear"], ["Linear"], [r"re:.*self_attn\..*", "model.layers.2.mlp.up_proj"], ["re:.*_proj$", "Embedding"]])
+    weights = _weights(num_bits=8, strategy="channel", group_size=None)
+    section = {"quant_method": "compressed-tensors", "format": "int-quantized", "ignore": ignore}
+    section["config_groups"] = {"group_0": {"targets": targets, "weights": weights, "input_activations": None}}
+    storage = storage_of({**LLAMA, "quantization_config": section})
+    assert {name for name, _ in quantized_modules(storage)} == {name for name, _ in match_named_modules(model, targets, ignore)}
+
+
+# Names, exceptions and refusals
+
+
+@pytest.mark.parametrize(
+    ("section", "quantized"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["mlp"]}, 12 * 4),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"-:model\.layers\.1\..*": {}}}, 11 * 7),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "lm_head": True}, 12 * 7 + 1),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "modules_in_block_to_quantize": [["self_attn.q_proj"]]}, 12),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": ["lm_head", "up_proj"]}, 12 * 6),
+        (
+            {"quant_method": "auto-round", "bits": 4, "group_size": 32, "extra_config": {"model.layers.0.mlp.up_proj": {"bits": 16}}},
+            12 * 7 - 1,
+        ),
+        ({"quant_method": "eetq"}, 12 * 7),
+        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}}, 12 * 7),
+        ({"quant_method": "torchao", "quant_type": "int8_weight_only"}, 12 * 7),
+        (
+            {"quant_method": "quark", "exclude": ["lm_head", "re:model.layers.0.*"]}
+            | {"global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
+            11 * 7,
+        ),
+        ({"bits": 4, "group_size": 32, "model.layers.0.mlp.up_proj": False}, 12 * 7 + 2 - 1),
+        ({"bits": 4, "group_size": 64}, 12 * 6 + 2),
+    ],
+)
+def test_exceptions_stay_unquantized(section: dict[str, Any], quantized: int) -> None:
+    storage = storage_of({**LLAMA, "quantization_config": section})
+    assert len(list(quantized_modules(storage))) == quantized
+    assert all(x.choice.reason for x in storage.matrices if x.choice.format is None)
+
+
+def test_overrides_change_bits_of_single_layers() -> None:
+    section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"+:.*layers\.3\..*mlp.*": {"bits": 8, "group_size": 16}}}
+    names = dict(quantized_modules(storage_of({**LLAMA, "quantization_config": section})))
+    assert {x for x, to in names.items() if to == "gptq-8bit-g16"} == {f"model.layers.3.mlp.{x}_proj" for x in ("gate", "up", "down")}
+
+
+@pytest.mark.parametrize(
+    ("section", "problem"),
+    [
+        ({"quant_method": "vptq"}, "unknown quantization quant_method vptq"),
+        ({"bits": 4}, "without a quant_method"),
+        ({"quant_method": "modelopt", "quant_algo": "FP3"}, "unknown quantization quant_algo FP3"),
+        ({"quant_method": "compressed-tensors"}, "without config_groups"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"a": {"weights": {}}},
+                "sparsity_config": {"format": "sparse-bitmask"},
+            },
+            "sparse",
+        ),
+        ({"quant_method": "awq", "bits": 5}, "bits should be one of 4, found 5"),
+        ({"quant_method": "gptq", "bits": "4"}, "bits should be an integer, found '4'"),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "two positive integers"),
+        ({"quant_method": "torchao", "quant_type": "uint1"}, "torchao quant_type uint1"),
+        ({"quant_method": "fp8", "modules_to_not_convert": [3]}, "should be a list of names"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["(a+)+$"]}, "may take too long to match"),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["(a|a)*b"]}, "may take too long to match"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "should be a regular expression"),
+    ],
+)
+def test_unknown_recipes_are_refused_by_name(section: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UnknownQuantization, match=problem.replace("(", r"\(")):
+        read_recipe(section)
+
+
+def test_unknown_recipe_does_not_matter_with_a_dtype(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": {"quant_method": "vptq"}}))
+    assert CliRunner().invoke(cli, ["count", str(tmp_path)]).exit_code == 0
+    assert CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k"]).exit_code == 2
+    assert CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k", "--dtype", "bf16"]).exit_code == 0
+
+
+def test_memory_tells_what_stays_unquantized(tmp_path: Path) -> None:
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.0.mlp"]}
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "quantization_config": section}))
+    done = CliRunner().invoke(cli, ["memory", str(tmp_path), "--context", "4k"])
+    text = " ".join(done.stdout.split())
+    assert "fp8 recipe" in text and "bits per weight; fp8 (FP8, a scale for each block of 128×128): 81 matrices" in text
+    assert "lm_head, in layer 0: mlp.gate_proj, mlp.up_proj, mlp.down_proj (in modules_to_not_convert)" in text
+
+
+def test_bits_per_weight_are_exact() -> None:
+    storage = storage_of({**LLAMA, "quantization_config": {"quant_method": "mxfp4"}})
+    assert Fraction(storage.bits) == 16  # without experts nothing is packed
+
+
+# verify
+
+
+def _checkpoint(folder: Path, section: dict[str, Any], headers: Iterator[Any]) -> Any:
+    from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+    from support.sparse_checkpoints import write_safetensors
+
+    config = json.loads(json.dumps(dict(llamath.load("smollm2-135m").config.data)))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
+    write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in headers})
+    return verify_checkpoint(str(folder)).verdict
+
+
+def test_verify_finds_matrices_that_contradict_the_recipe(tmp_path: Path) -> None:
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.3.mlp"]}
+    plain = quantized_headers.plain("smollm2-135m")
+
+    def headers(*unquantized: str) -> Iterator[Any]:
+        for x in plain:
+            kept = any(part in x[0] for part in unquantized)
+            yield from [x] if kept else quantized_headers.packed([x], quantized_headers.fp8_blocks)
+
+    assert _checkpoint(tmp_path, section, headers("layers.3.mlp")).ok
+    verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp", "layers.5.self_attn.k_proj"))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "recipe_plain" and "1 matrix is not quantized, though the fp8 recipe says so" in found.message
+    assert found.tensors == ("model.layers.5.self_attn.k_proj.weight",)
+    verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp.up_proj", "layers.3.mlp.down_proj"))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "recipe_excluded" and "leaves them out (in modules_to_not_convert)" in found.message
+
+
+def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+    def write(name: str, out: int, into: int) -> Iterator[Any]:
+        yield f"{name}.weight", "F8_E4M3", (out, into)
+        yield f"{name}.weight_scale", "F32", ()
+        if not name.endswith("layers.7.mlp.up_proj"):
+            yield f"{name}.input_scale", "F32", ()
+
+    verdict = _checkpoint(tmp_path, section, quantized_headers.packed(quantized_headers.plain("smollm2-135m"), write))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "missing_scale" and "without input_scale, which all others have" in found.message
+    assert found.tensors == ("model.layers.7.mlp.up_proj.weight",)
