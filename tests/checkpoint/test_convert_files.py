@@ -108,9 +108,7 @@ def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target:
         ("gguf", "x.gguf", "", errno.EIO),
     ],
 )
-def test_failure_of_any_system_call_leaves_the_old_or_the_new_files(
-    kind: str, target: str, force: str, error: int, ram_folder: Path
-) -> None:
+def test_failing_system_call_leaves_old_or_new_files(kind: str, target: str, force: str, error: int, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     assert fail_each_call(source, ram_folder, kind, target, force, error)["calls"] > 60
 
@@ -199,7 +197,7 @@ def test_a_source_that_changes_is_refused(change: str, source: Path, tmp_path: P
         weights.write_bytes(data)
 
 
-def test_a_conversion_is_not_resumed_from_a_source_that_has_changed(source: Path, tmp_path: Path) -> None:
+def test_conversion_of_a_changed_source_is_not_resumed(source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine")
     weights = mine / "model.safetensors"
     times = weights.stat()
@@ -635,7 +633,7 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export"])
-def test_a_config_of_more_layers_than_the_files_can_hold_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
+def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],

@@ -98,7 +98,7 @@ def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
         yield Finding(
             code="overlap",
             severity="warning",
-            message=f"the elements of {summarize_names(overlapping)} share stored elements (a stride of 0): the tensors are larger than the file",
+            message=f"the elements of {summarize_names(overlapping)} share stored elements (a stride of 0)",
             hint="save .clone() of them",
             tensors=tuple(overlapping),
         )
