@@ -29,6 +29,7 @@ from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkp
 from llamath.core.errors import ConvertError, LlamathError, MissingExtra
 from llamath.render.progress import Bar, bar_line
 from support import kill_conversions
+from support.cost_limits import peak_bytes
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
@@ -107,9 +108,7 @@ def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target:
         ("gguf", "x.gguf", "", errno.EIO),
     ],
 )
-def test_failure_of_any_system_call_leaves_the_old_or_the_new_files(
-    kind: str, target: str, force: str, error: int, ram_folder: Path
-) -> None:
+def test_failing_system_call_leaves_old_or_new_files(kind: str, target: str, force: str, error: int, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
     assert fail_each_call(source, ram_folder, kind, target, force, error)["calls"] > 60
 
@@ -198,7 +197,7 @@ def test_a_source_that_changes_is_refused(change: str, source: Path, tmp_path: P
         weights.write_bytes(data)
 
 
-def test_a_conversion_is_not_resumed_from_a_source_that_has_changed(source: Path, tmp_path: Path) -> None:
+def test_conversion_of_a_changed_source_is_not_resumed(source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine")
     weights = mine / "model.safetensors"
     times = weights.stat()
@@ -631,6 +630,41 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     done = convert_checkpoint(str(three), str(tmp_path / "four"), options("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
+
+
+@pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export"])
+def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
+    more = {
+        "run": ["hi"],
+        "logits": [str(mine)],
+        "convert": [str(tmp_path / "out"), "--names", "hf"],
+        "export": ["-o", str(tmp_path / "x")],
+    }
+    results: list[Any] = []
+    peak = peak_bytes(lambda: results.append(CliRunner().invoke(cli, [command, str(mine), *more.get(command, [])])))
+    assert results[0].exit_code == 2 and "found a config with 9,000,000,003" in " ".join(results[0].output.split()), results[0].output
+    assert peak < 200 << 20 and os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
+def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "config.json").write_text(json.dumps(LLAMA))
+    tensors = checkpoint.read_checkpoint(str(source)).tensors
+    one = torch.ones(1, dtype=torch.bfloat16)
+    torch.save({x.name: one.expand(x.shape) for x in tensors}, mine / "pytorch_model.bin")
+    assert (mine / "pytorch_model.bin").stat().st_size < sum(x.bytes for x in tensors)
+    with pytest.raises(LlamathError, match="stores each element once"):
+        convert_checkpoint(str(mine), str(tmp_path / "out"), options(kind))
+    for args in (["run", str(mine), "hi"], ["convert", str(mine), str(tmp_path / "out"), "--names", "hf"]):
+        done = CliRunner().invoke(cli, args)
+        assert done.exit_code == 2 and "stores each element once" in " ".join(done.output.split()), done.output
+    done = CliRunner().invoke(cli, ["verify", str(mine)])
+    assert done.exit_code == 1 and "share stored elements" in " ".join(done.output.split()), done.output
+    assert not (tmp_path / "out").exists()
 
 
 LINKED = ["tokenizer.json", "chat_template.jinja", "merges.txt", "vocab.json", "generation_config.json", "config.json"]

@@ -99,7 +99,7 @@ def check_nothing_is_forged(ours: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("normalized", [False, True])
-def test_added_tokens_that_are_not_special_stay_text_in_a_message(normalized: bool) -> None:
+def test_added_tokens_stay_text_in_a_message(normalized: bool) -> None:
     ours = bytes_tokenizer([])
     ours.engine.add_tokens([AddedToken(x, special=False, normalized=normalized) for x in ("<|im_start|>", "<|im_end|>", "    ")])
     check_nothing_is_forged(ours)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from ..core.errors import LlamathError, safe
@@ -14,9 +15,15 @@ from ..core.errors import LlamathError, safe
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine
 
+_MIN_CHARACTERS_PER_SECOND = 10_000
+"""A tenth of the speed of the slowest published tokenizers."""
+
 
 class Tokenizer:
     """A tokenizer. Special tokens (`<s>`, `<|eot_id|>`) in a text are encoded as plain text unless `parse_special_tokens` is set."""
+
+    time_limit = 60.0
+    """Seconds that encoding may take beyond those for the length of the text; a short text takes milliseconds."""
 
     def __init__(self, engine: Engine, source: str, bos_id: int | None = None, stop_ids: Iterable[int] = ()) -> None:
         self.engine, self.source, self.bos_id = engine, source, bos_id
@@ -42,7 +49,34 @@ class Tokenizer:
             raise LlamathError(f"the text is not UTF-8: expected a character, found {found}") from None
         self.engine.encode_special_tokens = not parse_special_tokens
         with wrap_engine_errors(self.source):
-            return list(self.engine.encode(text, add_special_tokens=add_special_tokens).ids)
+            return self._encode_in_thread(text, add_special_tokens)
+
+    def _encode_in_thread(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Encode in a thread, so that a file's regular expressions can be interrupted (Ctrl-C) and end at a time limit.
+
+        Of the engine's functions, `encode_batch` alone releases Python's lock. A thread that is given up runs on until the process ends.
+        """
+        results: list[list[int]] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(list(self.engine.encode_batch([text], add_special_tokens=add_special_tokens)[0].ids))
+            except BaseException as error:  # the engine's panics are no Exception
+                errors.append(error)
+
+        thread = Thread(target=work, daemon=True)
+        thread.start()
+        limit = self.time_limit + len(text) / _MIN_CHARACTERS_PER_SECOND
+        thread.join(max(0.0, limit))
+        if thread.is_alive():
+            raise LlamathError(
+                f"{safe(self.source)}: expected at most {limit:,.0f} s to encode {len(text):,} characters, found it still running",
+                hint="its regular expressions may be malicious: compare the file with the publisher's",
+            )
+        if errors:
+            raise errors[0]
+        return results[0]
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of a text in which no added token with a visible character is recognized, whether marked as special or not.

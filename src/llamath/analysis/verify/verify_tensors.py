@@ -16,6 +16,7 @@ from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, Tens
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of
+from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
@@ -93,6 +94,14 @@ def verify_tensors(
 def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
     """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
+    if manifest.format == "torch" and (overlapping := overlapping_tensors(manifest)):
+        yield Finding(
+            code="overlap",
+            severity="warning",
+            message=f"the elements of {summarize_names(overlapping)} share stored elements (a stride of 0)",
+            hint="save .clone() of them",
+            tensors=tuple(overlapping),
+        )
     if has_duplicates:
         duplicates = [name for name, n in Counter(columns.name).items() if n > 1]
         message = f"{summarize_names(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
