@@ -23,7 +23,7 @@ from llamath.core.attention_facts import AttentionWindow
 from llamath.run.attention import ScoreParams, attend
 from llamath.run.forward_context import AttentionPattern, BlockLimits, ForwardContext
 from llamath.run.kv_cache import Cache
-from llamath.run.linear_recurrence import CHUNK, RecurrenceInputs, linear_recurrence
+from llamath.run.linear_recurrence import CHUNK, RecurrenceInputs, linear_recurrence, selective_scan
 from run import machine
 
 Form = Callable[[], Tensor]
@@ -63,6 +63,16 @@ def mamba(tokens: int) -> dict[str, Form]:
     size, decay = torch.rand(1, tokens, 128), -torch.rand(128)
     ours = RecurrenceInputs.from_heads(c, b, v * size[..., None], decay * size)
     return forms(ours, lambda: mamba2_chunk_scan(v, size, decay, b, c, 128))
+
+
+def scan(tokens: int) -> dict[str, Form]:
+    """Mamba of Mamba 2.8B."""
+    from transformers.models.mamba.modeling_mamba import mamba_selective_scan
+
+    x, dt, a = torch.randn(1, tokens, 5120), torch.rand(1, tokens, 5120) / 10, -8 * torch.rand(5120, 16)
+    b, c = torch.randn(1, tokens, 16), torch.randn(1, tokens, 16)
+    theirs = lambda: mamba_selective_scan(x.mT, dt.mT, a, b.mT, c.mT).mT  # noqa: E731
+    return {"all channels at once": lambda: selective_scan(dt, dt * x, b, c, a, None)[0], "transformers": theirs}
 
 
 def forms(tokens: RecurrenceInputs, theirs: Form) -> dict[str, Form]:
@@ -157,10 +167,14 @@ def main() -> None:
     work: dict[str, Callable[[str], dict[str, object]]] = {
         f"gated delta rule of Qwen3-Next 80B, {args.tokens:,} tokens": lambda title: recurrences(title, delta(args.tokens), args.rounds),
         f"Mamba-2 of Nemotron-H 8B, {args.tokens:,} tokens": lambda title: recurrences(title, mamba(args.tokens), args.rounds),
+        f"Mamba of Mamba 2.8B, {args.tokens:,} tokens": lambda title: recurrences(title, scan(args.tokens), args.rounds),
         **dict.fromkeys(WINDOWS, lambda title: windows(title, args.rounds)),
     }
     for title in (x for x in work if args.only in x):
-        store(work[title](title) | {"date": time.strftime("%Y-%m-%d"), "machine": machine(1)})
+        store(
+            work[title](title)
+            | {"date": time.strftime("%Y-%m-%d"), "machine": machine(argparse.Namespace(threads=1, llama_cpp="", openvino=""))}
+        )
 
 
 if __name__ == "__main__":

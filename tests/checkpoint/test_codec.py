@@ -20,8 +20,14 @@ from support import quantized_headers as make
 from support.reference_data import truth
 
 LLAMA_8B, LLAMA_2_7B = 8_030_261_248, 6_738_415_616
-FOUR = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}}}
-CHANNELS = {"config_groups": {"group_0": {"weights": {"num_bits": 8, "group_size": None, "strategy": "channel"}}}}
+FOUR = {
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 128, "strategy": "group"}}},
+    "ignore": ["lm_head"],
+}
+CHANNELS = {
+    "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "group_size": None, "strategy": "channel"}}},
+    "ignore": ["lm_head"],
+}
 
 WRITERS: dict[str, tuple[make.Writer, str, dict[str, Any] | None]] = {
     "awq-gemm": (make.awq, "awq", None),

@@ -21,14 +21,15 @@ import pytest
 from click.testing import CliRunner
 
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
+from llamath.checkpoint.formats.folder import STAGING_FOLDER
 from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
-from llamath.conversion.staging import STAGING_FOLDER
 from llamath.core.errors import ConvertError, LlamathError, MissingExtra
 from llamath.render.progress import Bar, bar_line
 from support import kill_conversions
+from support.cost_limits import peak_bytes
 
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
@@ -94,11 +95,118 @@ def options(kind: str, **rest: Any) -> ConvertOptions:
 )
 def test_conversion_killed_at_any_system_call_can_be_repeated(kind: str, target: str, force: str, ram_folder: Path) -> None:
     source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
-    args = [sys.executable, kill_conversions.__file__, str(source), str(ram_folder), kind, target, *([force] if force else [])]
+    report = fail_each_call(source, ram_folder, kind, target, force)
+    assert report["calls"] > 20 and (kind == "gguf" or report["moved"] > 3), report
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "force", "error"),
+    [
+        ("hf", "out", "force", errno.EIO),
+        ("hf", "out", "", errno.EINTR),
+        ("meta", "out", "force", errno.ENOSPC),
+        ("gguf", "x.gguf", "", errno.EIO),
+    ],
+)
+def test_failing_system_call_leaves_old_or_new_files(kind: str, target: str, force: str, error: int, ram_folder: Path) -> None:
+    source = write_checkpoint(ram_folder / "source", {**LLAMA, "num_hidden_layers": 1})
+    assert fail_each_call(source, ram_folder, kind, target, force, error)["calls"] > 60
+
+
+def fail_each_call(source: Path, home: Path, kind: str, target: str, force: str, error: int = 0) -> dict[str, Any]:
+    """Kill a conversion before each system call in turn, or let the call fail with this error; return a report."""
+    args = [sys.executable, kill_conversions.__file__, str(source), str(home), kind, target, force, str(error)]
     done = subprocess.run(args, capture_output=True, text=True, timeout=300, env={**os.environ, "SHARD": "12000"})
-    report = json.loads(done.stdout or "{}")
+    report: dict[str, Any] = json.loads(done.stdout or "{}")
     assert "wrong" not in report and report, (report, done.stderr[-2000:])
-    assert report["calls"] > 30 and report["moved"] > 3, report
+    return report
+
+
+def kill_during_move(source: Path, home: Path) -> tuple[Path, dict[str, bytes]]:
+    """Kill a conversion over an older checkpoint after it has moved some of its files; return the folder and the older files."""
+    convert_checkpoint(str(source), str(home / "old"), options("hf", dtype="float32", max_shard_size=40_000))
+    old = kill_conversions.read_tree(home / "old")
+    for at in range(1000):
+        target = shutil.copytree(home / "old", home / str(at))
+        assert kill_conversions.run(str(source), target, options("hf", max_shard_size=20_000, force=True), at) == -signal.SIGKILL
+        after = kill_conversions.read_tree(target)
+        names = {x for x in after if "/" not in x}
+        if any(x.endswith("/moving") for x in after) and len(names) > 3 and "config.json" not in names:
+            return target, old
+    raise AssertionError("no call is in the middle of a move")
+
+
+def test_an_unfinished_move_is_refused_by_every_reader(source: Path, tmp_path: Path) -> None:
+    target, _ = kill_during_move(source, tmp_path)
+    shard = next(target.glob("*.safetensors"))
+    for args in (
+        ["verify", target],
+        ["ls", target],
+        ["ls", shard],
+        ["count", target],
+        ["convert", target, tmp_path / "x", "--names", "hf"],
+    ):
+        done = CliRunner().invoke(cli, [str(x) for x in args])
+        assert done.exit_code == 2 and "a conversion that was interrupted while it replaced the files" in done.output, (args, done.output)
+    convert_checkpoint(str(source), str(target), options("hf", max_shard_size=20_000))  # finishes without force
+    convert_checkpoint(str(source), str(tmp_path / "new"), options("hf", max_shard_size=20_000))
+    assert kill_conversions.read_tree(target) == kill_conversions.read_tree(tmp_path / "new")
+
+
+def test_another_conversion_undoes_an_unfinished_move(source: Path, tmp_path: Path) -> None:
+    target, old = kill_during_move(source, tmp_path)
+    with pytest.raises(ConvertError, match="already contains"):
+        convert_checkpoint(str(source), str(target), options("hf"))
+    assert kill_conversions.read_tree(target) == old and STAGING_FOLDER not in os.listdir(target)
+
+
+@pytest.mark.parametrize("change", ["in place", "replaced", "config", "tokenizer", "header only"])
+def test_a_source_that_changes_is_refused(change: str, source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine", merges__txt=b"#version: 0.2")
+    weights = mine / "model.safetensors"
+    data = weights.read_bytes()
+
+    def meanwhile(done: int, total: int) -> None:
+        if change == "replaced":
+            weights.with_suffix(".new").write_bytes(data[:-2] + b"!!")
+            os.replace(weights.with_suffix(".new"), weights)
+        elif change == "config":
+            (mine / "config.json").write_text(json.dumps({**LLAMA, "rope_theta": 20000.0}))
+        elif change == "tokenizer":
+            (mine / "merges.txt").write_bytes(b"#version: 0.3")
+        else:
+            times = weights.stat()
+            with open(weights, "r+b") as file:
+                if change == "in place":
+                    file.seek(-2, os.SEEK_END)
+                    file.write(b"!!")
+                else:
+                    file.seek(8)
+                    file.write(data[8:5000].split(b"\0")[0].replace(b"layers.0.input_layernorm", b"layers.0.inpuX_layernorm")[:2000])
+            if change == "header only":
+                os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    for force in (False, True):
+        if force:
+            (tmp_path / "out").mkdir()
+            (tmp_path / "out" / "config.json").write_text("old")
+        before = kill_conversions.read_tree(tmp_path / "out") if force else {}
+        with pytest.raises(ConvertError, match="changed during the conversion"):
+            convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", force=force), meanwhile)
+        assert (kill_conversions.read_tree(tmp_path / "out") if force else {}) == before
+        weights.write_bytes(data)
+
+
+def test_conversion_of_a_changed_source_is_not_resumed(source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine")
+    weights = mine / "model.safetensors"
+    times = weights.stat()
+    with pytest.raises(KeyboardInterrupt):
+        convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", max_shard_size=12_000), interrupt_at(50_000))
+    weights.with_suffix(".new").write_bytes(weights.read_bytes()[:-2] + b"!!")
+    os.replace(weights.with_suffix(".new"), weights)  # of the same size and time, as rsync -t leaves it
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert convert_checkpoint(str(mine), str(tmp_path / "out"), options("hf", max_shard_size=12_000)).kept == ()
 
 
 KILLED = """
@@ -285,8 +393,8 @@ def test_full_disk_leaves_existing_files(call: str, kind: str, source: Path, ram
                 if not (ram_folder / "out" / STAGING_FOLDER / "moving").exists():
                     assert not os.listdir(ram_folder)
                     continue
-        if left[0] >= 0:
-            break
+            else:
+                break
         convert_checkpoint(str(source), str(ram_folder / "out"), options(kind, max_shard_size=12_000))
         shutil.rmtree(ram_folder / "out")
     assert at >= (1 if call in ("mkdir", "rename") else 2) and STAGING_FOLDER not in os.listdir(ram_folder / "out")
@@ -373,10 +481,10 @@ def test_convert_command_writes_and_reports(source: Path, tmp_path: Path) -> Non
     for text in ("0", "5XB", "-1", "GB"):
         assert "size" in str(run(str(source), "x", "--names", "hf", "--max-shard-size", text).exception) or text == "0"
     assert isinstance(run(str(tmp_path / "nothing"), "x", "--names", "hf").exception, Exception)
-    from llamath.cli.convert import Size
+    from llamath.cli.convert import _Size
 
     sizes = {"5GB": 5 * 10**9, "1.5MiB": 3 << 19, "12": 12, "3 kb": 3000, "0.5G": 5 * 10**8}
-    assert {text: Size().convert(text, None, None) for text in sizes} == sizes
+    assert {text: _Size().convert(text, None, None) for text in sizes} == sizes
 
 
 def test_exit_codes_and_no_progress_bar_without_a_terminal(source: Path, tmp_path: Path) -> None:
@@ -522,6 +630,41 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     done = convert_checkpoint(str(three), str(tmp_path / "four"), options("hf"))
     config = json.loads((tmp_path / "four" / "config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
+
+
+@pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export"])
+def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
+    mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
+    more = {
+        "run": ["hi"],
+        "logits": [str(mine)],
+        "convert": [str(tmp_path / "out"), "--names", "hf"],
+        "export": ["-o", str(tmp_path / "x")],
+    }
+    results: list[Any] = []
+    peak = peak_bytes(lambda: results.append(CliRunner().invoke(cli, [command, str(mine), *more.get(command, [])])))
+    assert results[0].exit_code == 2 and "found a config with 9,000,000,003" in " ".join(results[0].output.split()), results[0].output
+    assert peak < 200 << 20 and os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["hf", "meta", "gguf"])
+def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "config.json").write_text(json.dumps(LLAMA))
+    tensors = checkpoint.read_checkpoint(str(source)).tensors
+    one = torch.ones(1, dtype=torch.bfloat16)
+    torch.save({x.name: one.expand(x.shape) for x in tensors}, mine / "pytorch_model.bin")
+    assert (mine / "pytorch_model.bin").stat().st_size < sum(x.bytes for x in tensors)
+    with pytest.raises(LlamathError, match="stores each element once"):
+        convert_checkpoint(str(mine), str(tmp_path / "out"), options(kind))
+    for args in (["run", str(mine), "hi"], ["convert", str(mine), str(tmp_path / "out"), "--names", "hf"]):
+        done = CliRunner().invoke(cli, args)
+        assert done.exit_code == 2 and "stores each element once" in " ".join(done.output.split()), done.output
+    done = CliRunner().invoke(cli, ["verify", str(mine)])
+    assert done.exit_code == 1 and "share stored elements" in " ".join(done.output.split()), done.output
+    assert not (tmp_path / "out").exists()
 
 
 LINKED = ["tokenizer.json", "chat_template.jinja", "merges.txt", "vocab.json", "generation_config.json", "config.json"]

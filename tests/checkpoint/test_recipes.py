@@ -19,6 +19,7 @@ from llamath.analysis.inference.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.recipes import UnknownQuantization, read_recipe
 from llamath.cli import cli
+from support import quantized_headers
 from support.reference_data import truth
 
 LLAMA = {
@@ -374,3 +375,50 @@ def test_memory_tells_what_stays_unquantized(tmp_path: Path) -> None:
 def test_bits_per_weight_are_exact() -> None:
     storage = storage_of({**LLAMA, "quantization_config": {"quant_method": "mxfp4"}})
     assert Fraction(storage.bits) == 16  # without experts nothing is packed
+
+
+# verify
+
+
+def _checkpoint(folder: Path, section: dict[str, Any], headers: Iterator[Any]) -> Any:
+    from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+    from support.sparse_checkpoints import write_safetensors
+
+    config = json.loads(json.dumps(dict(llamath.load("smollm2-135m").config.data)))
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
+    write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in headers})
+    return verify_checkpoint(str(folder)).verdict
+
+
+def test_verify_finds_matrices_that_contradict_the_recipe(tmp_path: Path) -> None:
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.3.mlp"]}
+    plain = quantized_headers.plain("smollm2-135m")
+
+    def headers(*unquantized: str) -> Iterator[Any]:
+        for x in plain:
+            kept = any(part in x[0] for part in unquantized)
+            yield from [x] if kept else quantized_headers.packed([x], quantized_headers.fp8_blocks)
+
+    assert _checkpoint(tmp_path, section, headers("layers.3.mlp")).ok
+    verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp", "layers.5.self_attn.k_proj"))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "recipe_plain" and "1 matrix is not quantized, though the fp8 recipe says so" in found.message
+    assert found.tensors == ("model.layers.5.self_attn.k_proj.weight",)
+    verdict = _checkpoint(tmp_path, section, headers("layers.3.mlp.up_proj", "layers.3.mlp.down_proj"))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "recipe_excluded" and "leaves them out (in modules_to_not_convert)" in found.message
+
+
+def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+    def write(name: str, out: int, into: int) -> Iterator[Any]:
+        yield f"{name}.weight", "F8_E4M3", (out, into)
+        yield f"{name}.weight_scale", "F32", ()
+        if not name.endswith("layers.7.mlp.up_proj"):
+            yield f"{name}.input_scale", "F32", ()
+
+    verdict = _checkpoint(tmp_path, section, quantized_headers.packed(quantized_headers.plain("smollm2-135m"), write))
+    (found,) = [x for x in verdict.findings if x.severity == "warning"]
+    assert found.code == "missing_scale" and "without input_scale, which all others have" in found.message
+    assert found.tensors == ("model.layers.7.mlp.up_proj.weight",)

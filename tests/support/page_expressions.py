@@ -28,8 +28,10 @@ def expression_from_json(x: Json) -> Expr:
 
 
 def evaluate(x: Json, variables: Mapping[str, int]) -> int:
-    """Return the value of an expression of the page."""
-    return expression_from_json(x).evaluate(**variables)
+    """Return the value of an expression of the page, all of whose variables are given."""
+    found = expression_from_json(x)
+    assert found.variables <= variables.keys(), found.variables - variables.keys()
+    return found.evaluate(**variables)
 
 
 def expressions_in(data: Any) -> Iterator[Json]:

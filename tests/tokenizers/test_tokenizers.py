@@ -6,6 +6,9 @@ import base64
 import io
 import json
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -303,3 +306,59 @@ def test_folder_without_tokenizer_names_the_expected_files(tmp_path: Path) -> No
 def test_text_that_is_not_utf8_is_refused(llama_3: tuple[tiktoken.Encoding, Tokenizer]) -> None:
     with pytest.raises(LlamathError, match=r"not UTF-8.*character 3"):
         llama_3[1].encode("abc\ud800")
+
+
+def hostile_json(**rules: object) -> bytes:
+    return json.dumps(
+        {"version": "1.0", "added_tokens": [], **rules, "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}
+    ).encode()
+
+
+def replace(pattern: object, content: str) -> dict[str, object]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+MULTIPLYING = {
+    "doubling": {"type": "Sequence", "normalizers": [replace({"String": "a"}, "aa")] * 40},
+    "long": replace({"String": "a"}, "a" * 100_000),
+    "empty match": replace({"Regex": "x*"}, "a" * 1000),
+    "nested": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [replace({"String": "a"}, "aaaa")] * 3}] * 9},
+    "many rules": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 1000},
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLYING)
+def test_rules_that_multiply_a_text_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(hostile_json(normalizer=MULTIPLYING[name]))
+    with pytest.raises(LlamathError, match=r"expected a normalizer of at most 100 rules"):
+        load_tokenizer(str(path))
+
+
+SLOW = {"type": "Split", "pattern": {"Regex": "[ab]*?c"}, "behavior": "Isolated", "invert": False}
+"""Looks for a c from every position of a text to its end, in quadratic time."""
+
+
+def test_encoding_ends_at_a_time_limit(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(hostile_json(pre_tokenizer=SLOW))
+    tokenizer = load_tokenizer(str(path))
+    assert tokenizer.encode("ab") == [0, 1]
+    tokenizer.time_limit = -100.0  # with the time for the length of the text, none is left
+    with pytest.raises(LlamathError, match="found it still running"):
+        tokenizer.encode("a" * 1_000_000)
+
+
+def test_encoding_can_be_interrupted(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(hostile_json(pre_tokenizer=SLOW))
+    program = (
+        "import sys; from llamath.tokenizers import load_tokenizer\n"
+        "tokenizer = load_tokenizer(sys.argv[1]); print('ready', flush=True)\n"
+        "tokenizer.encode('a' * 1_000_000)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0 and b"KeyboardInterrupt" in errors

@@ -237,8 +237,9 @@ def _is_hub_id(text: str) -> bool:
 
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
-    from .formats.folder import resolve_inside
+    from .formats.folder import check_finished, resolve_inside
 
+    check_finished(folder)
     name = next((x for x in CONFIG_FILES if os.path.lexists(os.path.join(folder, x))), "")
     if not name:
         return None, ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from ..core.errors import ConvertError, safe
+from ..core.errors import ConvertError, FormatError, safe
 from .formats.dtypes import PLAIN
 from .formats.manifest import Manifest, Tensor
 from .formats.source import LocalFile, Source
@@ -31,10 +31,35 @@ class MergedTensor(NamedTuple):
         return _row_width(self.shape)
 
 
+def overlapping_tensors(manifest: Manifest) -> list[str]:
+    """Return the names of torch tensors whose own elements share stored elements, as with a stride of 0."""
+    return [x.name for x in manifest.tensors if x.strides is not None and x.elements * PLAIN[x.dtype].bytes > x.bytes]
+
+
+def check_expansion(manifest: Manifest) -> None:
+    """Refuse a checkpoint whose tensors have more bytes than twice its files.
+
+    A torch file of a few KB can declare tensors of any size with a stride of 0, or give one storage many names. Twice: the embedding and
+    the head may be one matrix, which has two names.
+    """
+    if manifest.format != "torch":
+        return
+    declared, size = sum(x.elements * PLAIN[x.dtype].bytes for x in manifest.tensors), sum(x.size for x in manifest.files)
+    if declared > 2 * size:
+        names = overlapping_tensors(manifest) or [x.name for x in manifest.tensors]
+        raise FormatError(
+            "expansion",
+            f"{safe(manifest.files[0].name)}: expected a checkpoint that stores each element once, found {declared:,} bytes of tensors in "
+            f"{size:,} bytes of files ({safe(names[0])} and others)",
+            hint="if the file is trusted, load it with torch and save .clone() of each tensor",
+        )
+
+
 class TensorReader:
     """Reads the tensors of a checkpoint; each file is opened when it is first needed."""
 
     def __init__(self, manifest: Manifest) -> None:
+        check_expansion(manifest)
         self._files = manifest.files
         self._open: dict[int, Source] = {}
 
@@ -86,11 +111,6 @@ class TensorReader:
                 yield data[at : at + (width - 1) * column_stride + 1 : column_stride].tobytes()
             else:
                 yield data[at : at + 1].tobytes() * width
-
-    def file_stamps(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the real path, size and modification time of each file."""
-        for file in self._files:
-            yield os.path.realpath(file.name), file.size, os.stat(file.name).st_mtime_ns
 
     def close(self) -> None:
         """Close all files."""

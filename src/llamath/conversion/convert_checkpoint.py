@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
+from ..checkpoint.formats.folder import STAGING_FOLDER
 from ..checkpoint.naming.scheme import Scheme
 from ..core.errors import ConvertError, safe
 from ..core.record_type import Record
@@ -21,7 +22,7 @@ from .conversion_source import ConversionSource, open_source
 from .copy_tokenizer import count_tiktoken_ranks, find_tokenizer_files, read_tokenizer_file, special_token_ids
 from .float_cast import FLOAT_BYTES
 from .output_files import ConcatFile, OutputFile
-from .staging import STAGING_FOLDER, StagingFolder
+from .staging import StagingFolder
 from .tensor_plan import TensorPlan, plan_tensors
 from .write_gguf import gguf_file, model_metadata
 from .write_gguf_tokenizer import tokenizer_metadata
@@ -112,6 +113,9 @@ def convert_checkpoint(
         staging = StagingFolder(output.folder, output.staging_suffix, files, _fingerprint(opened, files))
         _check_not_existing(staging, options)
         kept = [] if options.dry_run else _write_files(staging, opened, options, progress)
+    except OSError as error:
+        where = safe(os.fsdecode(error.filename or target))
+        raise ConvertError(f"{where}: {error.strerror or error}", hint="existing files have not been changed") from None
     finally:
         opened.reader.close()
     return ConversionReport(
@@ -137,7 +141,7 @@ def _check_not_source(path: str, source: ConversionSource, folder: str, files: l
     source_folder, target_folder = os.path.realpath(source.folder), os.path.realpath(folder)
     if os.path.isdir(path) and (target_folder == source_folder or target_folder.startswith(os.path.join(source_folder, ""))):
         raise ConvertError(f"{safe(folder)} is inside the source folder {safe(path)}", hint="write to another folder")
-    source_files = {stamp[0] for stamp in source.reader.file_stamps()}
+    source_files = {os.path.realpath(x.name) for x in source.manifest.files}
     source_files |= {os.path.join(source_folder, x) for x in ("config.json", "params.json")}
     if overwritten := [x.name for x in files if os.path.join(target_folder, x.name) in source_files]:
         raise ConvertError(f"{safe(os.path.join(folder, overwritten[0]))} belongs to the source", hint="write to another folder")
@@ -182,17 +186,16 @@ def _json_file(name: str, keys: Mapping[str, Any]) -> ConcatFile:
 def _fingerprint(source: ConversionSource, files: list[OutputFile]) -> str:
     """Return a digest that is the same for the same conversion of the same files only."""
     digest = hashlib.sha256()
-    for stamp in source.reader.file_stamps():
-        digest.update(repr(stamp).encode())
+    digest.update(repr(source.stamps).encode())
     for file in files:
         digest.update(repr((file.name, file.size)).encode() + file.identity())
     return digest.hexdigest()
 
 
 def _check_not_existing(staging: StagingFolder, options: ConvertOptions) -> None:
-    """Refuse to overwrite files, except with `force` or where this conversion was interrupted."""
+    """Refuse to overwrite files, except with `force`; where a move was interrupted, they are checked again once it is undone."""
     folder = staging.folder
-    if options.force or staging.is_moving or not os.path.lexists(folder):
+    if options.force or staging.may_be_moving or not os.path.lexists(folder):
         return
     if not os.path.isdir(folder):
         raise ConvertError(f"{safe(folder)} is a file; expected a folder", hint="choose another target")
@@ -200,14 +203,15 @@ def _check_not_existing(staging: StagingFolder, options: ConvertOptions) -> None
     if options.to == "gguf":
         existing = [x.name for x in staging.files if x.name in existing]
     if existing:
-        staging.remove_if_empty()
+        staging.remove_if_finished()
         raise ConvertError(f"{safe(folder)} already contains {safe(existing[0])}", hint="use force to overwrite it")
 
 
 def _write_files(staging: StagingFolder, source: ConversionSource, options: ConvertOptions, progress: Progress) -> list[str]:
     """Write the files that are not complete yet, and publish all; returns the names of the others."""
     try:
-        staging.lock()
+        staging.lock()  # and undo the move of another conversion
+        _check_not_existing(staging, options)
         kept = [x for x in staging.files if staging.is_complete(x)]
         staging.check_disk_space()
         done, total = sum(x.size for x in kept), sum(x.size for x in staging.files)
@@ -221,6 +225,7 @@ def _write_files(staging: StagingFolder, source: ConversionSource, options: Conv
             if file not in kept:
                 staging.write(file, source.reader, count_bytes)
         names = {x.name for x in staging.files}
+        source.check_unchanged()
         staging.publish([x for x in os.listdir(staging.folder) if _STALE_FILES[options.to].fullmatch(x) and x not in names])
         return [x.name for x in kept]
     except KeyboardInterrupt as stopped:

@@ -1,8 +1,10 @@
 """`StagingFolder`: files are written in a hidden folder in the target folder, synced, and moved to their places when all are complete.
 
 A killed conversion leaves the previous files as they were, and the same command continues with the complete files. The folder contains the
-files under their names, the one being written with the suffix `.part`, and a marker with the conversion's fingerprint: `plan`, which is
-renamed to `moving` before the first file is moved.
+files under their names, the one being written with the suffix `.part`, and a marker with the conversion's fingerprint and the names of its
+files: `plan`, which is renamed to `moving` before the first file is moved. The previous files are moved to the folder `old` first,
+configuration first, and deleted after the marker: until then, the same conversion finishes the move, and any other undoes it. While the
+marker exists, no command reads the target folder.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from ..checkpoint.formats.folder import MOVING, STAGING_FOLDER
 from ..checkpoint.tensor_reader import TensorReader
 from ..core.errors import ConvertError, safe
 from .output_files import OutputFile
 
-STAGING_FOLDER = ".llamath-convert"
+_PLAN, _OLD = "plan", "old"
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _OnBytes = Callable[[int], None]
 
@@ -42,8 +45,9 @@ class _StagedFile:
         os.pwrite(self._file, data, at)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file; `sync` reports the errors of writing."""
+        with suppress(OSError):
+            os.close(self._file)
 
     def sync(self) -> None:
         """Sync the file to disk."""
@@ -62,7 +66,7 @@ class StagingFolder:
     @property
     def is_moving(self) -> bool:
         """Whether this conversion was interrupted while its files were being moved, so that some are in their places."""
-        return self._read_marker("moving") == self.fingerprint
+        return self._read_marker(MOVING)[:1] == [self.fingerprint]
 
     def lock(self) -> None:
         """Create and lock the folder, and remove everything that is not a complete file of this conversion."""
@@ -79,12 +83,17 @@ class StagingFolder:
             raise self._error(error, self.folder) from None
         if self.is_moving:
             return
-        known = {x.name: x.size for x in self.files} if self._read_marker("plan") == self.fingerprint else {}
-        for entry in os.scandir(self.path):
-            if entry.name != "plan" and (entry.is_symlink() or not entry.is_file() or known.get(entry.name) != entry.stat().st_size):
-                _remove(entry.path)
-        if not known:
-            self._write_marker("plan")
+        try:
+            if names := self._read_marker(MOVING):
+                self._undo(names[1:])
+            known = {x.name: x.size for x in self.files} if self._read_marker(_PLAN)[:1] == [self.fingerprint] else {}
+            for entry in os.scandir(self.path):
+                if entry.name != _PLAN and (entry.is_symlink() or not entry.is_file() or known.get(entry.name) != entry.stat().st_size):
+                    _remove(entry.path)
+            if not known:
+                self._write_marker(_PLAN)
+        except OSError as error:
+            raise self._error(error, self.path) from None
 
     def is_complete(self, file: OutputFile) -> bool:
         """Whether a file has been written completely."""
@@ -120,28 +129,83 @@ class StagingFolder:
                 staged.close()
 
     def publish(self, stale: Iterable[str]) -> None:
-        """Move all files to the target folder, and remove stale files of the checkpoint that they replace."""
+        """Move all files to the target folder, and remove stale files of the checkpoint that they replace.
+
+        A failure restores the previous files; if that fails, too, the marker stays and nothing reads the folder.
+        """
+        names, stale = [x.name for x in self.files], list(stale)
         try:
+            for name in (*names, *stale):
+                if os.path.isdir(path := os.path.join(self.folder, name)) and not os.path.islink(path):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if len(names) == 1 and not stale:
+                os.replace(os.path.join(self.path, names[0]), os.path.join(self.folder, names[0]))  # this is atomic
+                with suppress(OSError):  # a power failure could only bring the previous file back
+                    _sync_folder(self.folder)
+                shutil.rmtree(self.path, ignore_errors=True)
+                return
             if not self.is_moving:
-                os.rename(os.path.join(self.path, "plan"), os.path.join(self.path, "moving"))
-            for file in self.files:
-                with suppress(FileNotFoundError):
-                    os.replace(os.path.join(self.path, file.name), os.path.join(self.folder, file.name))
-            for name in stale:
-                os.unlink(os.path.join(self.folder, name))
-            _sync_folder(self.folder)
-            shutil.rmtree(self.path)
+                os.rename(os.path.join(self.path, _PLAN), os.path.join(self.path, MOVING))
+                _sync_folder(self.path)
         except OSError as error:
             raise self._error(error, self.folder) from None
-
-    def remove_if_empty(self) -> None:
-        """Remove the folder if an interrupted conversion left it empty after moving the last file."""
+        try:
+            self._set_aside([*(x for x in reversed(names) if os.path.lexists(os.path.join(self.path, x))), *stale])
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.rename(os.path.join(self.path, name), os.path.join(self.folder, name))
+            _sync_folder(self.folder)
+            _sync_folder(self.path)
+        except BaseException as error:
+            with suppress(OSError):
+                self._undo(names)
+            if isinstance(error, OSError):
+                raise self._error(error, self.folder) from None
+            raise
+        try:
+            os.unlink(os.path.join(self.path, MOVING))  # from here on, the new files, which are synced, are the checkpoint
+        except OSError as error:
+            raise self._error(error, self.folder) from None
         with suppress(OSError):
-            os.rmdir(self.path)
+            _sync_folder(self.path)
+        shutil.rmtree(self.path, ignore_errors=True)  # the next conversion removes what is left
+
+    def _set_aside(self, names: Sequence[str]) -> None:
+        """Move these files of the target folder to `old`, in this order."""
+        with suppress(FileExistsError):
+            os.mkdir(os.path.join(self.path, _OLD))
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.rename(os.path.join(self.folder, name), os.path.join(self.path, _OLD, name))
+        _sync_folder(self.folder)
+
+    def _undo(self, names: Sequence[str]) -> None:
+        """Move the new files with these names back, which are those that are not in the hidden folder, and then the previous ones."""
+        for name in names:
+            if not os.path.lexists(staged := os.path.join(self.path, name)):
+                with suppress(FileNotFoundError):
+                    os.rename(os.path.join(self.folder, name), staged)
+        old = os.path.join(self.path, _OLD)
+        for name in sorted(os.listdir(old) if os.path.isdir(old) else ()):
+            os.rename(os.path.join(old, name), os.path.join(self.folder, name))
+        _sync_folder(self.folder)
+        os.rename(os.path.join(self.path, MOVING), os.path.join(self.path, _PLAN))
+        _sync_folder(self.path)
+
+    def remove_if_finished(self) -> None:
+        """Remove the folder if a conversion was killed after it had moved the last file, and none is running."""
+        with suppress(OSError):
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if set(os.listdir(folder)) <= {_PLAN, _OLD}:
+                    shutil.rmtree(self.path)
+            finally:
+                os.close(folder)
 
     def discard(self) -> None:
-        """Remove the written files, and folders created for them; files that have been moved are kept."""
-        if self._is_locked and not self.is_moving:
+        """Remove the written files, and folders created for them, unless files are being moved."""
+        if self._is_locked and not self.may_be_moving:
             shutil.rmtree(self.path, ignore_errors=True)
         for path in reversed(self._created):
             with suppress(OSError):
@@ -160,20 +224,35 @@ class StagingFolder:
     def unlock(self) -> None:
         """Release the lock."""
         if self._lock >= 0:
-            os.close(self._lock)
+            with suppress(OSError):
+                os.close(self._lock)
             self._lock = -1
 
-    def _read_marker(self, name: str) -> str:
-        with suppress(OSError), open(os.path.join(self.path, name), encoding="ascii", errors="replace") as file:
-            return file.read(100)
-        return ""
+    def _read_marker(self, name: str) -> list[str]:
+        """Return the fingerprint in a marker and the names of the files; empty if there is no such marker."""
+        try:
+            with open(os.path.join(self.path, name), encoding="utf-8", errors="replace") as file:
+                return file.read().split("\n")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    @property
+    def may_be_moving(self) -> bool:
+        """Whether the move of this or another conversion is unfinished, or that cannot be ruled out."""
+        try:
+            os.lstat(os.path.join(self.path, MOVING))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def _write_marker(self, name: str) -> None:
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self.path, name))
         file = _StagedFile(os.path.join(self.path, name), lambda _: None)
         try:
-            file.write(self.fingerprint.encode())
+            file.write("\n".join([self.fingerprint, *(x.name for x in self.files)]).encode())
             file.sync()
         except OSError as error:
             raise self._error(error, self.path) from None
@@ -184,7 +263,7 @@ class StagingFolder:
         reason = "the disk or your quota is full" if error.errno in _DISK_FULL else error.strerror or str(error)
         hint = (
             "some files have been moved; run the same command again to move the others"
-            if self.is_moving
+            if self.may_be_moving
             else "existing files have not been changed"
         )
         return ConvertError(f"{safe(error.filename or path)} cannot be written: {reason}", hint=hint)

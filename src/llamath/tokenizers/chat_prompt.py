@@ -10,9 +10,6 @@ from ..core.errors import LlamathError, nearest
 from .chat_formats import CHAT_FORMATS, ROLES, ChatFormat
 from .tokenizer import Tokenizer
 
-_PLACEHOLDER = 0xF0000
-"""The first of the private-use characters that stand for special tokens in a message while the prompt is put together."""
-
 
 class ChatMessage(NamedTuple):
     """A message of a conversation."""
@@ -21,25 +18,37 @@ class ChatMessage(NamedTuple):
     content: str
 
 
+class _Part(NamedTuple):
+    """A part of a rendered conversation."""
+
+    text: str
+    is_message: bool  # written by someone, not by the template
+
+
 def render_chat(chat_format: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
     """Return the conversation as text."""
+    return "".join(x.text for x in _render_parts(chat_format, messages, add_generation_prompt))
+
+
+def _render_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool) -> list[_Part]:
+    """Return the template's text and the messages, in order."""
     _check_messages(messages)
-    fmt = chat_format
     system = "".join(x.content for x in messages if x.role == "system")
-    parts = [fmt.prefix]
+    parts = [_Part(fmt.prefix, False)]
     if fmt.system and (system or fmt.system_preamble):
-        parts += [fmt.system.before, fmt.system_preamble, _strip(fmt, "system", system), fmt.system.after]
+        parts += [_Part(fmt.system.before + fmt.system_preamble, False), _Part(_strip(fmt, "system", system), True)]
+        parts += [_Part(fmt.system.after, False)]
     turns = [x for x in messages if x.role != "system"]
     user_turns = [i for i, x in enumerate(turns) if x.role == "user"]
     for i, turn in enumerate(turns):
         delimiters = fmt.user if turn.role == "user" else fmt.assistant
-        text = _strip(fmt, turn.role, turn.content)
+        parts.append(_Part(delimiters.before, False))
         if system and not fmt.system and i == user_turns[-1 if fmt.system_in_last_user else 0]:
-            text = f"{fmt.system_in_user.before}{system}{fmt.system_in_user.after}{text}"
-        parts += [delimiters.before, text, delimiters.after]
+            parts += [_Part(fmt.system_in_user.before, False), _Part(system, True), _Part(fmt.system_in_user.after, False)]
+        parts += [_Part(_strip(fmt, turn.role, turn.content), True), _Part(delimiters.after, False)]
     if add_generation_prompt:
-        parts.append(fmt.assistant.before if fmt.generation_prompt is None else fmt.generation_prompt)
-    return "".join(parts)
+        parts.append(_Part(fmt.assistant.before if fmt.generation_prompt is None else fmt.generation_prompt, False))
+    return parts
 
 
 def encode_chat(
@@ -47,27 +56,31 @@ def encode_chat(
 ) -> list[int]:
     """Return the conversation as ids.
 
-    The texts between special tokens are encoded separately, as Llama's and Mistral's reference implementations do. Special tokens that are
-    written in a message stay plain text.
+    The texts between control tokens are encoded separately, as Llama's and Mistral's reference implementations do. Control tokens are all
+    added tokens that contain a visible character, marked as special or not; those that are written in a message stay plain text.
     """
-    special = {x.content: (token, x) for token, x in tokenizer.engine.get_added_tokens_decoder().items() if x.special}
-    names = sorted(special, key=len, reverse=True)
-    placeholders = {name: chr(_PLACEHOLDER + i) for i, name in enumerate(names)}
-    names_by_placeholder = {placeholder: name for name, placeholder in placeholders.items()}
-    hidden = [ChatMessage(x.role, _replace_all(x.content, placeholders)) for x in messages]
-    text = render_chat(chat_format, hidden, add_generation_prompt)
-    parts = re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]
+    control = {x.content: (token, x) for token, x in tokenizer.engine.get_added_tokens_decoder().items() if x.special or x.content.strip()}
+    names = sorted(filter(None, control), key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
+    texts, between = [""], []  # each control token is between two texts
+    for part in _render_parts(chat_format, messages, add_generation_prompt):
+        at = 0
+        for found in () if part.is_message else pattern.finditer(part.text):
+            texts[-1] += part.text[at : found.start()]
+            between.append(found[0])
+            texts.append("")
+            at = found.end()
+        texts[-1] += part.text[at:]
     ids: list[int] = []
-    for i, part in enumerate(parts):
-        if i % 2:
-            ids.append(special[part][0])
-            continue
-        if i and special[parts[i - 1]][1].rstrip:
-            part = part.lstrip()
-        if i + 1 < len(parts) and special[parts[i + 1]][1].lstrip:
-            part = part.rstrip()
-        if part:
-            ids += tokenizer.encode(_replace_all(part, names_by_placeholder), add_special_tokens=False)
+    for i, text in enumerate(texts):
+        if i:
+            ids.append(control[between[i - 1]][0])
+            if control[between[i - 1]][1].rstrip:
+                text = text.lstrip()
+        if i < len(between) and control[between[i]][1].lstrip:
+            text = text.rstrip()
+        if text:
+            ids += tokenizer.encode_plain(text)
     return ids
 
 
@@ -108,9 +121,3 @@ def detect_chat_format(tokenizer: Tokenizer, template: str = "", default: str = 
 
 def _strip(chat_format: ChatFormat, role: str, text: str) -> str:
     return text.strip() if role in chat_format.stripped_roles else text
-
-
-def _replace_all(text: str, replacements: dict[str, str]) -> str:
-    for old, new in replacements.items():
-        text = text.replace(old, new)
-    return text

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import os
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import Any
 
 from ..checkpoint.formats import gguf as gguf_format
@@ -214,7 +216,52 @@ def _load_json(data: bytes, path: str) -> Tokenizer:
     from tokenizers import Tokenizer as Engine
 
     with wrap_engine_errors(path):
-        return Tokenizer(Engine.from_str(data.decode()), path)
+        text = data.decode()
+        _check_expansion(json.loads(text), path)
+        return Tokenizer(Engine.from_str(text), path)
+
+
+_MAX_EXPANSION = 256
+"""The largest factor by which a tokenizer's rules may lengthen a text; those of published tokenizers reach 132 (NFKC, spaces, bytes)."""
+_EXPANSION = {
+    "NFKC": 11, "NFKD": 11, "NFC": 3, "NFD": 3, "Precompiled": 11, "BertNormalizer": 3, "Lowercase": 2, "ByteLevel": 2, "Metaspace": 3,
+}  # fmt: skip
+"""Type of a rule → the most bytes that it makes of one: U+FDFA becomes 33 in NFKC, a byte two in byte-level BPE, a space three."""
+_MAX_RULES = 100
+"""The largest number of rules in a sequence; published tokenizers have fewer than 10."""
+
+
+def _check_expansion(data: Any, path: str) -> None:
+    """Refuse rules that multiply the length of a text, before the library applies them: it cannot be interrupted."""
+    for key in ("normalizer", "pre_tokenizer", "decoder"):
+        rules = list(_rules(data.get(key) if isinstance(data, dict) else None))
+        factor = prod(map(_expansion_of, rules))
+        if factor > _MAX_EXPANSION or len(rules) > _MAX_RULES:
+            found = f"{len(rules):,} rules" if len(rules) > _MAX_RULES else f"a {key} that may make it {factor:,} times as long"
+            raise FormatError(
+                "tokenizer",
+                f"{safe(path)}: expected a {key} of at most {_MAX_RULES} rules that keeps a text about as long as it is, found {found}",
+                hint="compare the file with the publisher's",
+            )
+
+
+def _rules(rule: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the rules of a sequence, at any depth; the number of nested lists is limited by the JSON parser."""
+    if isinstance(rule, Mapping):
+        yield rule
+        for key in ("normalizers", "pretokenizers", "decoders"):
+            for part in rule[key] if isinstance(rule.get(key), list) else ():
+                yield from _rules(part)
+
+
+def _expansion_of(rule: Mapping[str, Any]) -> int:
+    """Return the largest factor by which a rule lengthens a text."""
+    if rule.get("type") != "Replace":
+        return _EXPANSION.get(str(rule.get("type")), 1)
+    pattern, content = rule.get("pattern"), len(str(rule.get("content", "")).encode())
+    if isinstance(pattern, Mapping) and isinstance(text := pattern.get("String"), str) and text:
+        return max(1, -(-content // len(text.encode())))
+    return 1 + content  # a regular expression may match between all characters
 
 
 def _load_gguf(path: str) -> Tokenizer:

@@ -7,6 +7,7 @@ Counts are exact, as expressions over the model's dimensions, B sequences, T new
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 from ...core.expr import Expr, product, total
@@ -23,12 +24,12 @@ class Flops(Record):
     weights: Mapping[str, Expr]
     mixing: Mapping[str, Expr]
 
-    @property
+    @cached_property
     def total(self) -> Expr:
         """The total."""
         return total((*self.weights.values(), *self.mixing.values()))
 
-    @property
+    @cached_property
     def mixing_total(self) -> Expr:
         """The FLOPs of mixing: attention scores and values, and recurrent states."""
         return total(self.mixing.values())

@@ -300,22 +300,22 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
     prompt, last = (record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), last_only=x) for x in (False, True))
     absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
     unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1)
-    token, other = (unpacked, absorbed) if request.unpacked else (absorbed, unpacked)
+    decode, other = (forward_flops(x, masked) for x in (absorbed, unpacked))
     sizes = MemoryCalculator(model, MemoryRequest(dtype=request.dtype, kv_dtype=request.kv_dtype, context=context, batch=batch))
     if sizes.storage is None:
         raise LlamathError("the intensity needs the weights of a tree")
     prefill, cached = forward_flops(last, masked), sum_cache_specs(cache_specs(prompt), context, batch, sizes.kv_dtype)
-    decode_intensity = _arithmetic_intensity(forward_flops(absorbed, masked), _weight_bytes_read(tree, sizes.storage, batch), cached)
+    decode_intensity = _arithmetic_intensity(decode, _weight_bytes_read(tree, sizes.storage, batch), cached)
     return FlopsReport(
         model=model,
         request=request.replace(context=context),
         forward=forward_flops(prompt, masked),
         prefill=prefill,
-        decode=forward_flops(token, masked),
-        decode_otherwise=forward_flops(other, masked),
+        decode=other if request.unpacked else decode,
+        decode_otherwise=decode if request.unpacked else other,
         full=forward_flops(prompt, masked=False),
         training=train_flops(prompt, masked, request.recompute, request.flash),
-        rows=tuple(_rows(prompt, token, masked)),
+        rows=tuple(_rows(prompt, unpacked if request.unpacked else absorbed, masked)),
         conventions=conventions(tree, context),
         prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cached),
         decode_intensity=decode_intensity,

@@ -5,7 +5,7 @@ product both factors. Two implementations are described. *Eager* is transformers
 SwiGLU as three operations. *Fused* has one kernel each for norms, SwiGLU and softmax, as in Megatron: a layer with dropout then saves
 s·b·d·(34 + 5·H·s/d) bytes (Korthikanti et al. 2022, arXiv:2205.05198).
 
-Transformers composes three things differently from the blocks' `forward`; `_repeated_heads`, `_fused_qkv` and `stored_tensor` name them.
+Transformers composes three things differently from the blocks' `forward`: see `_repeated_heads`, `_fused_qkv` and `_part_of_concat`.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def elements_per_token(size: Expr) -> Expr:
 def stored_tensor(x: Node, k: Kernels) -> Node:
     """Return the node whose result is stored when x is saved.
 
-    A view is stored with its base. Without a cache, training neither stores keys and values again nor joins latent vectors with rotary
-    keys to split them again, as transformers' prefill does. A fused kernel casts what it reads.
+    A view is stored with its base. Training has no cache: keys and values are not stored a second time, and latent vectors are not
+    concatenated with rotary keys and split again. A fused kernel casts what it reads.
     """
     while True:
         if x.op == "slice" and (part := _part_of_concat(x)) is not None:

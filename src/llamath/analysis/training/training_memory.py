@@ -289,8 +289,8 @@ class TrainingJob:
     def stage(self, stage: PipelineStage) -> StageReport:
         """Return the report of one stage."""
         resident, flow = self.persistent_state(stage), stage_activations(self.saved, stage, self.layout)
-        loss = list(self.loss_lines(flow))
-        groups = {**persistent_lines(resident, self.layout), "activations": list(self.activation_lines(flow)), "logits": loss}
+        groups = persistent_lines(resident, self.layout)
+        groups |= {"logits": list(self.loss_lines(flow)), "activations": list(self.activation_lines(flow))}
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
         groups["overhead"].append(overhead_line(dynamic, "activations"))

@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 
 from ...checkpoint.formats.dtypes import find_dtype
 from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...core.number_format import format_count
 from ...core.report import Report, html_table
+from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
@@ -76,11 +78,19 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
+    if verdict.scheme == "hf" and not model:
+        from .verify_recipe import recipe_findings
+
+        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
     return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
-    """Return the tensors and properties that a model implies for its checkpoint."""
+    """Return the tensors and properties that a model implies for its checkpoint.
+
+    A model with more tensors than the files can have is refused.
+    """
+    _check_size(model, checkpoint.manifest)
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
         family.hf,
@@ -105,6 +115,20 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tokenizer_error=error,
         is_submodel=bool(model.wrapper),
     )
+
+
+def _check_size(model: Model, manifest: Manifest) -> None:
+    """Raise if the config has more weights than files of this number can name, before anything is allocated for each weight.
+
+    A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them than that.
+    """
+    weights, most = sum(x.copies for x in fold(model.tree)), MAX_TENSORS * max(1, len(manifest.files))
+    if weights > most:
+        raise LlamathError(
+            f"{safe(model.config.source or model.name)}: expected at most {most:,} weights in {format_count(len(manifest.files), 'file')}, "
+            f"found a config with {weights:,}",
+            hint="check the numbers of layers and experts in the config",
+        )
 
 
 def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:

@@ -16,6 +16,7 @@ from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, Tens
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of
+from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
@@ -93,16 +94,24 @@ def verify_tensors(
 def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
     """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
+    if manifest.format == "torch" and (overlapping := overlapping_tensors(manifest)):
+        yield Finding(
+            code="overlap",
+            severity="warning",
+            message=f"the elements of {summarize_names(overlapping)} share stored elements (a stride of 0)",
+            hint="save .clone() of them",
+            tensors=tuple(overlapping),
+        )
     if has_duplicates:
         duplicates = [name for name, n in Counter(columns.name).items() if n > 1]
-        message = f"{_some(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
+        message = f"{summarize_names(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
         yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(duplicates))
     if (index := manifest.index) is None:
         return
     if missing := index.missing:
         shards = format_count(len(set(index.weight_map.values())), "shard")
         is_or_are = "is" if len(missing) == 1 else "are"
-        message = f"{len(missing)} of the {shards} named in the index {is_or_are} missing: {_some(missing)}"
+        message = f"{len(missing)} of the {shards} named in the index {is_or_are} missing: {summarize_names(missing)}"
         yield Finding(code="missing_shard", severity="error", message=message, hint="download them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
     where = index.weight_map
@@ -116,7 +125,7 @@ def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
         wrong += [name for name, file in zip(columns.name, files_of_tensors, strict=True) if where.get(name) != file]
         wrong += [name for name, file in where.items() if name not in stored and file not in absent]
     if wrong:
-        message = f"the index and the shards disagree about where {_some(wrong)} {'is' if len(wrong) == 1 else 'are'}"
+        message = f"the index and the shards disagree about where {summarize_names(wrong)} {'is' if len(wrong) == 1 else 'are'}"
         yield Finding(
             code="index", severity="error", message=message, hint="the shards are authoritative: regenerate the index", tensors=tuple(wrong)
         )
@@ -188,7 +197,7 @@ def _absent(
     if missing:
         size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)
         what = f"{format_count(len(missing), 'tensor')} with {format_count(size, 'parameter')}"
-        message = f"{what} {'is' if len(missing) == 1 else 'are'} missing: {_some(missing)}"
+        message = f"{what} {'is' if len(missing) == 1 else 'are'} missing: {summarize_names(missing)}"
         yield Finding(code="missing", severity="error", message=message, tensors=tuple(missing))
 
 
@@ -227,7 +236,7 @@ def _unexpected(
         yield Finding(
             code=code,
             severity=severity,
-            message=f"{format_count(len(names), 'tensor')} {'is' if len(names) == 1 else 'are'} {what}: {_some(names)}",
+            message=f"{format_count(len(names), 'tensor')} {'is' if len(names) == 1 else 'are'} {what}: {summarize_names(names)}",
             tensors=tuple(names),
         )
 
@@ -252,7 +261,7 @@ def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns)
             wrong.setdefault(dtype, []).append(name)
     for dtype, names in wrong.items():
         matrices = "1 matrix is" if len(names) == 1 else f"{len(names):,} matrices are"
-        message = f"{matrices} {dtype}; the config says {expectation.dtype}: {_some(names)}"
+        message = f"{matrices} {dtype}; the config says {expectation.dtype}: {summarize_names(names)}"
         times = PLAIN[dtype].bytes / PLAIN[expectation.dtype].bytes
         hint = (
             f"they take {times:g} times the memory until they are cast"
@@ -278,7 +287,7 @@ def _padding(expectation: Expectation) -> Iterator[Finding]:
         yield Finding(code="vocabulary", severity="error", message=message, hint="resize the embedding, or use the model's own tokenizer")
 
 
-def _some(names: Sequence[str], most: int = 3) -> str:
+def summarize_names(names: Sequence[str], most: int = 3) -> str:
     """Return the first few names, folded over their numbers."""
     from ..count.name_folding import fold_names
 

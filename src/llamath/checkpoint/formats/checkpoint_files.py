@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
-from .folder import Folder, LocalFolder, check_file_name
+from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
@@ -31,6 +31,7 @@ MAX_SHARDS = 100_000
 
 def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
     """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible."""
+    check_finished(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.isdir(path):
         return read_folder(LocalFolder(path), problems)
     folder, name = os.path.split(path)

@@ -13,6 +13,8 @@ from ...core.strict_json import read_json
 from .source import LocalFile, Source
 
 T = TypeVar("T")
+STAGING_FOLDER, MOVING = ".llamath-convert", "moving"
+"""The hidden folder in which a conversion writes its files, and the marker in it while they are moved to their places."""
 _CACHE = r"(?s:(.*)/(?:models|datasets|spaces)--[^/]+(?=/snapshots/))"
 
 
@@ -73,6 +75,16 @@ class LocalFolder(Folder):
     def path(self, name: str) -> str:
         """Return the local path."""
         return os.path.join(self.name, name)
+
+
+def check_finished(folder: str) -> None:
+    """Raise if a conversion was interrupted while it replaced the files of this folder, some of which may be missing or new."""
+    if os.path.lexists(os.path.join(folder, STAGING_FOLDER, MOVING)):
+        raise FormatError(
+            "unfinished",
+            f"{safe(folder) or 'this folder'}: expected a checkpoint, found a conversion that was interrupted while it replaced the files",
+            hint="repeat the llamath convert command to finish it; another conversion into this folder restores the previous files",
+        )
 
 
 def check_file_name(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from contextlib import suppress
 from typing import Any, Self
 
 from ...core.errors import FormatError, safe
@@ -105,16 +106,20 @@ class LocalFile(Source):
 
     def _bytes(self, start: int, length: int) -> bytes:
         parts: list[bytes] = []
-        while length and (part := os.pread(self._file, length, start)):
-            parts.append(part)
-            start, length = start + len(part), length - len(part)
+        try:
+            while length and (part := os.pread(self._file, length, start)):
+                parts.append(part)
+                start, length = start + len(part), length - len(part)
+        except OSError as error:
+            raise FormatError("unreadable", f"{safe(self.name)} cannot be read at byte {start:,}: {error.strerror}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         """Close the file."""
         file, self._file = self._file, -1
         if file >= 0:
-            os.close(file)
+            with suppress(OSError):  # all that was needed has been read
+                os.close(file)
 
     def __del__(self) -> None:
         self.close()

@@ -63,7 +63,7 @@ def _rows(report: FlopsReport) -> Iterator[tuple[str, ...]]:
 
 
 def _line(name: str, formula: str, report: FlopsReport, rows: Sequence[FlopsRow]) -> tuple[str, ...]:
-    forward, decode = sum(x.forward for x in rows), sum(x.decode for x in rows)
+    forward, decode = sum(int(x.forward) for x in rows), sum(int(x.decode) for x in rows)
     return (
         name,
         formula,

@@ -13,7 +13,7 @@ from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
-from ...checkpoint.tensor_reader import MergedTensor
+from ...checkpoint.tensor_reader import MergedTensor, check_expansion
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from ...embedded import resolve_name
@@ -52,6 +52,7 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
         hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
         raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
     checkpoint = open_checkpoint(path)
+    check_expansion(checkpoint.manifest)
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []

@@ -68,6 +68,10 @@ class _DesignSpace(Record):
         data |= {key: form.evaluate(**dimensions) for key, form in self.derived_keys.items()}
         return data if tied is None else data | {_TIED: tied}
 
+    def with_fixed_letters(self, x: Expr) -> Expr:
+        """Return an expression whose variables are free dimensions only; the others are letters with their values."""
+        return x.at(**{symbol: Expr(symbol, self.sizes[symbol]) for symbol in x.variables - self.keys.keys()})
+
 
 class _CountForms(Record):
     """The counts of a family as expressions of its dimensions."""
@@ -119,7 +123,7 @@ def _design_data(
 ) -> dict[str, Any]:
     value_texts = {key: json.dumps(value, indent=2).replace("\n", "\n  ") for key, value in space.data.items()}
     by_key: dict[str, Expr] = {key: Expr.variable(letter, space.sizes[letter]) for letter, key in space.keys.items()}
-    by_key |= space.derived_keys
+    by_key |= {key: space.with_fixed_letters(form) for key, form in space.derived_keys.items()}
     if None not in forms_by_tying:
         value_texts.setdefault(_TIED, "")
     total = _count_forms(model, space).total
@@ -128,7 +132,7 @@ def _design_data(
         "why": "",
         "type": safe(str(space.data.get("model_type"))),
         "letters": [_letter(space, total, x) for x in sorted(space.keys, key=_order)],
-        "follows": [{"letter": x, "form": form.to_expression_json()} for x, form in space.derived.items()],
+        "follows": [{"letter": x, "form": space.with_fixed_letters(form).to_expression_json()} for x, form in space.derived.items()],
         "fixed": [
             x for x in (model.config.key_by_symbol.get(x, "") for x in sorted(fixed_letters, key=_order)) if type(space.data.get(x)) is int
         ],
@@ -187,7 +191,8 @@ def _letter(space: _DesignSpace, total: Expr, letter: str) -> dict[str, Any]:
 
 def _to_form(n: int, space: _DesignSpace) -> Expr:
     """Return a number as an expression of the free letters; other letters are replaced by their value or definition."""
-    return Expr.const(n).with_letters({x: Expr.variable(x, space.sizes[x]) for x in space.keys} | dict(space.derived))
+    definitions = {x: space.with_fixed_letters(form) for x, form in space.derived.items()}
+    return Expr.const(n).with_letters({x: Expr.variable(x, space.sizes[x]) for x in space.keys} | definitions)
 
 
 def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
