@@ -6,6 +6,7 @@
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
+- `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of a matrix, bits per weight.
 - A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py.
 """
 
@@ -28,6 +29,7 @@ REFERENCE = ROOT / "docs" / "reference"
 CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
@@ -175,7 +177,69 @@ def speed(_: re.Match[str]) -> str:
     return "```speed\n" + "\n".join(lines) + "\n```"
 
 
-GENERATED = {CONSOLE: console, OPTIONS: options, SHARED_OPTIONS: shared_options, COMMANDS: commands, BENCH: bench, SPEED: speed}
+_INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
+_FLOAT8 = {"num_bits": 8, "type": "float", "strategy": "channel"}
+_DYNAMIC = {"num_bits": 8, "dynamic": True}
+
+
+def _groups(kind: str, weights: dict[str, object], activations: object = None) -> dict[str, object]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
+    return {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": group}}
+
+
+RECIPE_EXAMPLES: dict[str, dict[str, object]] = {
+    "fp8, blocks": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+    "fp8, static": {"quant_method": "fp8", "activation_scheme": "static"},
+    "fbgemm_fp8": {"quant_method": "fbgemm_fp8"},
+    **{f"modelopt {x}": {"quant_method": "modelopt", "quant_algo": x} for x in ("FP8", "NVFP4", "W4A16_NVFP4", "W4A8_AWQ", "MXFP8")},
+    "compressed-tensors pack-quantized": _groups("pack-quantized", _INT4),
+    "compressed-tensors pack-quantized, asymmetric": _groups("pack-quantized", _INT4 | {"symmetric": False}),
+    "compressed-tensors int-quantized": _groups("int-quantized", _FLOAT8 | {"type": "int"}, _DYNAMIC),
+    "compressed-tensors float-quantized": _groups("float-quantized", _FLOAT8, _DYNAMIC),
+    "compressed-tensors nvfp4-pack-quantized": _groups(
+        "nvfp4-pack-quantized", _INT4 | {"type": "float", "group_size": 16}, {"dynamic": "local"}
+    ),
+    "compressed-tensors mxfp4-pack-quantized": _groups("mxfp4-pack-quantized", _INT4 | {"type": "float", "group_size": 32}),
+    "compressed-tensors marlin-24": _groups("marlin-24", _INT4),
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    "auto-round": {"quant_method": "auto-round", "bits": 4, "group_size": 128},
+    "bitsandbytes, 8 bits": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "bitsandbytes, NF4": {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+    "mxfp4 (gpt-oss)": {"quant_method": "mxfp4"},
+    "MLX": {"bits": 4, "group_size": 64},
+    "MLX mxfp4": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
+    "quark fp8": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
+    "torchao int8": {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+    "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+    "eetq": {"quant_method": "eetq"},
+    "bitnet": {"quant_method": "bitnet"},
+}
+
+
+def recipes(_: re.Match[str]) -> str:
+    """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits per weight at 4,096 × 4,096."""
+    from llamath.checkpoint.quantization.recipes import Matrix, read_recipe
+
+    lines = ["| recipe | tensors of a matrix | bytes | bits per weight |", "| --- | --- | --- | ---: |"]
+    for name, config in RECIPE_EXAMPLES.items():
+        recipe = read_recipe(config)
+        to = recipe.choose(Matrix(("model.layers.0.mlp.up_proj",), "expert")).format
+        assert to is not None, name
+        tensors = ", ".join(f"`{x.suffix.lstrip('.')}` {x.dtype}" for x in to.parts)
+        lines.append(f"| {name} | {tensors} | {to.formula} | {8 * to.bytes(4096, 4096) / 4096**2:.4f} |")
+    return "\n".join(["<!-- recipes -->", "", *lines, "", "<!-- end -->"])
+
+
+GENERATED = {
+    RECIPES: recipes,
+    CONSOLE: console,
+    OPTIONS: options,
+    SHARED_OPTIONS: shared_options,
+    COMMANDS: commands,
+    BENCH: bench,
+    SPEED: speed,
+}
 
 
 def main() -> int:

@@ -102,6 +102,7 @@ MODELS_OF_PAGE: dict[str, tuple[str, ...]] = {
     "deepseek-v3": ("deepseek-v3",),
     "gpt2": ("gpt2",),
     "nemotron-3-nano-30b": ("nemotron-3-nano-30b",),
+    "falcon-mamba-7b": ("falcon-mamba-7b",),
     "two": ("llama-2-7b", "llama-3-8b"),
 }
 MAPS = [
@@ -140,7 +141,7 @@ def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str) ->
     ]
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b", "falcon-mamba-7b"])
 def test_every_number_of_a_model_has_a_derivation(browser: Any, tmp_path: Path, name: str) -> None:
     data = data_of(name)
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
@@ -200,7 +201,7 @@ def test_open_derivations_are_printed(browser: Any, tmp_path: Path) -> None:
         assert tab.locator(".printed").count() == 0
 
 
-@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "deepseek-v3", "nemotron-3-nano-30b", "falcon-mamba-7b"])
 def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
     """The bytes of each codec, evaluated for a weight's shape, equal the library's bytes."""
     model = data_of(name)["models"][0]
