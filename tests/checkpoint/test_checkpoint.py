@@ -526,7 +526,7 @@ def test_transformers_weights_are_honoured(tmp_path: Path) -> None:
     assert [x.name for x in read_checkpoint(str(tmp_path)).tensors] == ["other"]
     for name in ("missing.safetensors", "../other.safetensors", 3):
         config.write_text(json.dumps({"transformers_weights": name}))
-        with pytest.raises(FormatError, match="expected the file that transformers_weights in config.json names"):
+        with pytest.raises(FormatError, match="expected the file that transformers_weights"):
             read_checkpoint(str(tmp_path))
 
 
