@@ -516,3 +516,29 @@ def test_hostile_index_raises_llamath_error_under_every_name(tmp_path: Path) -> 
             with pytest.raises(LlamathError):
                 read_checkpoint(str(tmp_path / path))
         (tmp_path / path).unlink()
+
+
+def test_transformers_weights_are_honoured(tmp_path: Path) -> None:
+    write(tmp_path / "model.safetensors", "standard")
+    write(tmp_path / "other.safetensors", "other")
+    config = tmp_path / "config.json"
+    config.write_text('{"transformers_weights": "other.safetensors"}')
+    assert [x.name for x in read_checkpoint(str(tmp_path)).tensors] == ["other"]
+    for name in ("missing.safetensors", "../other.safetensors", 3):
+        config.write_text(json.dumps({"transformers_weights": name}))
+        with pytest.raises(FormatError, match="expected the file that transformers_weights"):
+            read_checkpoint(str(tmp_path))
+
+
+def test_checkpoint_with_an_adapter_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "model.safetensors", "standard")
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "elsewhere"}')
+    with pytest.raises(FormatError, match=r"found both model\.safetensors and adapter_config\.json"):
+        read_checkpoint(str(tmp_path))
+    assert [x.name for x in read_checkpoint(str(tmp_path / "model.safetensors")).tensors] == ["standard"]
+
+
+def write(path: Path, name: str) -> None:
+    """Write a file with one tensor of this name."""
+    text = json.dumps({name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"x")

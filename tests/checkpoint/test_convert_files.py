@@ -667,6 +667,26 @@ def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Pa
     assert not (tmp_path / "out").exists()
 
 
+TRUNCATE = """
+import os, sys, torch
+from llamath.cli.output import print_error
+from llamath.run.weights.bus_error import exit_on_bus_error
+from llamath.run.weights.open_model import open_model
+exit_on_bus_error(print_error)
+loaded = open_model(sys.argv[1])
+os.truncate(sys.argv[1] + "/model.safetensors", 5000)
+print(sum(x.float().sum() for x in loaded.module.parameters()))
+"""
+"""Reads the weights of a file that is truncated after it has been mapped."""
+
+
+def test_mapped_file_that_is_truncated_is_an_error(tmp_path: Path) -> None:
+    mine = write_checkpoint(tmp_path / "mine", {**LLAMA, "vocab_size": 20_000})
+    done = subprocess.run([sys.executable, "-c", TRUNCATE, str(mine)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and not done.stdout, done.stderr
+    assert "was truncated while it was in use: expected 2,609,918 bytes, found 5,000 bytes" in " ".join(done.stderr.split())
+
+
 LINKED = ["tokenizer.json", "chat_template.jinja", "merges.txt", "vocab.json", "generation_config.json", "config.json"]
 
 

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.core.expr import Expr, product, total
+from llamath.core.expr import Expr, ceil_div, floor_div, maximum, minimum, product, round_div, routed_bytes, total
 
 LETTERS = "VdLHKhFE"
 dims = st.builds(Expr, st.sampled_from(LETTERS), st.integers(1, 10**6))
@@ -47,3 +47,37 @@ def test_printed_expression_evaluates_to_the_value(env: dict[str, int], data: st
     for text, names in ((x.symbol, env), (x.numbers, {})):
         assert eval(text.replace("·", "*").replace("−", "-"), {}, names) == x
     assert x.atoms.items() <= env.items()
+
+
+def test_values_of_variables_are_evaluated_as_by_substitution() -> None:
+    T, B, L = Expr.variable("T", 1), Expr.variable("B", 1), Expr("L", 32)
+    for x in (
+        L * T * B + 3,
+        minimum(T, 4096) * maximum(B, L),
+        ceil_div(T * L, B) + floor_div(T, 3 * B) - round_div(T, 7),
+        routed_bytes(10**9, 3, 31, 32, B * T, 10_000),
+        (T * T + B).alias("A") * 2,
+    ):
+        for t, b in ((1, 1), (8192, 4), (10**6, 37)):
+            assert x.evaluate(T=t, B=b) == int(x.at(T=t, B=b)), (x.symbol, t, b)
+
+
+def test_quotients_are_simplified_where_they_are_exact() -> None:
+    T, K = Expr.variable("T", 1), Expr("K", 8)
+    assert ceil_div(K * T, 1).symbol == "K·T" and floor_div(4 * T * K + 2 * T, 2).symbol == "2·T·K + T"
+    assert (floor_div(T + 1, 2).symbol, ceil_div(K, T).symbol) == ("⌊(T + 1) / 2⌋", "⌈K / T⌉")
+    assert (ceil_div(7, 2), type(ceil_div(7, 2)), round_div(5, 2), round_div(7, 3)) == (4, int, 3, 2)
+
+
+def test_letters_are_replaced_by_values_and_by_expressions() -> None:
+    d, H = Expr.variable("d", 64), Expr.variable("H", 4)
+    x = Expr("K", 4) * Expr("h", 16) + Expr("F", 5)
+    found = x.with_letters({"K": H, "h": floor_div(d, H), "F": 7})
+    assert (found.symbol, found, found.evaluate(d=96, H=8)) == ("H·⌊d / H⌋ + F", 71, 103)
+
+
+def test_json_keeps_letters_symbols_and_large_numbers() -> None:
+    T = Expr.variable("T", 1)
+    assert (Expr("L", 3) * T * 2).to_expression_json() == ["*", 2, ["let", "L", 3], "T"]
+    assert (T * T - 1).alias("A").to_expression_json() == ["as", "A", ["+", ["*", "T", "T"], -1]]
+    assert (minimum(T, 5) + 2**60).to_expression_json() == ["+", ["min", "T", 5], str(2**60)]

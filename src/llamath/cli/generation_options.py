@@ -15,7 +15,7 @@ from ..core.errors import LlamathError, safe
 from ..core.key_values import Reader, integer, number, parse_key_values
 from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
-from .output import echo, note, warn
+from .output import echo, note, print_error, warn
 
 if TYPE_CHECKING:
     from ..run import GeneratedPiece, GenerationLimits, Llama, Sampling
@@ -80,7 +80,9 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
     """Open the model with its tokenizer, with a progress bar; notes go to stderr."""
     from ..render.progress import Bar
     from ..run import Llama, Sampling, limit_threads
+    from ..run.weights.bus_error import exit_on_bus_error
 
+    exit_on_bus_error(print_error)
     Sampling(**_sampling_settings(options))
     with Bar("opening the checkpoint") as bar:
         llama = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))

@@ -13,7 +13,7 @@ from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, parse_changes, set_option
-from .output import echo, echo_json, note
+from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
     from ..run.debug.activations import Activations
@@ -96,7 +96,10 @@ def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: 
     """Return the activations of one checkpoint; its weights are released."""
     from ..render.progress import Bar
     from ..run.debug.activations import capture_activations
+    from ..run.weights.bus_error import exit_on_bus_error
     from ..run.weights.open_model import load_verified
+
+    exit_on_bus_error(print_error)
 
     with Bar("loading the weights") as bar:
         loaded = load_verified(source, dtype, device, bar.update)

@@ -15,7 +15,7 @@ from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, load_model, parse_changes, set_option, svg_option
-from .output import echo, echo_json, note, write_file
+from .output import echo, echo_json, note, print_error, write_file
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
@@ -106,6 +106,9 @@ def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[
         return model, None, load_tokenizer(location)
     from ..render.progress import Bar
     from ..run import open_model
+    from ..run.weights.bus_error import exit_on_bus_error
+
+    exit_on_bus_error(print_error)
     from ..run.session import check_tokenizer
     from ..tokenizers import load_tokenizer
 

@@ -302,7 +302,7 @@ def ceil_div(a: int, b: int) -> int:
 
 def round_div(a: int, b: int) -> Expr:
     """The integer nearest to a / b, halves rounded up; a number where there are no variables."""
-    return _divided("round", a, b)
+    return _divided("round", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else Expr.const(_round_div(a, b))
 
 
 def routed_bytes(size: int, unit: int, missed: int, experts: int, tokens: int, most: int) -> Expr:

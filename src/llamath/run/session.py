@@ -79,6 +79,7 @@ class Llama:
         self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
         self.notes: tuple[str, ...] = ()
         self._release_pages: Callable[[], object] = lambda: None  # of the mapped files
+        self._check_files: Callable[[], object] = lambda: None  # that none has become shorter
 
     @classmethod
     def open(
@@ -114,7 +115,7 @@ class Llama:
             llama.chat_format = chats.detect_chat_format(llama.tokenizer, chat_template or "", "" if chat_template else default)
         llama.notes = loaded.notes
         llama.sampling = _publisher_sampling(loaded.folder)
-        llama._release_pages = loaded.files.release_pages
+        llama._release_pages, llama._check_files = loaded.files.release_pages, loaded.files.check_sizes
         return llama
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
@@ -134,6 +135,7 @@ class Llama:
         self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
     ) -> Generation:
         """Start a generation from token ids; memory is checked before it is allocated."""
+        self._check_files()
         limits = _limits({}) if limits is None else limits
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)

@@ -54,8 +54,8 @@ def stage_activations(saved: SavedActivations, stage: PipelineStage, layout: Lay
     ends = (*(saved.embedding if stage.first else ()), *saved.shared_tables)
     kept += [SavedCopies(x, flights[0]) for x in ends]
     kept += [SavedCopies(x, 1) for x in saved.head if stage.last]
-    works = dict.fromkeys(_recomputed(saved.layer(block), layout.recompute) for block, _ in parts)
-    return StageActivations(tuple(kept), tuple(works), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
+    works = {id(block): _recomputed(saved.layer(block), layout.recompute) for block, _ in parts}
+    return StageActivations(tuple(kept), tuple(works.values()), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
 
 
 def _remaining(saved: SavedActivations, block: Block, recompute: str) -> tuple[SavedTensor, ...]:

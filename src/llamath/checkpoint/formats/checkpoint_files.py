@@ -90,6 +90,8 @@ def _detect_format(source: Source) -> str:
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     """Read the checkpoint in a folder: a standard file or index, else the only set of files there is."""
     entries = folder.names()
+    if isinstance(folder, LocalFolder) and (other := _transformers_weights(folder, entries)):
+        return read_index(folder, other, problems) if other.endswith(_INDEX_EXTENSIONS) else read_files(folder, [other], problems)
     indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
     if standard_name := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, standard_name, problems) if standard_name in indexes else read_files(folder, [standard_name], problems)
@@ -105,6 +107,30 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
         message = f"{safe(folder.name)} contains {len(file_names)} checkpoint files without an index: {_list_names(file_names)}"
         raise FormatError("ambiguous", message, hint="name one of them")
     return read_files(folder, parts, problems)
+
+
+def _transformers_weights(folder: LocalFolder, entries: Sequence[str]) -> str:
+    """Return the file that config.json tells transformers to load in place of the standard ones, or an empty string.
+
+    A folder with both a checkpoint and an adapter's configuration is refused: transformers loads the adapter's base model, wherever it is.
+    """
+    if "adapter_config.json" in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
+        raise FormatError(
+            "adapter",
+            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and adapter_config.json, "
+            "for which transformers loads another base model",
+            hint=f"name the file to read: {safe(folder.path(both))}",
+        )
+    try:
+        name = folder.json("config.json").get("transformers_weights") if "config.json" in entries else None
+    except ConfigError:
+        return ""  # whoever reads the configuration reports it
+    if name is None or (isinstance(name, str) and name in entries):
+        return name or ""
+    found = f"no file {safe(str(name), 80)}"
+    raise FormatError(
+        "transformers_weights", f"{safe(folder.name)}: expected the file that transformers_weights in config.json names, found {found}"
+    )
 
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator, Mapping
 from warnings import catch_warnings, simplefilter
 
@@ -58,6 +59,21 @@ class MappedFiles:
                 )
             big_endian = self._gguf and gguf.preamble(source).order == ">"
         return _map(name, size), big_endian
+
+    def check_sizes(self) -> None:
+        """Raise if a mapped file has become shorter: reading the rest would end the process."""
+        for number, size in ((i, self._files[i].size) for i in self._mappings):
+            name = self._files[number].name
+            try:
+                found = f"{now:,} bytes" if (now := os.stat(name).st_size) < size else ""
+            except OSError:
+                continue  # a deleted or renamed file stays mapped
+            if found:
+                raise FormatError(
+                    "changed",
+                    f"{safe(name)} was truncated while it was in use: expected {size:,} bytes, found {found}",
+                    hint="restore the file; to replace a model in use, write another file and rename it",
+                )
 
     def release_pages(self) -> None:
         """Return the pages of the files to the system; they are read again when needed."""

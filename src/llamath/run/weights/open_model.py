@@ -20,6 +20,7 @@ from ..debug.nan_check import describe_nonfinite, has_nonfinite
 from ..memory_budget import check_memory, dtype_name, parse_dtype, ranks_per_host, resolve_device
 from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
+from .bus_error import watch_files
 from .dequantize import reject_unreadable
 from .ggml_blocks import DEQUANTIZERS
 from .load_weights import canonical_weights, group_by_stored_name, load_weights
@@ -95,6 +96,7 @@ def load_verified(
 
         parallelize(module, device)
     files = MappedFiles(checkpoint.manifest)
+    watch_files(files)
     tensors = TensorsByName(files, checkpoint.stored, options.dtype)
     on_all_ranks(device, lambda: _load_weights(module, checkpoint, tensors, options, progress))
     return LoadedModel(

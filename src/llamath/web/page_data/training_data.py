@@ -87,19 +87,26 @@ def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:
     there = job.with_layout(Layout(tp=ranks))
     (stage,) = pipeline_stages(there.tree, there.layout)
     state = there.persistent_state(stage)
-    sharded = {kind: there.layout.replace(zero=3, dp=Expr.variable(f"DP_{kind}", 2)) for kind in ZERO_STAGES}
-    gathered = zero3_gather_buffers(state, there.layers(stage), sharded["weights"])
+    sharded = there.layout.replace(zero=3, dp=Expr.variable("DP", 2))
+    gathered = [x.replace(bytes=_over(x, "weights")) for x in zero3_gather_buffers(state, there.layers(stage), sharded)]
     dynamic = total((variable("activations"), variable("logits"), *(x.bytes for x in gathered)))
     overhead = [*map(_line, gathered), {"what": "overhead", "form": overhead_bytes(dynamic).to_expression_json(), "says": ""}]
-    lines = {kind: _sharded_lines(state, kind, layout) for kind, layout in sharded.items()}
-    states = {name: _sharded_lines(state._replace(optimizer=x), "optimizer", sharded["optimizer"]) for name, x in OPTIMIZERS.items()}
-    return {**lines, "optimizer": states, "overhead": overhead}
+    lines = {name: _sharded_lines(state._replace(optimizer=x), sharded) for name, x in OPTIMIZERS.items()}
+    return {**next(iter(lines.values())), "optimizer": {name: x["optimizer"] for name, x in lines.items()}, "overhead": overhead}
 
 
-def _sharded_lines(state: PersistentState, kind: str, layout: Layout) -> list[_Line]:
-    """Return the lines of one kind of persistent memory, with the formulas of a single replica."""
-    pairs = zip(persistent_lines(state, layout)[kind], persistent_lines(state, Layout())[kind], strict=True)
-    return [_line(x) | {"says": whole.formula} for x, whole in pairs if x.bytes]
+def _sharded_lines(state: PersistentState, sharded: Layout) -> dict[str, list[_Line]]:
+    """Return the lines of each kind of persistent memory, with the formulas of a single replica."""
+    formulas = persistent_lines(state, Layout())
+    return {
+        kind: [_line(x.replace(bytes=_over(x, kind))) | {"says": y.formula} for x, y in zip(lines, formulas[kind], strict=True) if x.bytes]
+        for kind, lines in persistent_lines(state, sharded).items()
+    }
+
+
+def _over(x: MemoryLine, kind: str) -> Expr:
+    """Return the bytes of a line as those of the data-parallel ranks that shard this kind of memory."""
+    return Expr.const(x.bytes).at(DP=Expr.variable(f"DP_{kind}", 2))
 
 
 def _line(x: MemoryLine) -> _Line:
