@@ -320,6 +320,20 @@ def test_exceptions_stay_unquantized(section: dict[str, Any], quantized: int) ->
     assert all(x.choice.reason for x in storage.matrices if x.choice.format is None)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"num_hidden_layers": 10**9},
+        {"model_type": "mixtral", "num_local_experts": 10**9, "num_experts_per_tok": 2},
+    ],
+)
+def test_hostile_sizes_are_refused_quickly(keys: dict[str, Any]) -> None:
+    section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"-:.*experts\.1\..*": {}}}
+    with pytest.raises(llamath.LlamathError, match="are too many to match with the 1 patterns of the recipe"):
+        storage_of({**LLAMA, **keys, "quantization_config": section})
+    assert storage_of({**LLAMA, **keys, "quantization_config": {"quant_method": "fp8"}}).packer.name == "fp8-tensor"
+
+
 def test_overrides_change_bits_of_single_layers() -> None:
     section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "dynamic": {r"+:.*layers\.3\..*mlp.*": {"bits": 8, "group_size": 16}}}
     names = dict(quantized_modules(storage_of({**LLAMA, "quantization_config": section})))

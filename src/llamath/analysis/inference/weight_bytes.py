@@ -348,6 +348,9 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[s
         yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
 
 
+_MAX_MATCHES = 20_000_000
+"""The most products of layers, experts that a recipe names, and patterns."""
+
 _OF_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 """Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
 
@@ -386,9 +389,14 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
 
 def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Sequence[int]]]:
     """Yield each distinct layer with the indices of its copies."""
+    most = max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1) if recipe.names_experts else 1
+    if recipe.patterns and int(layers.n) * max(most, 1) * max(recipe.num_searched, 1) > _MAX_MATCHES:
+        experts = f" of {most:,} experts" if most > 1 else ""
+        raise LlamathError(
+            f"{int(layers.n):,} layers{experts} are too many to match with the {recipe.num_searched:,} patterns of the recipe",
+            hint="--dtype sets the format of the weights",
+        )
     if layers.n > MAX_LAYERS:
-        if recipe.patterns:
-            raise LlamathError(f"{int(layers.n):,} layers are too many to apply a recipe to each")
         yield from ((block, range(int(n))) for block, n in layers.distinct())
         return
     by_block: dict[int, list[int]] = {}

@@ -55,6 +55,11 @@ class Recipe(Record):
     notes: tuple[str, ...] = ()
 
     @property
+    def num_searched(self) -> int:
+        """The number of patterns that are searched one by one for each module."""
+        return sum(not _PLAIN.fullmatch(x) or not _INDEX.search(x) for x in self.patterns)
+
+    @property
     def names_experts(self) -> bool:
         """Whether it treats experts of a layer one by one."""
         return any(_EXPERT.search(x) for x in self.patterns)
