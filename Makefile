@@ -43,6 +43,7 @@ bench: $(VENV)/.oracles
 	$(BIN)/python bench/headers.py
 	$(BIN)/python bench/explain.py
 	$(BIN)/python bench/design.py
+	$(BIN)/python bench/record.py
 	$(BIN)/python bench/page.py
 	$(BIN)/python tools/schema.py
 	$(BIN)/python bench/run.py
