@@ -24,9 +24,11 @@ MAX_TENSORS, _MAX_IRREGULAR, MAX_STRINGS, MAX_DIMENSIONS, MAX_NAME, _MAX_CACHED_
 
 _INTEGER = "(?:0|[1-9][0-9]{0,19}+)"
 _SPACE = re.compile(r"[ \t\n\r]*+")
-"""Every repetition in this module is possessive: it never gives characters back, so that matching takes linear time on any header."""
+"""Every repetition of characters in this module is possessive: it never gives any back, so that matching takes linear time on any header.
+Groups are not repeated possessively, which Python before 3.11.5 matches wrongly: the only one has at most MAX_DIMENSIONS repetitions.
+"""
 _SURROGATE = r"[\ud800-\udfff]"
-_ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}}+)?+)~\]"
+_ARRAY = rf"\[~((?:I(?:~,~I){{0,{MAX_DIMENSIONS - 1}}})?)~\]"
 
 
 class _TensorKind(NamedTuple):
