@@ -90,7 +90,7 @@ Catalog = tuple[list[BaseModel], dict[int, str]]
 
 
 def explain_in_catalog(number: int, catalog: Catalog) -> tuple[Candidate, ...]:
-    return explain_number(number, [x for x in catalog[0] if number < 4 * x.total], len(presets()), catalog[1]).candidates
+    return explain_number(number, [x for x in catalog[0] if number < 4 * x.total], len(list(presets())), catalog[1]).candidates
 
 
 @pytest.mark.parametrize(("number", "words"), [(number, words) for number, _, words in ASKED])
