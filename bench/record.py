@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import llamath
-from harness import RESULTS
+from harness import RESULTS, side_by_side
 from llamath.analysis.graph.recorder import record
 
 MODELS = ("llama-3.1-405b", "deepseek-v3", "qwen3-next-80b-a3b")
@@ -43,16 +43,6 @@ def cpu_ms(work: Callable[[], object], rounds: int) -> float:
     return statistics.median(times)
 
 
-def process_cpu(command: list[str], source: str) -> float:
-    """Return the CPU seconds of a whole command, run with these sources."""
-    before = os.times()
-    subprocess.run(
-        [sys.executable, "-m", "llamath", *command], env=os.environ | {"PYTHONPATH": source}, check=True, stdout=subprocess.DEVNULL
-    )
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=21)
@@ -67,12 +57,12 @@ def main() -> None:
         print(f"{name:22}{nodes:5} nodes   two graphs {both:6.2f} ms   with flops, memory and training memory {everything:7.2f} ms")
         result[name] = {"nodes": nodes, "record_ms": round(both, 2), "derived_ms": round(everything, 2)}
     here = os.path.dirname(os.path.dirname(llamath.__file__))
+    if args.before:
+        compileall.compile_dir(args.before, quiet=1)
     for title, command in COMMANDS.items() if args.before else ():
-        costs: dict[str, list[float]] = {"before": [], "now": []}
-        for _ in range(args.rounds):
-            costs["before"].append(process_cpu(command, args.before))
-            costs["now"].append(process_cpu(command, here))
-        before, now = (statistics.median(x) for x in costs.values())
+        sources = {"before": args.before, "now": here}
+        run = {name: ["env", f"PYTHONPATH={source}", sys.executable, "-m", "llamath", *command] for name, source in sources.items()}
+        before, now = (x.cpu for x in side_by_side(run, args.rounds).values())
         print(f"{title:22}{before * 1e3:7.0f} ms before {now * 1e3:7.0f} ms now   {now / before:.2f} of it")
         result[title] = {"before_ms": round(before * 1e3, 1), "now_ms": round(now * 1e3, 1), "ratio": round(now / before, 3)}
     path = RESULTS / "record.json"

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
 from ...analysis.memory_line import MemoryLine
-from ...analysis.parallel_layout import Layout
-from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainReport
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...model import Model
 from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
 
+if TYPE_CHECKING:
+    from ...analysis.parallel_layout import Layout
+    from ...analysis.training.training_memory import AdapterTotals, StageReport, TrainReport
+
 
 def training_text(report: TrainReport) -> str:
     """Return the report as text: memory of the largest stage, its saved activations, the stages, and the adapters."""
+    from ...analysis.training.optimizers import OPTIMIZERS
+
     model, request, full = report.model, report.request, report.largest_stage
     where = "each GPU of the largest stage" if request.layout.pp > 1 else "each GPU" if request.layout.gpus > 1 else "one GPU"
     what = f"adapters of rank {request.rank} on {request.dtype}" if report.adapter_totals else f"training in {request.dtype}"
