@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from ...checkpoint.formats.dtypes import find_dtype
+from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ...checkpoint.quantization.schemes import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...core.number_format import format_count
@@ -78,11 +79,16 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
-    if verdict.scheme == "hf" and not model:
+    if verdict.scheme == "hf" and not model and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
     return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
+
+
+def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
+    """Whether the config declares a quantization, or a tensor has a dtype that plain weights do not have."""
+    return any(key in model.config.data for key in QUANTIZATION_KEYS) or not PLAIN_FLOATS.issuperset(manifest.columns.dtype)
 
 
 def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.open import packings_of
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import declared_weight_format
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ...model import Model
 
 _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
-_PLAIN = ("F64", "F32", "F16", "BF16")
 
 
 def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
     packed = {x.weight for x in packings_of(manifest, checkpoint.packing_config).values() if x.role == "values"}
     dtypes = dict(zip(manifest.columns.name, manifest.columns.dtype, strict=True))
     plain, excluded = [], []
-    for name in (*packed, *(x for x, dtype in dtypes.items() if dtype in _PLAIN and x not in packed)):
+    for name in (*packed, *(x for x, dtype in dtypes.items() if dtype in PLAIN_FLOATS and x not in packed)):
         choice = choices.get(_EXPERT_NUMBER.sub(".experts.{e}.", name.removesuffix(".weight")))
         if choice is None:
             continue

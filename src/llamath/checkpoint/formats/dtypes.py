@@ -42,6 +42,8 @@ PLAIN = {
 }
 """Unblocked types by their safetensors name, which is the canonical name for every format here."""
 PLAIN |= {"F4": DType("F4", 2, 1), "F6_E2M3": DType("F6_E2M3", 4, 3), "F6_E3M2": DType("F6_E3M2", 4, 3)}
+PLAIN_FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
+"""Dtypes of weights that are not quantized."""
 
 GGML = {
     0: PLAIN["F32"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
@@ -28,7 +28,9 @@ from .matrix_formats import (
     nvfp4_format,
 )
 from .packed_tensors import Detection, Packing
-from .recipes import Recipe, read_recipe
+
+if TYPE_CHECKING:
+    from .recipes import Recipe
 
 _MatrixFunction = Callable[[int, int], int]
 """A number for a matrix of (outputs, inputs)."""
@@ -212,6 +214,8 @@ def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = 
     return detection.packings
 
 
+QUANTIZATION_KEYS = ("quantization_config", "compression_config", "quantization")
+"""Keys of `config.json` that declare a quantization."""
 _PLAIN_FORMATS = {
     "fp32": WeightFormat(name="fp32", unpacked_dtype="F32", packing="fp32", own_rate="fp32"),
     "fp16": WeightFormat(name="fp16", unpacked_dtype="F16", packing="fp16"),
@@ -280,9 +284,11 @@ def _grouped_format(name: str, method: str, bits: int, group: int) -> WeightForm
 
 def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
     """Return the format that a model's configuration declares for its weights: a plain dtype, or a quantization recipe."""
+    from .recipes import read_recipe
+
     dtype = find_dtype(str(config.get("dtype") or config.get("torch_dtype") or ""))
     plain = _PLAIN_FORMATS[dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"]
-    for key in ("quantization_config", "compression_config", "quantization"):
+    for key in QUANTIZATION_KEYS:
         if isinstance(section := config.get(key), Mapping):
             recipe = read_recipe(section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization")
             return WeightFormat(name=recipe.name, unpacked_dtype=_unpacked_dtype(section, dtype, plain), recipe=recipe)
