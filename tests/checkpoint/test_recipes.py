@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from math import prod
 from pathlib import Path
@@ -17,8 +18,9 @@ import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.checkpoint.quantization.recipes import UnknownQuantization, read_recipe
+from llamath.checkpoint.quantization.recipes import Matrix, UnknownQuantization, module_names, read_recipe
 from llamath.cli import cli
+from llamath.core.errors import LlamathError
 from support import quantized_headers
 from support.reference_data import truth
 
@@ -363,11 +365,56 @@ def test_overrides_change_bits_of_single_layers() -> None:
         ({"quant_method": "fp8", "modules_to_not_convert": ["(a+)+$"]}, "may take too long to match"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["(a|a)*b"]}, "may take too long to match"),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "should be a regular expression"),
+        ({"quant_method": "bitsandbytes"}, "neither load_in_4bit nor load_in_8bit"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "posit"}}}}, "type posit"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": "16"}, "group_size 16 of NVFP4"),
     ],
 )
 def test_unknown_recipes_are_refused_by_name(section: dict[str, Any], problem: str) -> None:
     with pytest.raises(UnknownQuantization, match=problem.replace("(", r"\(")):
         read_recipe(section)
+
+
+_WEIGHTS = {"num_bits": 4, "type": "int", "group_size": 128, "strategy": "group", "actorder": "group"}
+RECIPES: tuple[dict[str, Any], ...] = (
+    {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"], "quantized_layers": {"a": {}}},
+    {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "modules_to_not_convert": ["a"]},
+    {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*a": {"bits": 8}}, "modules_in_block_to_quantize": [["a", "b"]]},
+    {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["a"]},
+    {"quant_method": "modelopt", "quantization": {"quant_algo": "NVFP4", "exclude_modules": ["a*"], "quantized_layers": {"a": {}}}},
+    {"quant_method": "modelopt", "config_groups": {"a": {"weights": {"type": "float", "num_bits": 4}, "targets": ["Linear"]}}},
+    {"quant_method": "compressed-tensors", "config_groups": {"a": {"targets": ["Linear"], "weights": _WEIGHTS}}, "ignore": ["lm_head"]},
+    {"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": {"a.b": {"bits": 8}}, "block_name_to_quantize": "a"},
+    {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "int8", "qscheme": "per_tensor"}}, "exclude": ["a"]},
+    {"quant_method": "mlx", "bits": 4, "group_size": 64, "model.a": {"bits": 8, "group_size": 32}},
+    {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}, "skip_modules": ["a"]},
+    {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 128}}}},
+)
+WRONG_VALUES = (None, True, 0, -1, 1.5, "a", "(", [], {}, [1], [[{}]], {"a": 1}, 10**30)
+
+
+def replaced_values(section: Any, wrong: Any) -> Iterator[Any]:
+    """Yield the section with each value inside it replaced once."""
+    yield wrong
+    if isinstance(section, dict):
+        yield from ({**section, key: x} for key, value in section.items() for x in replaced_values(value, wrong))
+    elif isinstance(section, list):
+        yield from ([*section[:i], x, *section[i + 1 :]] for i, value in enumerate(section) for x in replaced_values(value, wrong))
+
+
+@pytest.mark.parametrize("section", RECIPES, ids=lambda x: x["quant_method"])
+def test_malformed_recipes_are_read_or_refused(section: dict[str, Any]) -> None:
+    matrices = [Matrix(module_names("model.layers.1.mlp.up_proj"), kind) for kind in ("linear", "expert", "head", "embedding", "router")]
+    method = section["quant_method"]
+    num_read = 0
+    for wrong in WRONG_VALUES:
+        for keys in replaced_values({key: value for key, value in section.items() if key != "quant_method"}, wrong):
+            if isinstance(keys, dict):
+                with suppress(LlamathError):
+                    recipe = read_recipe({"quant_method": method} | keys, is_mlx=method == "mlx")
+                    assert all(recipe.choose(x).format or recipe.choose(x).reason for x in matrices)
+                    num_read += 1
+    assert num_read
 
 
 def test_unknown_recipe_does_not_matter_with_a_dtype(tmp_path: Path) -> None:

@@ -328,7 +328,8 @@ def _gptq(config: Keys, _: str) -> Recipe:
         changed = make(_bits(overrides, allowed, default=bits), _group(overrides, group))
         rules.append((_regex(pattern.removeprefix("+:").removeprefix("-:")), None if pattern.startswith("-:") else changed))
     inside = config.get("modules_in_block_to_quantize")
-    names = {x for part in inside for x in ([part] if isinstance(part, str) else part)} if isinstance(inside, Sequence) else None
+    parts = inside if isinstance(inside, list) else [] if inside is None else [inside]
+    names = {x for part in parts for x in _strings({"modules_in_block_to_quantize": part}, "modules_in_block_to_quantize") or ()}
     skipped = _Names(_strings(config, "modules_to_not_convert") or (), _inside_name)
 
     def choose(x: Matrix) -> Choice:
@@ -339,7 +340,7 @@ def _gptq(config: Keys, _: str) -> Recipe:
         for pattern, changed in rules:
             if any(pattern.match(name) for name in x.names):
                 return Choice(changed, "" if changed else "excluded in dynamic")
-        if names is not None and not any(name.endswith("." + inner) for inner in names for name in x.names):
+        if inside is not None and not any(name.endswith("." + inner) for inner in names for name in x.names):
             return Choice(None, "not in modules_in_block_to_quantize")
         return Choice(None, "in modules_to_not_convert") if skipped.find(x.names) else Choice(to)
 
@@ -352,8 +353,10 @@ def _bitsandbytes(config: Keys, _: str) -> Recipe:
         if kind not in ("nf4", "fp4"):
             raise _unknown(f"bnb_4bit_quant_type {kind}")
         to = formats.bnb_4bit_format(kind, bool(config.get("bnb_4bit_use_double_quant")))
-    else:
+    elif config.get("load_in_8bit") or config.get("_load_in_8bit"):
         to = formats.bnb_int8_format()
+    else:
+        raise _unknown("bitsandbytes with neither load_in_4bit nor load_in_8bit")
     keys = ("llm_int8_skip_modules",)
     return Recipe(method="bitsandbytes", name=to.name, choose=_skipping(config, to, keys), patterns=_strings(config, *keys) or ())
 
@@ -488,8 +491,9 @@ def _torchao(config: Keys, dtype: str) -> Recipe:
 
 def _modelopt_format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
     """Return the format of one of ModelOpt's algorithms."""
-    group = keys.get("group_size")
-    group = group if type(group) is int and group > 0 else 0
+    group = keys.get("group_size") or 0
+    if type(group) is not int or group < 0:
+        raise _unknown(f"group_size {group} of {algo}")
     scale = MatrixPart(".pre_quant_scale", dtype, (IN,))
     makers: dict[str, Callable[[], MatrixFormat]] = {
         "FP8": lambda: formats.fp8_format(None, "weight_scale", "input_scale").replace(name="fp8"),
@@ -516,7 +520,7 @@ def _modelopt_format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
 def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
     """Return the rule of a table of layers, each with its algorithm; an entry counts for everything inside it."""
     by_name: dict[str, MatrixFormat | None] = {}
-    made: dict[str, MatrixFormat] = {}
+    format_by_keys: dict[str, MatrixFormat] = {}
     for name, keys in layers.items():
         keys = keys if isinstance(keys, Mapping) else {"quant_algo": keys}
         algo = keys.get("quant_algo")
@@ -524,7 +528,9 @@ def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
             by_name[name] = None
             continue
         key = repr(sorted(map(repr, keys.items())))
-        by_name[name] = made[key] if key in made else made.setdefault(key, _modelopt_format(str(algo), keys, dtype))
+        if key not in format_by_keys:
+            format_by_keys[key] = _modelopt_format(str(algo), keys, dtype)
+        by_name[name] = format_by_keys[key]
     names = _Names(by_name, _like_modelopt)
 
     def choose(x: Matrix) -> Choice:
@@ -547,12 +553,12 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
     notes: list[str] = []
     if isinstance(layers, Mapping) and layers:
         by_layer = _modelopt_layers(layers, dtype)
-        made = {x.name for name in layers if (x := by_layer(Matrix((name,), "linear")).format)}
+        format_names = {x.name for name in layers if (x := by_layer(Matrix((name,), "linear")).format)}
 
         def choose(x: Matrix) -> Choice:
             return Choice(None, "in exclude_modules") if excluded.find(x.names) else by_layer(x)
 
-        name = "+".join(sorted(made))
+        name = "+".join(sorted(format_names))
     elif isinstance(algo, str) and algo != "MIXED_PRECISION":
         to = _modelopt_format(algo, keys, dtype)
         if listed is None:
@@ -601,7 +607,7 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
     if not isinstance(groups, Mapping) or not groups:
         raise _unknown("compressed-tensors without config_groups")
     ignored = _Names(_strings(config, "ignore") or (), _like_compressed_tensors)
-    made: list[MatrixFormat] = []
+    group_formats: list[MatrixFormat] = []
     by_target: dict[str, MatrixFormat | None] = {}
     for group in groups.values():
         if not isinstance(group, Mapping):
@@ -610,9 +616,11 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         if kind == "mixed-precision":
             kind = None
         weights = group.get("weights")
+        if not isinstance(weights, Mapping | None):
+            raise _unknown("compressed-tensors weights that are no object")
         to = None if weights is None else compressed_format(str(kind or ""), weights, group.get("input_activations"), dtype)
         if to is not None:
-            made.append(to)
+            group_formats.append(to)
         for target in _strings(group, "targets") or ():
             by_target[target] = to
     plain = {x: to for x, to in by_target.items() if not x.startswith("re:")}
@@ -637,8 +645,8 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         target = find(x)
         return Choice(by_target[target], "" if by_target[target] else "its group has no weights") if target else Choice(None, "no target")
 
-    name = "+".join(dict.fromkeys(x.name for x in made))
-    if not made:
+    name = "+".join(dict.fromkeys(x.name for x in group_formats))
+    if not group_formats:
         raise _unknown("compressed-tensors without quantized weights")
     return Recipe(
         method="compressed-tensors",
@@ -660,10 +668,12 @@ def compressed_format(kind: str, weights: Keys, activations: object, dtype: str)
     bits, number = weights.get("num_bits", 8), str(weights.get("type", "int"))
     group, symmetric = weights.get("group_size"), weights.get("symmetric", True) is not False
     group = group if type(group) is int and group > 0 else 0
-    strategy = str(weights.get("strategy") or ("group" if group else "tensor" if not group else ""))
+    strategy = str(weights.get("strategy") or ("group" if group else "tensor"))
     static = isinstance(activations, Mapping) and activations.get("dynamic", False) is False
     if type(bits) is not int or not 1 <= bits <= 8:
         raise _unknown(f"compressed-tensors num_bits {bits}")
+    if number not in ("int", "float"):
+        raise _unknown(f"compressed-tensors type {number}")
     if not kind or kind == "fakequant":
         kind = _inferred_format(bits, number, group, weights, activations)
     if strategy == "block":
@@ -689,7 +699,7 @@ def compressed_format(kind: str, weights: Keys, activations: object, dtype: str)
     inputs = [MatrixPart(".input_scale", dtype, one)] if static else []
     if static and isinstance(activations, Mapping) and activations.get("symmetric") is False:
         inputs.append(MatrixPart(".input_zero_point", "I8", one))
-    if kind in ("pack-quantized", "naive-quantized", "int-quantized", "float-quantized") and kind != "pack-quantized":
+    if kind in ("naive-quantized", "int-quantized", "float-quantized"):
         values = MatrixPart(".weight", "F8_E4M3" if number == "float" else "I8", (OUT, IN))
         rate = {"int": "int8", "float": "fp8"}.get(number, "") if isinstance(activations, Mapping) else ""
         return MatrixFormat(name=name, title=title, parts=(values, scale, *zero, *inputs), compute_rate=rate)
@@ -795,7 +805,7 @@ def _quark_format(keys: object, dtype: str) -> MatrixFormat | None:
         name = f"{'fp8' if kind != 'int8' else 'int8'}-{'rows' if axes else 'tensor'}"
         parts = (values, MatrixPart(".weight_scale", "F32", axes), *inputs)
         return MatrixFormat(name=name, title=f"Quark {kind}, {scheme}", parts=parts, compute_rate=name[:4].rstrip("-") if rate else "")
-    if kind in ("fp4", "mxfp4", "mx", "mx6", "mx9") and group == 32 and kind not in ("mx6", "mx9"):
+    if kind in ("fp4", "mxfp4", "mx") and group == 32:
         return formats.mxfp4_format()
     if kind in ("int4", "uint4") and scheme == "per_group" and type(group) is int and group > 0:
         parts = (
