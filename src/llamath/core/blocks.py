@@ -311,14 +311,14 @@ class Layer(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         normed = apply_optional(self.attn_norm, m, x)
-        y = x if self.attn is None else m.add(x, residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = x if self.attn is None else m.add(x, _residual_branch(self, m, self.attn, normed, self.attn_out_norm))
         if self.mlp is None:
             return y
         if not self.parallel:
             normed = apply_optional(self.mlp_norm, m, y)
         elif self.mlp_norm is not None:
             normed = self.mlp_norm(m, x)
-        return m.add(y, residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        return m.add(y, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
 
 
 class PostNormLayer(Layer):
@@ -326,8 +326,8 @@ class PostNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        x = apply_optional(self.attn_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
-        return apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
+        x = apply_optional(self.attn_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm)))
 
 
 class NormedResidualLayer(Layer):
@@ -336,8 +336,8 @@ class NormedResidualLayer(Layer):
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
         x = apply_optional(self.attn_norm, m, x)
-        x = apply_optional(self.mlp_norm, m, m.add(x, residual_branch(self, m, self.attn, x, self.attn_out_norm)))
-        return m.add(x, residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
+        x = apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
+        return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
 class TwoNormLayer(Layer):
@@ -348,8 +348,8 @@ class TwoNormLayer(Layer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.attn is not None and self.mlp is not None
-        y = m.add(x, residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
-        return m.add(y, residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
+        y = m.add(x, _residual_branch(self, m, self.attn, self.attn_branch_norm(m, x), self.attn_out_norm))
+        return m.add(y, _residual_branch(self, m, self.mlp, self.mlp_branch_norm(m, x), self.mlp_out_norm))
 
 
 class ScaledLayer(Layer):
@@ -479,6 +479,6 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     return m.add(y, shared)
 
 
-def residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
+def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:
     """Compute a residual branch: the mixer or the MLP, its output norm and the residual multiplier."""
     return m.scale(m.dropout(apply_optional(out_norm, m, block(m, x))), layer.residual_multiplier)

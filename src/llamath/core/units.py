@@ -9,12 +9,12 @@ from fractions import Fraction
 from .errors import LlamathError, safe
 from .record_type import Record
 
-DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
-SIZES = {"B": 1, **{f"{x}B": n for x, n in (DECIMAL | BINARY).items()}}
+_DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+SIZES = {"B": 1, **{f"{x}B": n for x, n in (_DECIMAL | _BINARY).items()}}
 _RATES = {f"{x}/s": n for x, n in SIZES.items()}
-_BITS = {f"{x}bit/s": n for x, n in DECIMAL.items()}
-_FLOPS = {f"{x}{end}": n for x, n in DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
+_BITS = {f"{x}bit/s": n for x, n in _DECIMAL.items()}
+_FLOPS = {f"{x}{end}": n for x, n in _DECIMAL.items() for end in ("F", "FLOPS", "FLOP/s", "OPS", "OP/s")}
 TOKENS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20}
 COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 
@@ -115,7 +115,7 @@ def _why(text: str) -> str:
     unit = match["unit"]
     if not unit:
         return ": it has no unit"
-    if unit in DECIMAL or unit in BINARY:
+    if unit in _DECIMAL or unit in _BINARY:
         return f": {unit} is ambiguous, by 1,000 or by 1,024"
     if re.fullmatch(r"[kKMGTPE]i?b(ps|/s)?", unit):
         return ": a small b is a bit"

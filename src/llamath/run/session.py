@@ -29,7 +29,7 @@ from .module import Decoder, TensorOptions
 from .sampling import Sampling
 from .weights.open_model import Device, LoadedModel, Progress, no_progress, on_all_ranks, open_model
 
-DEFAULT_MAX_TOKENS = 256
+_DEFAULT_MAX_TOKENS = 256
 """Maximum number of new tokens by default."""
 
 
@@ -259,7 +259,7 @@ class ChatSession:
 
 
 def _limits(options: _LimitOptions) -> GenerationLimits:
-    return GenerationLimits(**{"max_tokens": DEFAULT_MAX_TOKENS, **options})
+    return GenerationLimits(**{"max_tokens": _DEFAULT_MAX_TOKENS, **options})
 
 
 def _publisher_sampling(location: str) -> Sampling:

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from ...core.expr import Expr, minimum, product
+from ...core.expr import Expr, product
 from ...core.record_type import Record
 from ...core.tree import LETTERS, Folded, Weight
 from .recorder import Graph, Node, UsedWeight
-from .rules import RULES, CachedTensor, StepPart
+from .rules import RULES, CachedTensor, StepPart, cached_tokens
 
 HIDDEN_STATES, PER_LAYER_INPUTS = "x", "per_layer_inputs"
 """The inputs of a layer: the output of the previous one, and its slice of the per-layer embeddings."""
@@ -116,7 +116,7 @@ class _Operations:
                 self._read[node] = self._inputs(node.inputs[1:] if node.op == "routing_weights" else node.inputs)
             else:
                 flops = None if rule.flops is None else rule.flops(node, True)
-                name = step_name(node)
+                name = _step_name(node)
                 part = StepPart(
                     name=name,
                     kind="sum" if rule.kind == "add" and "." in name else rule.kind,
@@ -130,7 +130,7 @@ class _Operations:
                 self._read[node] = (step.name,)
 
     def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Operation:
-        name = self._unique(name or ".".join(filter(None, (inside_layer(node.path), part.name))))
+        name = self._unique(name or ".".join(filter(None, (_inside_layer(node.path), part.name))))
         return Operation(
             name=name,
             kind=part.kind,
@@ -152,7 +152,7 @@ class _Operations:
         return found
 
     def _use(self, x: UsedWeight) -> WeightUse:
-        path = inside_layer(x.path)
+        path = _inside_layer(x.path)
         leaf = self._leaves[path]
         return WeightUse(path=path, weight=x.weight, group=x.group, copies=leaf.copies, live=leaf.active)
 
@@ -160,25 +160,24 @@ class _Operations:
         """Return the elements that all sequences have in the cache after the pass."""
         if x is None:
             return Expr.const(0)
-        reach = x.window.max_lookback
-        tokens = Expr.const(1) if x.kind != "row" else self._tokens if reach is None else minimum(self._tokens, reach)
+        tokens = cached_tokens(self._tokens, x.window.max_lookback) if x.kind == "row" else 1
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 
-def step_name(node: Node) -> str:
+def _step_name(node: Node) -> str:
     """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
     if node.op in ("update_cache", "read_cache"):
         word = _CACHES[node.attributes["slot"]] if node.attributes.get("rows") != 1 else "latents"
     else:
         word = RULES[node.op].name
     if not word:
-        return inside_layer(_place(node)).removesuffix(f".{LETTERS[1]}")
+        return _inside_layer(_place(node)).removesuffix(f".{LETTERS[1]}")
     if word.startswith("{source}"):
         word = word.format(source=_source(node)).removeprefix("_")
-    return ".".join(filter(None, (inside_layer(node.path), word)))
+    return ".".join(filter(None, (_inside_layer(node.path), word)))
 
 
-def inside_layer(path: str) -> str:
+def _inside_layer(path: str) -> str:
     """Return a path relative to its layer."""
     return path.removeprefix("layers.").removeprefix(LETTERS[0]).removeprefix(".")
 

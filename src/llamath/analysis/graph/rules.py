@@ -51,6 +51,11 @@ class CachedTensor(Record):
         return self.size if min(tp, self.parts) == 1 else product((self.size.exact_div(self.parts), max(int(self.parts) // int(tp), 1)))
 
 
+def cached_tokens(context: int, max_lookback: int | None) -> int:
+    """Return the number of tokens whose rows are in the cache after `context` tokens."""
+    return context if max_lookback is None else minimum(context, max_lookback)
+
+
 class StepPart(Record):
     """One of the steps in which the trace shows an operation; each reads the one before it, and `inputs`."""
 
@@ -77,7 +82,7 @@ class Rule(Record):
     steps: Callable[[Node, bool], Iterator[StepPart]] | None = None  # instead, of an operation that is shown as several steps
 
 
-def attended_pairs(node: Node, masked: bool) -> Expr:
+def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     if not masked:
@@ -114,7 +119,7 @@ def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
 
 def score_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of QKᵀ in an attention node."""
-    return product((2, node.shape[0], node.shape[2], node.inputs[0].shape[-1], attended_pairs(node, masked)))
+    return product((2, node.shape[0], node.shape[2], node.inputs[0].shape[-1], _attended_pairs(node, masked)))
 
 
 def _matmul_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -124,7 +129,7 @@ def _matmul_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 def _attention_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores and of the weighted values."""
     sizes = total((node.inputs[0].shape[-1], node.shape[-1]))
-    return product((2, node.shape[0], node.shape[2], sizes, attended_pairs(node, masked)))
+    return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
 def _conv_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001

@@ -18,7 +18,7 @@ from ...core.record_type import Record
 from ...core.tree import LETTERS
 from .recorder import FLOAT32, INT64, Node
 
-MASK = 1
+_MASK = 1
 """Bytes of an element of a dropout mask."""
 _OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid"})
 """Activation functions whose derivative needs only the output."""
@@ -288,7 +288,7 @@ def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
     if x.attributes["transform"].softcap:
         yield _extra("tanh of scores", x, size, k.width, is_score=True)
     if k.dropout:
-        yield _extra("dropout mask of scores", x, size, MASK, is_score=True)
+        yield _extra("dropout mask of scores", x, size, _MASK, is_score=True)
         yield _extra("softmax after dropout", x, size, k.width, is_score=True)
 
 
@@ -306,4 +306,4 @@ def save_scale_by_expert(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG00
 
 def save_dropout(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     """The mask."""
-    yield _extra("dropout masks", x, x.size, MASK)
+    yield _extra("dropout masks", x, x.size, _MASK)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Decoder
-from ...core.expr import Expr, ceil_div, minimum, product, total
+from ...core.expr import Expr, ceil_div, product, total
 from ...core.record_type import Record
 from ..graph.recorder import Graph, Region, record
-from ..graph.rules import RULES, CachedTensor
+from ..graph.rules import RULES, CachedTensor, cached_tokens
 
 KV_DTYPES = ("F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "I8", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "IQ4_NL")
 """Types of KV caches: FP8 and INT8 with one scale per tensor, which is not counted; llama.cpp's block types with their scales."""
@@ -33,7 +33,7 @@ class CacheSpec(Record):
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
-        return context if self.window is None else minimum(context, self.window)
+        return cached_tokens(context, self.window)
 
     def elements(self, context: int) -> int:
         """Return the number of cached elements of one layer and one sequence."""

@@ -17,7 +17,7 @@ from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stage
 from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format
 from .inference_memory import MemoryCalculator, logits_bytes, prefill_chunk
 
-ALL_EXPERTS_TOKENS = 10_000
+_ALL_EXPERTS_TOKENS = 10_000
 """A pass over at least this many tokens is assumed to use every expert."""
 
 
@@ -65,7 +65,7 @@ class WeightRead(NamedTuple):
             return round_div(product((self.size, minimum(tokens, self.rows))), product((self.rows, self.unit)))
         if not self.missed:
             return round_div(self.size, self.unit)
-        return routed_bytes(self.size, self.unit, self.missed, self.experts, tokens, ALL_EXPERTS_TOKENS)
+        return routed_bytes(self.size, self.unit, self.missed, self.experts, tokens, _ALL_EXPERTS_TOKENS)
 
 
 class ElementSizes(NamedTuple):

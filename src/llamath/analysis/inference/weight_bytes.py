@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...model import Model
     from ..verify.listing import Listing
 
-MAX_LAYERS = 100_000
+_MAX_LAYERS = 100_000
 """The most layers, and experts of a layer, that get GGUF types one by one."""
 
 
@@ -396,7 +396,7 @@ def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Seq
             f"{int(layers.n):,} layers{experts} are too many to match with the {recipe.num_searched:,} patterns of the recipe",
             hint="--dtype sets the format of the weights",
         )
-    if layers.n > MAX_LAYERS:
+    if layers.n > _MAX_LAYERS:
         yield from ((block, range(int(n))) for block, n in layers.distinct())
         return
     by_block: dict[int, list[int]] = {}
@@ -433,9 +433,9 @@ def _gguf_mix(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bo
 
 def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
     """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer, each sorted by name."""
-    if tree.layers.n > MAX_LAYERS:
+    if tree.layers.n > _MAX_LAYERS:
         raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")
-    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MAX_LAYERS:
+    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > _MAX_LAYERS:
         raise LlamathError(f"{most:,} experts in a layer are too many to choose a type for each")
     outside: list[_TensorWeights] = []
     for name, child in tree.children:

@@ -15,7 +15,7 @@ from .dtypes import PLAIN
 
 _MAX_SIZE = 1 << 63
 """Sizes, strides, offsets and counts must be less than this, as in torch."""
-DIMENSIONS = 64
+_DIMENSIONS = 64
 
 _DTYPES_BY_STORAGE = {
     "Float": "F32", "Half": "F16", "BFloat16": "BF16", "Double": "F64", "Long": "I64", "Int": "I32", "Short": "I16",
@@ -250,8 +250,8 @@ def _tensor_record(args: tuple[Any, ...], dtype: str | None) -> TensorRecord:
     storage, offset, shape, strides = args
     if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
         raise FormatError("tensor", "expected a storage, an offset and two tuples to rebuild a tensor, found something else")
-    if len(shape) != len(strides) or len(shape) > DIMENSIONS:
-        raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {DIMENSIONS} are read")
+    if len(shape) != len(strides) or len(shape) > _DIMENSIONS:
+        raise FormatError("tensor", f"a tensor has {len(shape)} sizes and {len(strides)} strides; at most {_DIMENSIONS} are read")
     dense, last, elements = True, 0, 1
     for size, stride in zip((1, *shape)[::-1], (offset, *strides)[::-1], strict=True):
         if type(size) is not int or type(stride) is not int or not (0 <= size < _MAX_SIZE and 0 <= stride < _MAX_SIZE):

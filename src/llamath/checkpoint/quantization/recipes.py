@@ -618,7 +618,7 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         weights = group.get("weights")
         if not isinstance(weights, Mapping | None):
             raise _unknown("compressed-tensors weights that are no object")
-        to = None if weights is None else compressed_format(str(kind or ""), weights, group.get("input_activations"), dtype)
+        to = None if weights is None else _compressed_format(str(kind or ""), weights, group.get("input_activations"), dtype)
         if to is not None:
             group_formats.append(to)
         for target in _strings(group, "targets") or ():
@@ -663,7 +663,7 @@ def _ignored(names: _Names, x: Matrix) -> bool:
     return kind in names.exact or any(name in names.exact for name in x.names) or bool(names.find_special(x.names))
 
 
-def compressed_format(kind: str, weights: Keys, activations: object, dtype: str) -> MatrixFormat:
+def _compressed_format(kind: str, weights: Keys, activations: object, dtype: str) -> MatrixFormat:
     """Return the format of a group's weights in compressed-tensors."""
     bits, number = weights.get("num_bits", 8), str(weights.get("type", "int"))
     group, symmetric = weights.get("group_size"), weights.get("symmetric", True) is not False

@@ -26,13 +26,13 @@ from .checkpoint_data import CheckpointModel
 from .device_facts import memory
 from .device_facts import rates as published_rates
 
-WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
-KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
+_WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
+_KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
 GPUS, RANKS, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 4
 """The choices of GPU count and tensor parallelism, and the largest pipeline."""
-NODE = 8
+_NODE = 8
 """The GPUs of a node."""
-CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
+_CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
 
 
 def variable(symbol: str) -> Expr:
@@ -73,9 +73,9 @@ def rated_gpus() -> list[dict[str, Any]]:
 def kept_as(model: Model) -> dict[str, MemoryCalculator]:
     """Return the model under each possible dtype, the config's first."""
     try:
-        names = dict.fromkeys((declared := declared_dtype(model), *WEIGHTS))
+        names = dict.fromkeys((declared := declared_dtype(model), *_WEIGHTS))
     except UnknownQuantization:  # the page offers formats to choose from
-        names, declared = dict.fromkeys(WEIGHTS), ""
+        names, declared = dict.fromkeys(_WEIGHTS), ""
     own = {AS_STORED: MemoryCalculator(model, MemoryRequest(), stored_weights(model.listing))} if isinstance(model, CheckpointModel) else {}
     return own | {name: found for name in names if (found := _sizes(model, "" if name == declared else name)) is not None}
 
@@ -90,7 +90,7 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
         "dtype": first,
         "kv": start.kv_dtype,
         "dtypes": [_dtype(name, x) for name, x in made.items()],
-        "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *KEPT))],
+        "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *_KEPT))],
         "gpus": list(_splits(model, made)),
         "work": {
             "decode": start.decode_flops.at(P=TOKENS - 1).to_expression_json(),
@@ -102,7 +102,7 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
 def cards() -> list[dict[str, Any]]:
     """Return the GPUs whose memory is drawn as a line."""
     known = {x.name: x for x in devices()}
-    return [_card(known[name]) for name in CARDS]
+    return [_card(known[name]) for name in _CARDS]
 
 
 def _card(x: Device) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def _splits(model: Model, made: Mapping[str, MemoryCalculator]) -> Iterator[dict
 
 def _layout(model: Model, count: int, tp: int | None) -> Layout | None:
     try:
-        layout = choose_layout(model.tree, count, NODE, tp, count // tp if tp else None)
+        layout = choose_layout(model.tree, count, _NODE, tp, count // tp if tp else None)
     except LlamathError:
         return None
     return layout if tp is None or layout.pp <= DEEPEST else None
