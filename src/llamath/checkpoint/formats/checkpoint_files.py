@@ -84,7 +84,7 @@ def _reader(kind: str) -> Callable[[Source], Manifest]:
 
 def _detect_format(source: Source) -> str:
     """Return the format of a file by its first bytes, not by its name."""
-    start = source.read(0, min(24, source.size))
+    start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
     if start[5:9] == b"\0\0\0{":  # the length of a header, whose first bytes may be any
