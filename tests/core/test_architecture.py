@@ -42,7 +42,7 @@ EXTRAS = {
     "click": {"cli"},
     "torch": {"run"},
     "tokenizers": {"tokenizers"},
-    "numpy": {"conversion", "run"},
+    "numpy": {"checkpoint"},
     "rich": {"cli"},
     "huggingface_hub": {"checkpoint"},
     "fsspec": {"checkpoint"},

@@ -26,6 +26,8 @@ _STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pyto
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 _INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+"""The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
 MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
@@ -105,6 +107,8 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if isinstance(folder, LocalFolder) and (other := _transformers_weights(folder, entries)):
         return read_index(folder, other, problems) if other.endswith(_INDEX_EXTENSIONS) else read_files(folder, [other], problems)
     indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
+    if ADAPTER_CONFIG in entries and (weights := next((x for x in ADAPTER_FILES if x in entries), "")):
+        return read_files(folder, [weights], problems)
     if standard_name := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, standard_name, problems) if standard_name in indexes else read_files(folder, [standard_name], problems)
     if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
@@ -126,10 +130,10 @@ def _transformers_weights(folder: LocalFolder, entries: Sequence[str]) -> str:
 
     A folder with both a checkpoint and an adapter's configuration is refused: transformers loads the adapter's base model, wherever it is.
     """
-    if "adapter_config.json" in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
+    if ADAPTER_CONFIG in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
         raise FormatError(
             "adapter",
-            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and adapter_config.json, "
+            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and {ADAPTER_CONFIG}, "
             "for which transformers loads another base model",
             hint=f"name the file to read: {safe(folder.path(both))}",
         )
