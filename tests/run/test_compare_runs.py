@@ -21,7 +21,7 @@ from llamath.core.errors import LlamathError
 from llamath.run import open_model
 from llamath.run.debug.activations import Activations, capture_activations
 from llamath.run.debug.compare_runs import compare_activations, permutation_hint
-from llamath.run.weights.stored_layouts import reorder_rows
+from llamath.checkpoint.naming.stored_layouts import reorder_rows
 from support.gguf_files import load_tiny_configs
 from support.small_llama import SMALL, Q, copy_checkpoint, save_llama
 from support.transformers_pair import pair
