@@ -16,6 +16,7 @@ from ..core.errors import FormatError, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
+from .quantization import QUANTIZATION_KEYS
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest, Tensor
@@ -182,7 +183,7 @@ def read_config(address: str) -> tuple[Mapping[str, Any], str]:
 def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the section of a configuration about the quantization of weights, if there is one."""
     for part in (config, config.get("text_config")):
-        for key in ("quantization_config", "compression_config", "quantization"):
+        for key in QUANTIZATION_KEYS:
             if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
                 return section
     return None

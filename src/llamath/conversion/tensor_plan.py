@@ -41,9 +41,18 @@ class OutputTensor(NamedTuple):
     shares_data_with: str = ""  # the tensor that has the same bytes
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """The size of the data."""
         return prod(self.shape) * PLAIN[self.dtype].bytes
+
+    def chunks(self, reader: TensorReader) -> Iterator[bytes]:
+        """Yield the data in chunks."""
+        return _read_chunks(self, reader)
+
+    def identity(self) -> bytes:
+        """Return bytes that identify the source of the data and its changes."""
+        sources = ((x.source, x.first, x.last, x.rotary_rows) for x in self.sources)
+        return repr([self.name, self.dtype, self.shape, self.shares_data_with, *sources]).encode()
 
 
 class _StoredRows(NamedTuple):
@@ -101,7 +110,7 @@ def _locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[
     return located
 
 
-def read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:
+def _read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:
     """Yield the bytes of a tensor in chunks."""
     if tensor.data:
         yield tensor.data
