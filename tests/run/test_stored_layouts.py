@@ -11,7 +11,6 @@ from torch import Tensor
 
 import llamath
 from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
-from llamath.run import canonical_weights
 from llamath.checkpoint.naming.stored_layouts import (
     LayoutParams,
     apply_layout,
@@ -21,6 +20,7 @@ from llamath.checkpoint.naming.stored_layouts import (
     split_tensor,
     undo_layout,
 )
+from llamath.run import canonical_weights
 from llamath.run.weights.load_weights import group_by_stored_name
 from support.reference_data import tiny_configs
 
@@ -128,7 +128,11 @@ def test_layouts_are_applied_and_undone(config: dict[str, Any]) -> None:
             stored = torch.rand(shape, dtype=torch.float64) - (1.0 if "decay" in layout else 0.0)
             parts = split_tensor(stored, [tuple(map(int, x.shape)) for x in own], layout, params)
             modules = [x.path.split(".", 3)[-1] for x in own]
-            weights = [undo_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(parts, own, modules, strict=True)]
-            again = [apply_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(weights, own, modules, strict=True)]
+            weights = [
+                undo_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(parts, own, modules, strict=True)
+            ]
+            again = [
+                apply_layout(x, scheme.layout_of(leaf.pattern), params, y, torch) for x, leaf, y in zip(weights, own, modules, strict=True)
+            ]
             result = join_tensors(again, layout, params, torch, shape)
             assert result.shape == shape and torch.allclose(result, stored, rtol=1e-14, atol=1e-14), name

@@ -1,4 +1,4 @@
-"""Quantization to ggml's block types Q8_0, Q4_0, Q4_K and Q6_K, bit-identical to llama.cpp's reference (`quantize_row_*_ref` without imatrix).
+"""Quantization to ggml's block types, bit-identical to llama.cpp's reference (`quantize_row_*_ref`, without an importance matrix).
 
 ggml-quants.c computes in float32 and sums in the order of the elements. Here an operation runs on all groups at once and a sum adds the
 elements one after another, so that every rounding is the same: the arrays have one row for each element of a group, one column for each
@@ -8,19 +8,14 @@ group. Numbers that are not finite, and blocks whose scale is larger than float1
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoint.formats.dtypes import DTYPES
+from ..checkpoint.formats.number_arrays import require_numpy
 from ..core.errors import ConvertError
-from ..core.numpy_extra import require_numpy
 
-if TYPE_CHECKING:
-    from numpy import float32, uint8
-    from numpy.typing import NDArray
-
-    Floats = NDArray[float32]
-    Bytes = NDArray[uint8]
-
+Array = Any
+"""A numpy array."""
 _STEP_BLOCKS = 256
 """Blocks to quantize at once, so that they stay in the processor's cache."""
 _MIN_COLUMNS = 16
@@ -43,7 +38,7 @@ def quantize_blocks(data: bytes, dtype: str) -> bytes:
         return b"".join(QUANTIZERS[dtype](np, values[i : i + step]).tobytes() for i in range(0, len(values), step))
 
 
-def _q8_0(np: Any, x: Floats) -> Bytes:
+def _q8_0(np: Any, x: Array) -> Array:
     """A scale and 32 signed bytes."""
     d = np.abs(x).max(1, keepdims=True) / np.float32(127)
     scaled = x * np.where(d == 0, np.float32(0), np.float32(1) / d)
@@ -53,7 +48,7 @@ def _q8_0(np: Any, x: Floats) -> Bytes:
     return _join(np, _float16(np, d, "Q8_0"), np.copysign(rounded, scaled).astype(np.int8).view(np.uint8))
 
 
-def _q4_0(np: Any, x: Floats) -> Bytes:
+def _q4_0(np: Any, x: Array) -> Array:
     """A scale and 32 values of 4 bits with zero point 8; the largest value is −8 times the scale."""
     d = (np.take_along_axis(x, np.abs(x).argmax(1, keepdims=True), 1) + np.float32(0)) / np.float32(-8)  # a block of −0 has the scale −0
     scaled = x * np.where(d == 0, np.float32(0), np.float32(1) / d)
@@ -61,7 +56,16 @@ def _q4_0(np: Any, x: Floats) -> Bytes:
     return _join(np, _float16(np, d, "Q4_0"), q[:, :16] | q[:, 16:] << 4)
 
 
-def _q4_k(np: Any, x: Floats) -> Bytes:
+def _q5_0(np: Any, x: Array) -> Array:
+    """Q4_0 with a fifth bit, stored separately, and zero point 16."""
+    d = (np.take_along_axis(x, np.abs(x).argmax(1, keepdims=True), 1) + np.float32(0)) / np.float32(-16)
+    scaled = x * np.where(d == 0, np.float32(0), np.float32(1) / d)
+    q = np.minimum(31, np.trunc(scaled + np.float32(16.5)).astype(np.int8)).view(np.uint8)
+    fifth = np.packbits(q >> 4, axis=1, bitorder="little")
+    return _join(np, _float16(np, d, "Q5_0"), fifth, q[:, :16] & 15 | q[:, 16:] << 4)
+
+
+def _q4_k(np: Any, x: Array) -> Array:
     """Eight groups of 32 values of 4 bits; their scales and minimums, of 6 bits, are multiples of the block's."""
     groups = _as_columns(np, x, 32)
     scales, mins, q = _fit_scale_and_min(np, groups, 15)
@@ -78,7 +82,7 @@ def _q4_k(np: Any, x: Floats) -> Bytes:
     return _join(np, d, d_min, _pack_six_bits(np, *levels), (q[:, :, 0] | q[:, :, 1] << 4).reshape(-1, 128))
 
 
-def _q6_k(np: Any, x: Floats) -> Bytes:
+def _q6_k(np: Any, x: Array) -> Array:
     """Sixteen groups of 16 values of 6 bits with zero point 32; their scales, of 8 bits, are multiples of the block's."""
     groups = _as_columns(np, x, 16)
     scales, q = _fit_scale(np, groups, 32)
@@ -98,11 +102,11 @@ def _q6_k(np: Any, x: Floats) -> Bytes:
     return _join(np, lows.reshape(-1, 128), highs.reshape(-1, 64), levels.view(np.uint8), d)
 
 
-QUANTIZERS: dict[str, Callable[[Any, Any], Any]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q4_K": _q4_k, "Q6_K": _q6_k}
+QUANTIZERS: dict[str, Callable[[Any, Array], Array]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q5_0": _q5_0, "Q4_K": _q4_k, "Q6_K": _q6_k}
 """The block types that can be written: each function takes `[blocks, elements]` and returns `[blocks, bytes]`."""
 
 
-def _fit_scale_and_min(np: Any, x: Floats, levels: int) -> tuple[Floats, Floats, Any]:
+def _fit_scale_and_min(np: Any, x: Array, levels: int) -> tuple[Array, Array, Array]:
     """Return scales, minimums and levels such that scale · level − minimum is near x (`make_qkx2_quants` with 20 steps)."""
     squares = _sum_rows(np, x * x)
     w = np.sqrt(squares / np.float32(32)) + np.abs(x)
@@ -131,19 +135,19 @@ def _fit_scale_and_min(np: Any, x: Floats, levels: int) -> tuple[Floats, Floats,
     return np.where(is_constant, np.float32(0), scale), -np.where(is_constant, low, minimum), np.where(is_constant, np.float32(0), best)
 
 
-def _weighted_error(np: Any, x: Floats, w: Floats, q: Floats, scale: Floats, minimum: Floats) -> Any:
+def _weighted_error(np: Any, x: Array, w: Array, q: Array, scale: Array, minimum: Array) -> Array:
     difference = scale * q + minimum - x
     return _sum_rows(np, w * (difference * difference))
 
 
-def _fit_scale(np: Any, x: Floats, zero: int) -> tuple[Floats, Any]:
+def _fit_scale(np: Any, x: Array, zero: int) -> tuple[Array, Array]:
     """Return scales and levels such that scale · (level − zero) is near x (`make_qx_quants`, weighted by x²)."""
     largest = np.take_along_axis(x, np.abs(x).argmax(0, keepdims=True), 0)[0]
     is_zero = np.abs(largest) < np.float32(_GROUP_MAX_EPS)
     w = x * x
     wx = w * x
 
-    def fit(nearest: Floats) -> tuple[Any, Any, Any]:
+    def fit(nearest: Array) -> tuple[Array, Array, Array]:
         q = np.clip(np.rint(-nearest / largest * x), -zero, zero - 1)
         return q, _sum_rows(np, wx * q), _sum_rows(np, w * q * q)
 
@@ -159,41 +163,41 @@ def _fit_scale(np: Any, x: Floats, zero: int) -> tuple[Floats, Any]:
     return np.where(is_zero, np.float32(0), scale), np.where(is_zero, np.float32(0), best + zero)
 
 
-def _as_columns(np: Any, x: Floats, group: int) -> Any:
+def _as_columns(np: Any, x: Array, group: int) -> Array:
     """Return groups as columns, at least _MIN_COLUMNS of them."""
     return np.ascontiguousarray(_pad(np, x.reshape(-1, group).T))
 
 
-def _pad(np: Any, x: Any) -> Any:
+def _pad(np: Any, x: Array) -> Array:
     """Append columns of zeros if there are fewer than _MIN_COLUMNS."""
     missing = _MIN_COLUMNS - x.shape[-1]
     return x if missing <= 0 else np.concatenate((x, np.zeros((*x.shape[:-1], missing), x.dtype)), -1)
 
 
-def _sum_rows(np: Any, x: Floats) -> Any:
+def _sum_rows(np: Any, x: Array) -> Array:
     """Add the rows one after another, as a loop over the elements of a group does."""
     return np.add.reduce(x, axis=0)
 
 
-def _nearest_int(np: Any, x: Floats) -> Any:
+def _nearest_int(np: Any, x: Array) -> Array:
     """Round to the nearest integer, ties to even, as ggml does: numbers from 2²² on wrap around."""
     return ((x + np.float32(_MAGIC)).view(np.int32) & 0x7FFFFF) - 0x400000
 
 
-def _float16(np: Any, x: Floats, dtype: str) -> Any:
+def _float16(np: Any, x: Array, dtype: str) -> Array:
     half = x.astype(np.float16)
-    if np.isinf(half).any():
-        raise ConvertError(f"{dtype} cannot represent a block with values as large as {np.abs(x).max():g} times its scale's unit")
+    if not np.isfinite(half).all():
+        raise ConvertError(f"{dtype} cannot represent a block of such values: its scale {np.abs(x).max():g} is too large for float16")
     return half
 
 
-def _pack_six_bits(np: Any, scale: Bytes, minimum: Bytes) -> Any:
+def _pack_six_bits(np: Any, scale: Array, minimum: Array) -> Array:
     """Pack eight scales and eight minimums of 6 bits in twelve bytes: the first four whole, the last four in two pieces."""
     first = scale[:, :4] | scale[:, 4:] >> 4 << 6
     second = minimum[:, :4] | minimum[:, 4:] >> 4 << 6
     return np.concatenate((first, second, scale[:, 4:] & 15 | (minimum[:, 4:] & 15) << 4), 1)
 
 
-def _join(np: Any, *parts: Any) -> Any:
+def _join(np: Any, *parts: Array) -> Array:
     """Concatenate the bytes of the parts of each block."""
     return np.concatenate([np.ascontiguousarray(x).view(np.uint8).reshape(len(x), -1) for x in parts], 1)
