@@ -1,7 +1,7 @@
-"""Stored layouts: split fused tensors into the weights of the tree, restore their row order, sign and shape, and the reverse.
+"""Stored layouts: splits fused tensors into the weights of the tree, restores their row order, sign and shape, and does the reverse.
 
-Layouts are named as in `scheme`. The functions take arrays of numpy or torch, and `ops`, the module of these arrays. Splits and
-permutations of whole axes are views of the stored tensor; others copy.
+Layouts are named as in `scheme`. The functions take arrays of numpy or torch and `ops`, the module of these arrays. Splits and permutations
+of whole axes are views of the stored tensor; others copy.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _split(x: Array, sizes: Sequence[int], axis: int) -> list[Array]:
 
 
 def _permute_values(x: Array, params: LayoutParams, leaf: str, ops: Ops, tile: bool) -> Array:
-    """Order value heads by key head, or `tile` them: rows of x, columns of the output projection, last rows of the convolution."""
+    """Order value heads by key head, or `tile` them: rows, columns of the output projection, or the last rows of the convolution."""
     if leaf == "out.weight":
         return _permute_values(x.swapaxes(-1, -2), params, "", ops, tile).swapaxes(-1, -2)
     n = params.value_channels if leaf.startswith("conv.") else x.shape[0]

@@ -10,6 +10,7 @@ from warnings import catch_warnings, simplefilter
 import torch
 from torch import Tensor
 
+from ...analysis.verify.verified_checkpoint import StoredTensors
 from ...checkpoint.formats import gguf
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Manifest
@@ -19,7 +20,6 @@ from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_by
 from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import FormatError, LlamathError, safe
 from .dequantize import PackedWeight, dequantize, scales_name
-from .verified_checkpoint import StoredTensors
 
 TORCH_DTYPES = {
     "F64": torch.float64,

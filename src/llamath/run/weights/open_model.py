@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.ggml_values import GGML_DECODERS
@@ -25,7 +26,6 @@ from .bus_error import watch_files
 from .dequantize import reject_unreadable
 from .load_weights import canonical_weights, group_by_stored_name, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
-from .verified_checkpoint import VerifiedCheckpoint, open_verified
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
