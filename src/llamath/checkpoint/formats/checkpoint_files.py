@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, unfinished_beside
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
@@ -59,7 +60,22 @@ def read_file(path: str) -> Manifest:
 def _read_source(source: Source) -> Manifest:
     """Read one file in the format that its first bytes show, and close it."""
     with source:
-        return _reader(_detect_format(source))(source)
+        try:
+            manifest = _reader(_detect_format(source))(source)
+        except FormatError as error:
+            if (unfinished := diagnose_name(source.name)) is None:
+                raise
+            raise _diagnosed(unfinished, error.manifest) from None
+        if isinstance(source, LocalFile) and os.path.lexists(control := f"{source.name}.aria2"):
+            raise _diagnosed(unfinished_beside(source.name, control), manifest)
+        return manifest
+
+
+def _diagnosed(found: Diagnosis, manifest: object = None) -> FormatError:
+    """Return the error of a file that is something else, with the part of it that could be read."""
+    error = FormatError(found.code, found.message, hint=found.hint)
+    error.manifest = manifest
+    return error
 
 
 @cache
@@ -73,16 +89,12 @@ def _detect_format(source: Source) -> str:
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
-    if start[:4] == b"PK\x03\x04" or (start[:2] == b"\x80\x02" and start[8:] != b"{"):  # or a safetensors header of 640 + 65,536 k bytes
+    if start[5:9] == b"\0\0\0{":  # the length of a header, whose first bytes may be any
+        return "safetensors"
+    if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"):
         return "torch"
-    if start == b"version h":
-        raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        raise FormatError(
-            "html_page",
-            f"{safe(source.name)} is an HTML page, not a checkpoint",
-            hint="the download saved an error or login page: download the file again, with a token that may read the repository",
-        )
+    if found := diagnose(source.read(0, min(HEAD_BYTES, source.size)), source.name, source.size):
+        raise _diagnosed(found)
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
