@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..core.errors import ConfigError, FormatError, safe
+from ..core.errors import ConfigError, FormatError, LlamathError, safe
 from ..core.linear_regex import LinearRegex
 from ..core.record_type import Record
 from .formats.checkpoint_files import ADAPTER_CONFIG, ADAPTER_FILES
@@ -177,6 +177,19 @@ def find_adapter(opened: OpenedCheckpoint) -> Adapter | None:
             hint="download it, too: it names the base model, the rank and the scale",
         )
     return read_adapter(opened.manifest, config, opened.name)
+
+
+def adapter_note(opened: OpenedCheckpoint) -> str:
+    """Return a note that the checkpoint is an adapter, with its base model, or an empty string."""
+    try:
+        adapter = find_adapter(opened)
+    except LlamathError as error:
+        return f"an adapter whose configuration cannot be used: {error}"
+    if adapter is None:
+        return ""
+    base = f"of {safe(adapter.base, 100)}" if adapter.base else "that names no base model"
+    hint = "" if adapter.base else " --base MODEL"
+    return f"{adapter.title} {base}; `llamath verify {safe(opened.name)}{hint}` checks that it fits"
 
 
 def is_adapter_file(manifest: Manifest) -> bool:
