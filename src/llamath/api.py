@@ -511,19 +511,22 @@ def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None,
 
 
 @overload
-def names(model: _ModelSource, *, names: None = None) -> NamesReport: ...
+def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
 @overload
-def names(model: _ModelSource, *, names: Scheme) -> StoredNamesReport: ...
-def names(model: _ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
-    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it."""
+def names(model: _ModelSource, *, names: Scheme, dtype: str = "") -> StoredNamesReport: ...
+def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "") -> NamesReport | StoredNamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it.
+
+    A quantized checkpoint has other tensors: their names, dtypes and shapes follow from the recipe in the config, or from `dtype`.
+    """
     loaded = load(model)
     if names is not None:
-        from .analysis.count.count_report import stored_names
+        from .analysis.inference.stored_names import stored_names
 
-        return stored_names(loaded, names)
+        return stored_names(loaded, names, dtype)
     from .analysis.verify.weight_names import weight_names
 
-    return weight_names(loaded)
+    return weight_names(loaded, dtype)
 
 
 def convert(

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.count.count_report import CountReport, stored_names
+from llamath.analysis.count.count_report import CountReport
+from llamath.analysis.inference.stored_names import stored_names
 from llamath.catalog import slugs
 from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli

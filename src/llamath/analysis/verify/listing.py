@@ -215,10 +215,12 @@ class Listing(Report):
         return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
 
 
-def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
-    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
+def list_tensors(
+    manifest: Manifest, quantization: Mapping[str, Any] | None = None, packings: Mapping[str, Packing] | None = None
+) -> Listing:
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights, `packings` what is known of them."""
     columns = manifest.columns
-    packings = packings_of(manifest, quantization)
+    packings = packings_of(manifest, quantization) if packings is None else packings
     sharing, tied = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, packings, tied))
     packed = [x for x in rows if x.kind]
