@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.analysis.inference.quantized_tensors import QuantizedTensor, quantized_tensors
+from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from llamath.cli import cli
 from support.reference_data import truth
@@ -130,11 +131,17 @@ def test_names_lists_the_tensors_of_a_quantized_model(tmp_path: Path) -> None:
     document = json.loads(CliRunner().invoke(cli, ["names", path, "--json"]).stdout)
     rows = {x["name"]: x for x in document["quantized"]["tensors"]}
     assert rows["model.layers.{0..3}.self_attn.k_proj.scales"] | {"bytes": 0} == {
-        **{"name": "model.layers.{0..3}.self_attn.k_proj.scales", "dtype": "F16", "shape": [4, 64], "copies": 4, "bytes": 0},
-        **{"parameters": 0, "codec": "awq-4bit-g32", "role": "scale"},
+        "name": "model.layers.{0..3}.self_attn.k_proj.scales",
+        "dtype": "F16",
+        "shape": [4, 64],
+        "copies": 4,
+        "bytes": 0,
+        "parameters": 0,
+        "codec": "awq-4bit-g32",
+        "role": "scale",
     }
     assert document["quantized"]["bytes"] == sum(x["bytes"] for x in rows.values())
-    text = CliRunner().invoke(cli, ["names", path]).stdout
+    text = " ".join(CliRunner().invoke(cli, ["names", path]).stdout.split())
     assert "stored as awq-4bit-g32: " in text and "bits per weight" in text and "(in modules_to_not_convert)" in text
 
 
@@ -164,3 +171,40 @@ def test_experts_of_mlx_are_stacked() -> None:
     found = {x.name: (x.dtype, x.shape) for x in tensors_of({**MIXTRAL, "quantization": {"bits": 4, "group_size": 32}})}
     assert found["model.layers.0.block_sparse_moe.switch_mlp.w1.weight"] == ("U32", (4, 192, 16))
     assert parse_weight_format("fp8").matrix is not None
+
+
+# Published counts of elements by dtype, as the Hub's metadata and safetensors headers have them
+
+_DEEPSEEK = {"BF16": 3_918_786_560, "F8_E4M3": 680_571_043_840, "F32": 41_555_600}
+_AWQ = {"bits": 4, "group_size": 128, "modules_to_not_convert": None, "quant_method": "awq", "version": "gemm", "zero_point": True}
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+    "deepseek-ai/DeepSeek-V3": ("deepseek-v3", {}, _DEEPSEEK),
+    "openai/gpt-oss-20b": ("gpt-oss-20b", {}, {"BF16": 1_804_459_584, "U8": 19_707_494_400}),
+    "openai/gpt-oss-120b": ("gpt-oss-120b", {}, {"BF16": 2_167_371_072, "U8": 118_244_966_400}),
+    "Qwen/Qwen2.5-7B-Instruct-AWQ": (
+        *("qwen2.5-7b", {"quantization_config": _AWQ, "torch_dtype": "float16"}),
+        {"I32": 822_033_408, "F16": 1_141_306_880},
+    ),
+    "unsloth/Llama-3.2-1B-Instruct-bnb-4bit": (
+        *("llama-3.2-1b", {"quantization_config": _NF4}),
+        {"BF16": 262_735_872, "F32": 89_856, "U8": 501_762_865},
+    ),
+}
+"""Repository → preset, changed keys, and elements; the Hub counts a byte of MXFP4 as two."""
+BYTES_OF_STATES = {"unsloth/Llama-3.2-1B-Instruct-bnb-4bit": 501_762_865 - 501_743_616}
+"""The JSON of bitsandbytes' states, of 112 matrices, which is not counted."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_elements_by_dtype_are_those_published(name: str) -> None:
+    preset, changes, published = PUBLISHED[name]
+    model = llamath.load(dict(llamath.load(preset).config.data) | changes)
+    packer = declared_weight_format(model.config.data)
+    counts: dict[str, int] = {"U8": BYTES_OF_STATES.get(name, 0)}
+    tensors = [*quantized_tensors(model, packer), *mtp_quantized_tensors(model, packer)]
+    for x in tensors:
+        counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (2 if x.name.endswith("_blocks") else 1)
+    assert {dtype: n for dtype, n in counts.items() if n} == published
+    if name == "deepseek-ai/DeepSeek-V3":
+        assert len(tensors) == 91_991 and sum(x.bytes for x in tensors) == 688_574_839_360

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +15,16 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..count.count_report import check_listable
-from .weight_bytes import IN_GATE_CLASS, cache_scale_modules, check_matches, gguf_tensors, gguf_traits, matrix_kind, packed_patterns
+from .weight_bytes import (
+    IN_GATE_CLASS,
+    cache_scale_modules,
+    check_matches,
+    gguf_tensors,
+    gguf_traits,
+    matrix_kind,
+    packed_patterns,
+    unpacked_dtype,
+)
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.schemes import WeightFormat
@@ -74,6 +83,20 @@ def manifest_of_tensors(quantized: Iterable[QuantizedTensor], is_gguf: bool = Fa
     return Manifest(format=kind, files=(CheckpointFile(name, at),), tensors=tuple(tensors))
 
 
+def mtp_quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not include."""
+    tree = model.tree
+    if tree.mtp is None or packer.gguf_file_type:
+        return
+    choose, by_layer = _Chooser(model, packer), int(tree.layers.n)
+    tensors: dict[int, list[StoredTensor]] = {}
+    start, _, rest = (model.scheme("hf").prefix + model.scheme("hf").layer).partition("{l}")
+    for x in model.scheme("hf").mtp_tensors(tree):
+        tensors.setdefault(int(x.name.removeprefix(start).partition(rest)[0]), []).append(x)
+    for i, block in enumerate(tree.mtp, by_layer):
+        yield from choose.all(tensors[i], _folded_layer(block), i)
+
+
 def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:
     """Return the role of each packed tensor, by name."""
     return {
@@ -100,7 +123,10 @@ class _Chooser:
 
     def __init__(self, model: Model, packer: WeightFormat) -> None:
         self._packer = packer
-        self._classes: Mapping[str, type[Block]] = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(model.tree)}
+        self._classes: dict[str, type[Block]] = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(model.tree)}
+        for layer, _ in model.tree.mtp.distinct() if model.tree.mtp is not None else ():
+            inside = ((x.pattern.replace("{l}", "{e}"), type(x.block)) for x in fold_blocks(layer))
+            self._classes |= {f"layers.{{l}}.{pattern}.weight": kind for pattern, kind in inside}
         self._packed = packed_patterns(model.tree, packer)
 
     def all(self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int) -> Iterator[QuantizedTensor]:
@@ -131,7 +157,8 @@ class _Chooser:
         name = x.name if x.name.removesuffix(".weight") == module else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
         if choice.format is None:
             shape = tuple(map(int, x.shape))
-            yield QuantizedTensor(name, self._packer.unpacked_dtype, shape, module, "", choice.reason, "", parameters)
+            dtype = unpacked_dtype(x.parts[0].pattern, self._packer)
+            yield QuantizedTensor(name, dtype, shape, module, "", choice.reason, "", parameters)
             return
         experts = len({part.indices for part in x.parts})
         outer = (experts,) if x.parts[0].indices and experts > 1 else ()

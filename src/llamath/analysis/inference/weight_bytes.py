@@ -25,7 +25,7 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import FormatError, LlamathError, safe
+from ...core.errors import FormatError, LlamathError, RemoteError, safe
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -214,6 +214,10 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
         if error.code == "no_checkpoint":
             return None
         raise
+    except RemoteError as error:
+        if error.code != "offline":
+            raise
+        raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
     listing = list_tensors(opened.manifest)
     note = opened.missing_shards_note or _other_size_note(model, listing)
     return stored_weights(listing, (note,) if note else ())
@@ -300,6 +304,11 @@ class _RecipeTensor(NamedTuple):
     in_gate_class: bool = False
 
 
+def unpacked_dtype(pattern: str, packer: WeightFormat) -> str:
+    """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32, as DeepSeek-V3's files have it."""
+    return "F32" if packer.recipe is not None and pattern.endswith(".correction") else packer.unpacked_dtype
+
+
 class _ChosenTensor(NamedTuple):
     """A tensor in the layers, and for the number of experts, for which a recipe makes the same choice."""
 
@@ -330,8 +339,8 @@ class _ChosenTensor(NamedTuple):
         layers = () if self.layers == (-1,) else self.layers
         if to is None:
             for x in leaves:
-                size = DTYPES[packer.unpacked_dtype].size(int(x.weight.size))
-                yield _StoredWeight(self._copied(x), packer.unpacked_dtype, size, layers, self.choice.reason)
+                dtype = unpacked_dtype(x.pattern, packer)
+                yield _StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
             return
         out, into = self.shape
         rest = to.bytes(out, into)
@@ -369,7 +378,9 @@ def matrix_kind(x: Folded, classes: Mapping[str, type[Block]]) -> str:
         return "router"
     if x.num_experts:
         return "expert"
-    return "head" if x.pattern == "head.weight" else "linear"
+    if x.pattern == "layers.{l}.join.weight":
+        return "other"  # of a layer for multi-token prediction: published files have it unquantized
+    return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
 
 
 _MAX_MATCHES = 20_000_000

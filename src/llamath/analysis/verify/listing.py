@@ -366,6 +366,7 @@ def _packing_json(x: Packing) -> dict[str, Any]:
 
 def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
+    from ...checkpoint.adapters import adapter_note
     from ...checkpoint.open import open_checkpoint
     from ...core.errors import ConfigError, RemoteError
 
@@ -375,4 +376,6 @@ def list_checkpoint(path: str) -> Listing:
         packing = opened.packing_config
     except (ConfigError, RemoteError) as error:
         remarks.append(f"note: {error}; quantization is detected from the headers alone")
-    return list_tensors(opened.manifest, packing).replace(remarks=tuple(remarks))
+    listing = list_tensors(opened.manifest, packing)
+    notes = tuple(x for x in (adapter_note(opened), *listing.notes) if x)
+    return listing.replace(notes=notes, remarks=tuple(remarks))
