@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
-from ...checkpoint.open import missing_shards_note, packings_of
+from ...checkpoint.open import file_notes, packings_of
 from ...core.number_format import format_count
 from ...core.record_type import Record, encode_json
 from ...core.report import Report, html_table
@@ -313,8 +313,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
-    if note := missing_shards_note(manifest):
-        yield note
+    yield from file_notes(manifest)
     if duplicates := len(columns.name) - manifest.num_distinct_names:
         yield f"{format_count(duplicates, 'tensor')} with the name of another: all are counted"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
