@@ -16,7 +16,16 @@ settings.load_profile("llamath")
 
 SLOW_FOLDERS = {"run", "page", "oracle"}
 SLOW_FILES = {
-    *("test_fuzz.py", "test_convert.py", "test_convert_files.py", "test_pth.py", "test_embedded.py", "test_typing.py", "modules.md"),
+    *(
+        "test_adapters.py",
+        "test_fuzz.py",
+        "test_convert.py",
+        "test_convert_files.py",
+        "test_pth.py",
+        "test_embedded.py",
+        "test_typing.py",
+        "modules.md",
+    ),
     *("test_width.py", "test_tokenizers.py", "test_storage.py", "test_folding.py", "test_checkpoint.py", "test_plan.py"),
 }
 """Modules that `make test-fast` skips, in addition to tests marked as slow: torch, transformers, Chromium, mypy and many processes."""

@@ -147,7 +147,7 @@ def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, mon
 
 
 def test_empty_and_tiny_remote_files_are_refused(site: Site) -> None:
-    for size, code in ((0, "unknown_format"), (3, "unknown_format"), (23, "unknown_format")):
+    for size, code in ((0, "empty_file"), (3, "zeros"), (23, "zeros")):
         site.pages["/x"] = file(bytes(size))
         with pytest.raises(FormatError) as error:
             read_remote(f"{site.url}/x")

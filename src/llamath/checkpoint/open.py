@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import FormatError, safe
+from ..core.errors import FormatError, RemoteError, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
+from .quantization import QUANTIZATION_KEYS
 
 if TYPE_CHECKING:
     from .formats.manifest import Manifest, Tensor
@@ -179,10 +180,26 @@ def read_config(address: str) -> tuple[Mapping[str, Any], str]:
     return read(address)
 
 
+def read_config_file(opened: OpenedCheckpoint, name: str) -> Mapping[str, Any] | None:
+    """Read a JSON file next to the tensors, local or remote; None if there is none."""
+    if opened.is_remote:
+        from .hub import read_config as read
+
+        try:
+            return read(f"{opened.location}{name}")[0]
+        except RemoteError as error:
+            if error.code != "missing":
+                raise
+            return None
+    from .formats.folder import resolve_inside
+
+    return read_json(resolve_inside(opened.folder, name)) if os.path.lexists(os.path.join(opened.folder, name)) else None
+
+
 def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the section of a configuration about the quantization of weights, if there is one."""
     for part in (config, config.get("text_config")):
-        for key in ("quantization_config", "compression_config", "quantization"):
+        for key in QUANTIZATION_KEYS:
             if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
                 return section
     return None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..analysis.verify.check_checkpoint import expectation_of
 from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf
-from ..checkpoint.formats.checkpoint_files import read_checkpoint
-from ..checkpoint.formats.folder import LocalFolder
-from ..checkpoint.formats.manifest import Manifest, Tensor
+from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
@@ -20,12 +18,10 @@ from ..checkpoint.naming.scheme import Scheme
 from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
-from ..core.record_type import Record
-from ..core.strict_json import CONFIG_FILES
 from ..loading import load
 from ..model import Model
-from .copy_tokenizer import find_tokenizer_files
 from .float_cast import FLOAT_BYTES
+from .source_files import SourceFiles, take_stamps
 
 _SUPPORTED = frozenset({"llama", "qwen2"})
 """GGUF architectures of the families that can be converted."""
@@ -37,69 +33,22 @@ _KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed")
 TensorsByName = Mapping[str, list[Tensor]]
 
 
-class ConversionSource(Record):
+class ConversionSource(SourceFiles):
     """A checkpoint to convert."""
 
-    folder: str  # with its configuration and tokenizer
     format: str
     model: Model
     scheme: Scheme
     tensors: Mapping[str, MergedTensor]
-    reader: TensorReader
     notes: tuple[str, ...]
-    path: str
-    manifest: Manifest
-    stamps: tuple[_Stamp, ...]  # taken before the first byte was read
-
-    def check_unchanged(self) -> None:
-        """Raise if a file of the source has changed since it was opened: the new checkpoint would be a mixture."""
-        changed = next((old.path for old in self.stamps if _stamp(old.path) != old), None)
-        if changed is None and len(_stamps(self.path, self.folder, self.manifest)) == len(self.stamps):
-            manifest = read_checkpoint(self.path)  # a change within one tick of the file system's clock leaves the times equal
-            changed = None if (manifest.files, manifest.tensors) == (self.manifest.files, self.manifest.tensors) else self.path
-        elif changed is None:
-            changed = self.folder
-        if changed is not None:
-            raise ConvertError(
-                f"{safe(changed)} changed during the conversion: expected the file as it was opened, found another size, time or header",
-                hint="repeat the conversion when nothing writes to the source; existing files have not been changed",
-            )
-
-
-class _Stamp(NamedTuple):
-    """The identity of a file's content."""
-
-    path: str
-    inode: int
-    size: int
-    modified_ns: int
-
-
-def _stamp(path: str) -> _Stamp | None:
-    """Return the stamp of a file; None if there is none."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return _Stamp(path, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-def _stamps(path: str, folder: str, manifest: Manifest | None = None) -> tuple[_Stamp, ...]:
-    """Return the stamps of the files that a conversion may read: configuration, tokenizer, and the weights, or all files in the folder."""
-    if manifest is None:
-        names = [os.path.join(folder, x) for x in LocalFolder(folder).names()] if os.path.isdir(folder) else []
-    else:
-        names = [x.name for x in manifest.files] + ([manifest.index.path] if manifest.index else [])
-    names += [os.path.join(folder, x) for x in CONFIG_FILES] + list(find_tokenizer_files(folder).values())
-    return tuple(x for name in sorted({path, *names}) if os.path.isfile(name) and (x := _stamp(name)))
 
 
 def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
     """Open the checkpoint at this path if it is complete and of a family that can be converted."""
     folder = (path if os.path.isdir(path) else os.path.dirname(path)) or "."
-    before = _stamps(path, folder)
+    before = take_stamps(path, folder)
     checkpoint = open_checkpoint(path, local_only=True)
-    read = {x.path for x in _stamps(path, folder, checkpoint.manifest)}
+    read = {x.path for x in take_stamps(path, folder, checkpoint.manifest)}
     reader = TensorReader(checkpoint.manifest)
     try:
         source = _open_source(checkpoint, reader, changes)

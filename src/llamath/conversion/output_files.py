@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from ..checkpoint.tensor_reader import TensorReader
-from .tensor_plan import OutputTensor, read_chunks
 
 
 class Sink(Protocol):
@@ -17,6 +16,32 @@ class Sink(Protocol):
 
     def patch(self, at: int, data: bytes) -> None:
         """Overwrite bytes that have been written."""
+
+
+class TensorToWrite(Protocol):
+    """A tensor of the new checkpoint."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the file."""
+
+    @property
+    def dtype(self) -> str:
+        """The canonical name of its dtype."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape, outermost dimension first."""
+
+    @property
+    def size(self) -> int:
+        """The size of the data."""
+
+    def chunks(self, reader: TensorReader) -> Iterator[bytes]:
+        """Yield the data in chunks."""
+
+    def identity(self) -> bytes:
+        """Return bytes that identify the source of the data and its changes."""
 
 
 class OutputFile(Protocol):
@@ -35,22 +60,16 @@ class OutputFile(Protocol):
 class ConcatFile:
     """A file made of bytes and tensors, one after another."""
 
-    def __init__(self, name: str, parts: Sequence[bytes | OutputTensor]) -> None:
+    def __init__(self, name: str, parts: Sequence[bytes | TensorToWrite]) -> None:
         self.name, self.parts = name, tuple(parts)
-        self.size = sum(len(x) if isinstance(x, bytes) else x.bytes for x in parts)
+        self.size = sum(len(x) if isinstance(x, bytes) else x.size for x in parts)
 
     def write(self, sink: Sink, reader: TensorReader) -> None:
         """Write the parts in chunks."""
         for part in self.parts:
-            for data in (part,) if isinstance(part, bytes) else read_chunks(part, reader):
+            for data in (part,) if isinstance(part, bytes) else part.chunks(reader):
                 sink.write(data)
 
     def identity(self) -> bytes:
         """Return the bytes, and the source of each tensor."""
-        return b"".join(x if isinstance(x, bytes) else tensor_identity(x) for x in self.parts)
-
-
-def tensor_identity(tensor: OutputTensor) -> bytes:
-    """Return bytes that identify the source of a tensor and its changes."""
-    sources = ((x.source, x.first, x.last, x.rotary_rows) for x in tensor.sources)
-    return repr([tensor.name, tensor.dtype, tensor.shape, tensor.shares_data_with, *sources]).encode()
+        return b"".join(x if isinstance(x, bytes) else x.identity() for x in self.parts)

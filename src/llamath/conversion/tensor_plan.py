@@ -9,6 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..checkpoint.formats.dtypes import PLAIN
+from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.naming.scheme import Scheme, half_split_order, interleaved_order
 from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
@@ -18,7 +19,7 @@ from ..core.positions import Llama3Rope
 from ..core.record_type import Record
 from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import ConversionSource
-from .float_cast import cast_blocks, is_exact, require_numpy
+from .float_cast import cast_blocks, is_exact
 
 
 class _RowRange(NamedTuple):
@@ -41,9 +42,18 @@ class OutputTensor(NamedTuple):
     shares_data_with: str = ""  # the tensor that has the same bytes
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """The size of the data."""
         return prod(self.shape) * PLAIN[self.dtype].bytes
+
+    def chunks(self, reader: TensorReader) -> Iterator[bytes]:
+        """Yield the data in chunks."""
+        return _read_chunks(self, reader)
+
+    def identity(self) -> bytes:
+        """Return bytes that identify the source of the data and its changes."""
+        sources = ((x.source, x.first, x.last, x.rotary_rows) for x in self.sources)
+        return repr([self.name, self.dtype, self.shape, self.shares_data_with, *sources]).encode()
 
 
 class _StoredRows(NamedTuple):
@@ -101,7 +111,7 @@ def _locate_weights(scheme: Scheme, source: ConversionSource) -> dict[str, list[
     return located
 
 
-def read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:
+def _read_chunks(tensor: OutputTensor, reader: TensorReader) -> Iterator[bytes]:
     """Yield the bytes of a tensor in chunks."""
     if tensor.data:
         yield tensor.data

@@ -28,11 +28,11 @@ def gguf_file(name: str, metadata: Sequence[MetadataValue], tensors: Sequence[Ou
     at = 0
     for x in tensors:
         head.append(_tensor_info(x, at))
-        at += x.bytes + -x.bytes % _ALIGNMENT
+        at += x.size + -x.size % _ALIGNMENT
     start = b"".join(head)
     parts: list[bytes | OutputTensor] = [start + bytes(-len(start) % _ALIGNMENT)]
     for x in tensors:
-        parts += [x, bytes(-x.bytes % _ALIGNMENT)]
+        parts += [x, bytes(-x.size % _ALIGNMENT)]
     return ConcatFile(name, parts)
 
 

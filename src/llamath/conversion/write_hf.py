@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..checkpoint.formats.dtypes import PLAIN
 from .conversion_source import ConversionSource
-from .float_cast import FLOAT_BYTES
-from .output_files import ConcatFile
-from .tensor_plan import OutputTensor
+from .output_files import ConcatFile, TensorToWrite
 
+MAX_SHARD_SIZE = 5_000_000_000
+"""The default of transformers."""
+STALE_HF_FILES = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
+"""Files that would be taken for a part of a new checkpoint."""
 _METADATA = {"format": "pt"}
 _TORCH_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 _CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
 """`model_type` → the class in transformers."""
 
 
-def safetensors_files(tensors: Sequence[OutputTensor], max_shard_size: int) -> list[ConcatFile]:
+def safetensors_files(tensors: Sequence[TensorToWrite], max_shard_size: int) -> list[ConcatFile]:
     """Return one file, or shards with an index; a shard is larger than the maximum only if a single tensor is."""
-    shards: list[list[OutputTensor]] = [[]]
+    shards: list[list[TensorToWrite]] = [[]]
     size = 0
     for x in tensors:
-        if shards[-1] and size + x.bytes > max_shard_size:
+        if shards[-1] and size + x.size > max_shard_size:
             shards.append([])
             size = 0
         shards[-1].append(x)
-        size += x.bytes
+        size += x.size
     if len(shards) == 1:
         return [_safetensors_file("model.safetensors", shards[0])]
     names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
     weight_map = {x.name: name for name, shard in zip(names, shards, strict=True) for x in shard}
-    index = {"metadata": {"total_size": sum(x.bytes for x in tensors)}, "weight_map": dict(sorted(weight_map.items()))}
+    index = {"metadata": {"total_size": sum(x.size for x in tensors)}, "weight_map": dict(sorted(weight_map.items()))}
     files = [_safetensors_file(name, shard) for name, shard in zip(names, shards, strict=True)]
     return [*files, ConcatFile("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()])]
 
@@ -45,14 +49,14 @@ def config_json(source: ConversionSource, dtype: str, token_ids: Mapping[str, in
     return keys | {key: _TORCH_DTYPES[dtype]}
 
 
-def _safetensors_file(name: str, tensors: Sequence[OutputTensor]) -> ConcatFile:
+def _safetensors_file(name: str, tensors: Sequence[TensorToWrite]) -> ConcatFile:
     """Return one file; wider dtypes come first, so that each tensor is aligned."""
-    ordered = sorted(tensors, key=lambda x: -FLOAT_BYTES[x.dtype])
+    ordered = sorted(tensors, key=lambda x: -PLAIN[x.dtype].bytes)
     header: dict[str, object] = {"__metadata__": _METADATA}
     at = 0
     for x in ordered:
-        header[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [at, at + x.bytes]}
-        at += x.bytes
+        header[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [at, at + x.size]}
+        at += x.size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return ConcatFile(name, [len(text).to_bytes(8, "little"), text, *ordered])

@@ -18,8 +18,8 @@ from ..checkpoint.tensor_reader import TensorReader
 from ..core.config import Config
 from ..core.errors import ConvertError
 from .conversion_source import ConversionSource
-from .output_files import Sink, tensor_identity
-from .tensor_plan import OutputTensor, read_chunks
+from .output_files import Sink
+from .tensor_plan import OutputTensor
 from .write_gguf import min_sliding_window
 
 _ALIGNMENT = 64
@@ -57,7 +57,7 @@ class TorchArchive:
         self._members: list[_Member] = []
         for key, content in contents:
             start = self._members[-1].end if self._members else 0
-            size = len(content) if isinstance(content, bytes) else content.bytes
+            size = len(content) if isinstance(content, bytes) else content.size
             self._members.append(_Member(f"{name.removesuffix('.pth')}/{key}".encode(), content, start, size))
         self._end = self._members[-1].end
         self.size = self._end + sum(len(_directory_entry(x, 0)) for x in self._members) + _END_BYTES
@@ -68,7 +68,7 @@ class TorchArchive:
         for member in self._members:
             sink.write(_local_header(member, 0))
             checksum = 0
-            for data in (member.content,) if isinstance(member.content, bytes) else read_chunks(member.content, reader):
+            for data in (member.content,) if isinstance(member.content, bytes) else member.content.chunks(reader):
                 checksum = crc32(data, checksum)
                 sink.write(data)
             sink.patch(member.start + _CHECKSUM_OFFSET, struct.pack("<L", checksum))
@@ -78,7 +78,7 @@ class TorchArchive:
     def identity(self) -> bytes:
         """Return the members' names, and their bytes or the source of each tensor."""
         contents = ((x.name, x.content) for x in self._members)
-        return b"".join(name + (x if isinstance(x, bytes) else tensor_identity(x)) for name, x in contents)
+        return b"".join(name + (x if isinstance(x, bytes) else x.identity()) for name, x in contents)
 
 
 def params_keys(source: ConversionSource, notes: list[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
-from ...checkpoint.quantization.schemes import QUANTIZATION_KEYS
+from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...core.number_format import format_count

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, unfinished_beside
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
@@ -25,6 +26,8 @@ _STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pyto
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 _INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+"""The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
 MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
@@ -57,7 +60,22 @@ def read_file(path: str) -> Manifest:
 def _read_source(source: Source) -> Manifest:
     """Read one file in the format that its first bytes show, and close it."""
     with source:
-        return _reader(_detect_format(source))(source)
+        try:
+            manifest = _reader(_detect_format(source))(source)
+        except FormatError as error:
+            if (unfinished := diagnose_name(source.name)) is None:
+                raise
+            raise _diagnosed(unfinished, error.manifest) from None
+        if isinstance(source, LocalFile) and os.path.lexists(control := f"{source.name}.aria2"):
+            raise _diagnosed(unfinished_beside(source.name, control), manifest)
+        return manifest
+
+
+def _diagnosed(found: Diagnosis, manifest: object = None) -> FormatError:
+    """Return the error of a file that is something else, with the part of it that could be read."""
+    error = FormatError(found.code, found.message, hint=found.hint)
+    error.manifest = manifest
+    return error
 
 
 @cache
@@ -71,16 +89,12 @@ def _detect_format(source: Source) -> str:
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
-    if start[:4] == b"PK\x03\x04" or (start[:2] == b"\x80\x02" and start[8:] != b"{"):  # or a safetensors header of 640 + 65,536 k bytes
+    if start[5:9] == b"\0\0\0{":  # the length of a header, whose first bytes may be any
+        return "safetensors"
+    if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"):
         return "torch"
-    if start == b"version h":
-        raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        raise FormatError(
-            "html_page",
-            f"{safe(source.name)} is an HTML page, not a checkpoint",
-            hint="the download saved an error or login page: download the file again, with a token that may read the repository",
-        )
+    if found := diagnose(source.read(0, min(HEAD_BYTES, source.size)), source.name, source.size):
+        raise _diagnosed(found)
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
@@ -93,6 +107,8 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if isinstance(folder, LocalFolder) and (other := _transformers_weights(folder, entries)):
         return read_index(folder, other, problems) if other.endswith(_INDEX_EXTENSIONS) else read_files(folder, [other], problems)
     indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
+    if ADAPTER_CONFIG in entries and (weights := next((x for x in ADAPTER_FILES if x in entries), "")):
+        return read_files(folder, [weights], problems)
     if standard_name := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
         return read_index(folder, standard_name, problems) if standard_name in indexes else read_files(folder, [standard_name], problems)
     if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
@@ -114,10 +130,10 @@ def _transformers_weights(folder: LocalFolder, entries: Sequence[str]) -> str:
 
     A folder with both a checkpoint and an adapter's configuration is refused: transformers loads the adapter's base model, wherever it is.
     """
-    if "adapter_config.json" in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
+    if ADAPTER_CONFIG in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
         raise FormatError(
             "adapter",
-            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and adapter_config.json, "
+            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and {ADAPTER_CONFIG}, "
             "for which transformers loads another base model",
             hint=f"name the file to read: {safe(folder.path(both))}",
         )

@@ -15,7 +15,7 @@ from ...core.errors import LlamathError, nearest, safe
 from ...core.record_type import Record
 from ..formats.dtypes import GGML, PLAIN, DType, find_dtype
 from ..formats.manifest import Tensor
-from . import detect
+from . import QUANTIZATION_KEYS, detect
 from .gguf_file_types import DEFAULT_VARIANTS, FILE_TYPES
 from .matrix_formats import (
     MatrixFormat,
@@ -214,8 +214,6 @@ def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = 
     return detection.packings
 
 
-QUANTIZATION_KEYS = ("quantization_config", "compression_config", "quantization")
-"""Keys of `config.json` that declare a quantization."""
 _PLAIN_FORMATS = {
     "fp32": WeightFormat(name="fp32", unpacked_dtype="F32", packing="fp32", own_rate="fp32"),
     "fp16": WeightFormat(name="fp16", unpacked_dtype="F16", packing="fp16"),
