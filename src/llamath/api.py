@@ -503,11 +503,22 @@ def inspect(path: str | os.PathLike[str]) -> Listing:
     return list_checkpoint(os.fspath(path))
 
 
-def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons."""
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    against: _ModelSource | None = None,
+    changes: Mapping[str, Any] | None = None,
+    full: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
+
+    With `full`, every byte is read: the values of the tensors are checked, and the sums of the files where there is something to compare
+    them with. `progress` is called with the numbers of processed and of all bytes.
+    """
     from .analysis.verify.check_checkpoint import verify_checkpoint
 
-    return verify_checkpoint(os.fspath(path), against, changes)
+    return verify_checkpoint(os.fspath(path), against, changes, full=full, progress=progress)
 
 
 @overload

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from ...checkpoint.file_stream import Progress
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, is_url, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
@@ -21,6 +22,7 @@ from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
 from .diagnose import Expectation
+from .full_check import FullCheck, check_files
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 
@@ -32,28 +34,29 @@ class VerifyReport(Report):
     checkpoint: OpenedCheckpoint
     verdict: Verdict
     has_own_config: bool = True  # False: verified against another model than the config next to the files
+    full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok=verdict.ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
-        *("matched=verdict.matched", "findings=verdict.findings"),
+        *("ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
+        *("matched=verdict.matched", "findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether the checkpoint matches its config."""
-        return self.verdict.ok
+        """Return whether the checkpoint matches its config, and, if its files were read in full, whether no finding is an error."""
+        return self.verdict.ok and (self.full is None or self.full.ok)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """One finding for each cause."""
-        return self.verdict.findings
+        """One finding for each cause; those about values and sums come last."""
+        return self.verdict.findings + (self.full.findings if self.full else ())
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
-        bad = sum(x.severity != "info" for x in self.findings)
-        answer = f"matches {self.model.name}" if self.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
-        return f"{safe(self.path)}: {answer}"
+        bad = sum(x.severity != "info" for x in self.verdict.findings)
+        answer = f"matches {self.model.name}" if self.verdict.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {answer}{f'; {self.full.summary}' if self.full else ''}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
@@ -70,8 +73,19 @@ class VerifyReport(Report):
         return self.checkpoint.commit_note
 
 
-def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Verify the checkpoint at this path or address against a model, or against the config next to it."""
+def verify_checkpoint(
+    path: str,
+    model: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    full: bool = False,
+    all_sums: bool = False,
+    progress: Progress | None = None,
+) -> VerifyReport:
+    """Verify the checkpoint at this path or address against a model, or against the config next to it.
+
+    With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
+    """
     opened = open_checkpoint(path, allow_partial=True)
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
@@ -83,7 +97,30 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
-    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
+    report = VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
+    if not (full or all_sums):
+        return report
+    head = target.tree.head
+    return report.replace(
+        full=check_files(
+            opened,
+            verdict,
+            values=full,
+            all_sums=all_sums,
+            is_tied=head is not None and bool(head.weight.tied),
+            hub_sums=_hub_sums(model) if isinstance(model, str) else None,
+            progress=progress,
+        )
+    )
+
+
+def _hub_sums(model: str) -> Mapping[str, str] | None:
+    """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
+    if not is_url(model):
+        return None
+    from ...checkpoint.hub import parse_repo, read_sums
+
+    return read_sums(model) if parse_repo(model) else None
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...checkpoint.formats.manifest import Manifest, Tensor
     from ...checkpoint.open import OpenedCheckpoint
     from ...checkpoint.quantization.packed_tensors import Packing
-    from .tensor_stats import TensorStats
+    from ...checkpoint.tensor_stats import TensorStats
 
 
 class FileSum(Record):
@@ -67,6 +67,15 @@ class FullCheck(Record):
     def compared(self) -> int:
         """The number of files whose sums were compared."""
         return sum(x.matches is not None for x in self.files)
+
+    @property
+    def summary(self) -> str:
+        """The result in a few words."""
+        counts = [sum(x.severity == severity for x in self.findings) for severity in ("error", "warning")]
+        found = [format_count(n, word) for n, word in zip(counts, ("error", "warning"), strict=True) if n]
+        parts = ["values" if self.values_checked else "", f"sums of {format_count(self.compared, 'file')}" if self.compared else ""]
+        what = " and ".join(x for x in parts if x)
+        return f"{what or 'sums'}: {', '.join(found) or ('no error and no warning' if what else 'computed')}"
 
 
 def check_files(
@@ -105,7 +114,7 @@ def check_files(
         consumer = None
         path = manifest.files[weights[name]].name if name in weights else resolve_inside(folder, name)
         if name in weights and values:
-            from .tensor_stats import FileScan
+            from ...checkpoint.tensor_stats import FileScan
 
             own, left_out = _stats_of_file(manifest, weights[name], checkpoint)
             unchecked += left_out
@@ -216,7 +225,7 @@ def _stats_of_file(manifest: Manifest, file: int, checkpoint: OpenedCheckpoint) 
 
     Of tensors that are the same bytes in the same way, the first is examined.
     """
-    from .tensor_stats import TensorStats
+    from ...checkpoint.tensor_stats import TensorStats
 
     packings, swap = _packings(checkpoint), manifest.format == "gguf" and _is_big_endian(manifest.files[file].name)
     stats: dict[tuple[Any, ...], TensorStats] = {}
@@ -242,7 +251,7 @@ def _packings(checkpoint: OpenedCheckpoint) -> Mapping[str, Packing]:
 
 def _kind_of(x: Tensor, packing: Packing | None) -> str:
     """Return the dtype as which values are examined; packed integers are not floats, whatever dtype they are stored as."""
-    from .tensor_stats import BLOCK_TYPES, is_float
+    from ...checkpoint.tensor_stats import BLOCK_TYPES, is_float
 
     if packing is not None and packing.role == "values" and not x.dtype.startswith("F8_") and x.dtype not in BLOCK_TYPES:
         return "packed"

@@ -18,7 +18,7 @@ from .verify_tensors import Finding, summarize_names
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.packed_tensors import Packing
-    from .tensor_stats import TensorStats
+    from ...checkpoint.tensor_stats import TensorStats
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _MAX_NAMED = 8

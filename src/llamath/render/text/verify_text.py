@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
 from ...core.errors import safe
-from ...core.number_format import format_count, short_count
+from ...core.number_format import format_count, format_list, short_count
 from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.full_check import FullCheck
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
 
 MAX_ROWS, BAR_WIDTH = 12, 24
@@ -128,12 +129,22 @@ def verify_text(report: VerifyReport) -> str:
     what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
     expected = "its config" if report.has_own_config else model.name
     answer = f"matches {expected}" if verdict.ok else f"does not match {expected}"
+    answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {answer}", "")]
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
     lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
-    for x in verdict.findings:
+    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    for x in report.findings:
         first, *rest = wrap(x.message, "  ")
         lines += [f"{_MARKS[x.severity]}{first[1:]}", *rest]
         lines += [dim(line) for line in wrap(f"hint: {x.hint}", "    ")] if x.hint else []
     return "\n".join(lines)
+
+
+def _describe_reading(full: FullCheck) -> str:
+    """Say how much was read, and what the files were compared with."""
+    what = f"values of {format_count(full.tensors, 'tensor')} examined" if full.values_checked else "values not examined"
+    sources = list(dict.fromkeys(source for x in full.files for source in x.compared_with))
+    compared = f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared with {format_list(sources)}"
+    return f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}"

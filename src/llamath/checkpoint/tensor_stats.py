@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.formats.manifest import Tensor
-from ...core.errors import MissingExtra
+from .formats.dtypes import DTYPES
+from .formats.manifest import Tensor
+from .formats.number_arrays import require_numpy
+from .quantization.ggml_values import FLOAT16_OFFSETS
 
-try:
-    import numpy as np
-except ImportError:
-    raise MissingExtra("numpy", "verify") from None
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+np = require_numpy()
+Array = Any
+"""A numpy array."""
 
 _BLOCK_BYTES = 256 << 10
 """Bytes that are examined at once."""
@@ -76,14 +73,9 @@ class _BlockScales(NamedTuple):
 
 
 _BLOCK_SCALES = {
-    **{x: _BlockScales("F16", (0,)) for x in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "Q1_0", "Q2_0")},
-    **{x: _BlockScales("F16", (0,)) for x in ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S")},
-    **{x: _BlockScales("F16", (0, 2)) for x in ("Q4_1", "Q5_1", "Q8_1", "Q4_K", "Q5_K")},
-    "Q2_K": _BlockScales("F16", (80, 82)),
-    "Q3_K": _BlockScales("F16", (108,)),
-    "Q6_K": _BlockScales("F16", (208,)),
-    "TQ1_0": _BlockScales("F16", (52,)),
-    "TQ2_0": _BlockScales("F16", (64,)),
+    **{name: _BlockScales("F16", offsets) for name, offsets in FLOAT16_OFFSETS.items()},
+    **{name: _BlockScales("F16", (0,)) for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_XS", "Q1_0", "Q2_0")},
+    "Q8_1": _BlockScales("F16", (0, 2)),
     "Q8_K": _BlockScales("F32", (0,)),
     "MXFP4": _BlockScales("F8_E8M0", (0,)),
     "NVFP4": _BlockScales("F8_E4M3", (0, 1, 2, 3)),
@@ -185,7 +177,7 @@ class TensorStats:
             self._row += count
             raw = raw[count:]
 
-    def _examine_unit(self, unit: int, rows: NDArray[Any]) -> None:
+    def _examine_unit(self, unit: int, rows: Array) -> None:
         """Examine rows of one unit, in parts that stay in the processor's cache."""
         step = max(1, _BLOCK_BYTES // rows.shape[1])
         for at in range(0, len(rows), step):
@@ -202,7 +194,7 @@ class TensorStats:
         if self.kind in _FORMATS:
             self._record_equal_rows(unit, self._row, _as_unsigned(rows, _FORMATS[self.kind].bytes, self._swap), _magnitude_bits(self.kind))
 
-    def _examine_floats(self, unit: int, row: int, values: NDArray[Any], kind: str) -> None:
+    def _examine_floats(self, unit: int, row: int, values: Array, kind: str) -> None:
         """Add the squares of the values, or count those that are not finite."""
         form = _FORMATS[kind]
         if _has_bad(values, form, kind):
@@ -215,7 +207,7 @@ class TensorStats:
         if self.narrower:
             self.narrower -= _lossy_types(values.reshape(-1))
 
-    def _examine_blocks(self, unit: int, row: int, part: NDArray[Any]) -> None:
+    def _examine_blocks(self, unit: int, row: int, part: Array) -> None:
         """Examine the scales of blocks; the blocks of a row whose scales are all zero are all zero."""
         scales, kind = _scales_of_blocks(part, self.kind, self._swap)
         self._examine_floats(unit, row, scales, kind)
@@ -225,7 +217,7 @@ class TensorStats:
             values = part.reshape(len(part), -1, DTYPES[self.kind].bytes)[:, :, len(_BLOCK_SCALES[self.kind].offsets) :]
             self._record_equal_rows(unit, row, values.reshape(len(part), -1), _E2M1_PAIR, zeros_only=True)
 
-    def _record_bad_rows(self, row: int, nan: NDArray[Any], infinite: NDArray[Any]) -> None:
+    def _record_bad_rows(self, row: int, nan: Array, infinite: Array) -> None:
         """Record the first rows with values that are not finite; the piece of a long row may belong to several rows."""
         if not self._is_long:
             for i in np.flatnonzero((nan | infinite).any(axis=1))[: MAX_EXAMPLES - len(self.bad_rows)]:
@@ -238,7 +230,7 @@ class TensorStats:
             inside = places[rows == x]
             self.bad_rows.append(BadRow(int(x), int(nan[0][inside].sum()), int(infinite[0][inside].sum())))
 
-    def _record_equal_rows(self, unit: int, row: int, values: NDArray[Any], magnitude: int, *, zeros_only: bool = False) -> None:
+    def _record_equal_rows(self, unit: int, row: int, values: Array, magnitude: int, *, zeros_only: bool = False) -> None:
         """Record the rows whose values are all zero or all equal; a few values of each row show which rows may be."""
         mask, width = values.dtype.type(magnitude), values.shape[1]
         first = values[:, 0] & mask
@@ -288,7 +280,7 @@ def _row_layout(x: Tensor, kind: str) -> tuple[int, int, int]:
     return rows, x.bytes // rows, units
 
 
-def _as_unsigned(rows: NDArray[Any], size: int, swap: bool) -> NDArray[Any]:
+def _as_unsigned(rows: Array, size: int, swap: bool) -> Array:
     """Return the rows of bytes as unsigned integers."""
     if rows.shape[1] % size:
         rows = rows[:, : rows.shape[1] - rows.shape[1] % size]
@@ -296,7 +288,7 @@ def _as_unsigned(rows: NDArray[Any], size: int, swap: bool) -> NDArray[Any]:
     return unsigned.astype(f"=u{size}") if swap and size > 1 else unsigned
 
 
-def _has_bad(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> bool:
+def _has_bad(unsigned: Array, form: _FloatFormat, kind: str) -> bool:
     """Whether any value is not finite: as signed integers they are the largest positive ones, as unsigned ones the largest of all."""
     if not unsigned.size:
         return False
@@ -308,7 +300,7 @@ def _has_bad(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> bool:
     return int(unsigned.view(f"i{form.bytes}").max()) >= form.first_bad or int(unsigned.max()) >= sign + form.first_bad
 
 
-def _nan_and_infinite(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def _nan_and_infinite(unsigned: Array, form: _FloatFormat, kind: str) -> tuple[Array, Array]:
     """Return which values are NaN, and which are infinite."""
     is_whole = kind in _NAN_IS_NEGATIVE_ZERO or kind == _UNSIGNED
     magnitudes = unsigned if is_whole else unsigned & unsigned.dtype.type(_magnitude_bits(kind))
@@ -316,7 +308,7 @@ def _nan_and_infinite(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> 
     return (magnitudes > form.first_bad, first) if form.has_infinity else (first, np.zeros_like(first))
 
 
-def _lossy_types(bits: NDArray[Any]) -> set[str]:
+def _lossy_types(bits: Array) -> set[str]:
     """Return the 16-bit types that cannot represent these float32 values."""
     lossy = {"BF16"} if int(np.bitwise_or.reduce(bits)) & 0xFFFF else set()
     sample = bits[:64].view(np.float32)
@@ -327,7 +319,7 @@ def _lossy_types(bits: NDArray[Any]) -> set[str]:
     return lossy
 
 
-def _sum_of_squares(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> float:
+def _sum_of_squares(unsigned: Array, form: _FloatFormat, kind: str) -> float:
     """Return the sum of the squares of finite values."""
     if kind == _UNSIGNED:
         counts = np.bincount(unsigned, minlength=256)[:255]
@@ -339,7 +331,7 @@ def _sum_of_squares(unsigned: NDArray[Any], form: _FloatFormat, kind: str) -> fl
         return sum(float(np.dot(y, y)) for x in _as_floats(unsigned, form) for y in (x.astype(np.float64),))
 
 
-def _as_floats(unsigned: NDArray[Any], form: _FloatFormat) -> Iterator[NDArray[Any]]:
+def _as_floats(unsigned: Array, form: _FloatFormat) -> Iterator[Array]:
     """Yield the values, or their absolute values, as float32 or float64; several narrow values are taken from each 32-bit word."""
     if form.bytes >= 4:
         yield unsigned.view(f"f{form.bytes}")
@@ -361,7 +353,7 @@ def _as_floats(unsigned: NDArray[Any], form: _FloatFormat) -> Iterator[NDArray[A
             yield floats
 
 
-def _scales_of_blocks(rows: NDArray[Any], kind: str, swap: bool) -> tuple[NDArray[Any], str]:
+def _scales_of_blocks(rows: Array, kind: str, swap: bool) -> tuple[Array, str]:
     """Return the scales in blocks of a ggml type as unsigned integers, and their dtype."""
     layout = _BLOCK_SCALES[kind]
     blocks = rows.reshape(len(rows), -1, DTYPES[kind].bytes)
