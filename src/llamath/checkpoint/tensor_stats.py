@@ -218,17 +218,22 @@ class TensorStats:
             self._record_equal_rows(unit, row, values.reshape(len(part), -1), _E2M1_PAIR, zeros_only=True)
 
     def _record_bad_rows(self, row: int, nan: Array, infinite: Array) -> None:
-        """Record the first rows with values that are not finite; the piece of a long row may belong to several rows."""
+        """Record the first rows with values that are not finite; a piece of a long row may belong to several rows."""
+        bad = nan | infinite
         if not self._is_long:
-            for i in np.flatnonzero((nan | infinite).any(axis=1))[: MAX_EXAMPLES - len(self.bad_rows)]:
+            for i in np.flatnonzero(bad.any(axis=1))[: MAX_EXAMPLES - len(self.bad_rows)]:
                 self.bad_rows.append(BadRow(row + int(i), int(nan[i].sum()), int(infinite[i].sum())))
-            return
-        size = len(nan[0]) and self._piece_bytes // len(nan[0])
-        places = np.flatnonzero((nan | infinite)[0])
-        rows = (row * self._piece_bytes + places * size) // self.row_bytes
-        for x in np.unique(rows)[: MAX_EXAMPLES - len(self.bad_rows)]:
-            inside = places[rows == x]
-            self.bad_rows.append(BadRow(int(x), int(nan[0][inside].sum()), int(infinite[0][inside].sum())))
+        elif self.kind in _FORMATS:
+            places = np.flatnonzero(bad)
+            rows = (row * self._piece_bytes + places * _FORMATS[self.kind].bytes) // self.row_bytes
+            for x in np.unique(rows)[:MAX_EXAMPLES]:
+                inside = places[rows == x]
+                counts = BadRow(int(x), int(nan.reshape(-1)[inside].sum()), int(infinite.reshape(-1)[inside].sum()))
+                if self.bad_rows and self.bad_rows[-1].row == x:
+                    last = self.bad_rows.pop()
+                    counts = BadRow(last.row, last.nan + counts.nan, last.infinite + counts.infinite)
+                if len(self.bad_rows) < MAX_EXAMPLES:
+                    self.bad_rows.append(counts)
 
     def _record_equal_rows(self, unit: int, row: int, values: Array, magnitude: int, *, zeros_only: bool = False) -> None:
         """Record the rows whose values are all zero or all equal; a few values of each row show which rows may be."""

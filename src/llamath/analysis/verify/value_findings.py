@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isfinite
-from statistics import median
+from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
@@ -212,13 +212,12 @@ def _dead_experts(stats: Iterable[TensorStats], context: ValueContext) -> Iterat
     for layer, experts in dead.items():
         units = [x for found in experts.values() for x in found]
         parts = sorted({x.place.pattern.removesuffix(".weight").rpartition(".")[2] for x in units})
-        numbers = format_list(sorted(experts), 8)
-        is_or_are = f"expert {numbers} is" if len(experts) == 1 else f"{len(experts):,} experts ({numbers}) are"
-        where = f" of layer {layer}" if layer >= 0 else ""
+        numbers, where = format_list(sorted(experts), 8), f" of layer {layer}" if layer >= 0 else ""
+        subject = f"expert {numbers}{where} is" if len(experts) == 1 else f"{len(experts):,} experts{where} ({numbers}) are"
         finding = Finding(
             code="dead_expert",
             severity="warning",
-            message=f"{is_or_are}{where} dead: {format_list(map(safe, parts))} {'is' if len(parts) == 1 else 'are'} zero or nearly zero",
+            message=f"{subject} dead: {format_list(map(safe, parts))} {'is' if len(parts) == 1 else 'are'} zero or nearly zero",
             hint="its outputs do not matter; it was pruned, never trained, or not written",
             tensors=tuple(dict.fromkeys(x.stats.tensor.name for x in units)),
         )
@@ -293,9 +292,9 @@ def _far_norms(stats: Sequence[TensorStats], context: ValueContext, dead: set[_U
             around = [by_layer[x] for x in (*layers[max(0, i - _NEIGHBORS) : i], *layers[i + 1 : i + 1 + _NEIGHBORS])]
             if len(around) < _MIN_NEIGHBORS:
                 continue
-            middle, norm = median(around), by_layer[layer]
-            if norm > _FAR * middle or norm * _FAR < middle:
-                far.append((layer, norm, middle))
+            norm = by_layer[layer]
+            if norm > _FAR * median_high(around) or norm * _FAR < median_low(around):
+                far.append((layer, norm, median(around)))
         for layer, norm, middle in far[:_MAX_NAMED]:
             name = names[pattern, layer][0]
             yield Finding(
