@@ -6,7 +6,6 @@ The Hub identifies a file that is stored with LFS or Xet by its SHA-256, and any
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -17,9 +16,8 @@ from .formats.source import LocalFile
 
 SUMS_FILE = "SHA256SUMS"
 _MAX_SUMS_BYTES, _MAX_METADATA_BYTES = 8 << 20, 4096
-_GNU_LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
-_BSD_LINE = re.compile(r"SHA256 \((.+)\) = ([0-9a-fA-F]{64})")
-_ETAG = re.compile(r"(?:[0-9a-f]{64}|[0-9a-f]{40})")
+_HEX = frozenset("0123456789abcdef")
+_SHA256_DIGITS, _SHA1_DIGITS = 64, 40
 _DOWNLOADS = (".cache", "huggingface", "download")
 """Folder in which a download with `--local-dir` keeps the entity tag of each file."""
 _MAX_PARENTS = 4
@@ -38,7 +36,8 @@ class ExpectedSum(NamedTuple):
 def sum_of_etag(name: str, etag: str, source: str) -> ExpectedSum | None:
     """Return the sum that an entity tag of the Hub is; None for other tags."""
     tag = etag.strip().strip('"')
-    return ExpectedSum(name, "sha256" if len(tag) == 64 else "git-sha1", tag, source) if _ETAG.fullmatch(tag) else None
+    algorithm = {_SHA256_DIGITS: "sha256", _SHA1_DIGITS: "git-sha1"}.get(len(tag), "")
+    return ExpectedSum(name, algorithm, tag, source) if algorithm and _HEX.issuperset(tag) else None
 
 
 def parse_sums(text: str, where: str) -> dict[str, str]:
@@ -47,20 +46,26 @@ def parse_sums(text: str, where: str) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        if match := _GNU_LINE.fullmatch(line):
-            digest, name = match.groups()
-        elif match := _BSD_LINE.fullmatch(line):
-            name, digest = match.groups()
-        else:
+        name, digest = _parse_line(line)
+        if not name or len(digest) != _SHA256_DIGITS or not _HEX.issuperset(digest):
             raise FormatError(
                 "sums",
                 f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found {safe(repr(line), 60)}",
                 hint="write it with sha256sum, or with llamath verify --write-sums",
             )
         name = name.removeprefix("./")
-        if sums.setdefault(name, digest.lower()) != digest.lower():
+        if sums.setdefault(name, digest) != digest:
             raise FormatError("sums", f"{where}: line {number:,} contradicts an earlier sum of {safe(name)}")
     return sums
+
+
+def _parse_line(line: str) -> tuple[str, str]:
+    """Return the name and the digest in lower case that a line has if it is well-formed."""
+    if line.startswith("SHA256 ("):
+        name, _, digest = line[len("SHA256 (") :].rpartition(") = ")
+        return name, digest.lower()
+    digest, mark, name = line[:_SHA256_DIGITS], line[_SHA256_DIGITS : _SHA256_DIGITS + 2], line[_SHA256_DIGITS + 2 :]
+    return (name if mark in ("  ", " *") else ""), digest.lower()
 
 
 def format_sums(sums: Mapping[str, str]) -> str:

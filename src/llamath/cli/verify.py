@@ -39,11 +39,12 @@ def command(path: str, *, model: str | None, full: bool, write_sums: bool, chang
     if force and not write_sums:
         raise click.UsageError("--force goes with --write-sums")
     if full or write_sums:
-        target = _sums_path(path, force=force) if write_sums else ""
+        if write_sums and not force:
+            _refuse_existing_sums(path)
         with Bar("reading headers") as bar:
             report = verify_checkpoint(path, model, parse_changes(changes), full=full, all_sums=write_sums, progress=bar.update)
         if write_sums:
-            _write_sums(report, target, force=force)
+            _write_sums(report, force=force)
     else:
         with Progress("reading headers"):
             report = verify_checkpoint(path, model, parse_changes(changes))
@@ -56,24 +57,24 @@ def command(path: str, *, model: str | None, full: bool, write_sums: bool, chang
     return int(not report.ok)
 
 
-def _sums_path(path: str, *, force: bool) -> str:
-    """Return the path of the sums to write; refuse an existing file before everything is read."""
+def _refuse_existing_sums(path: str) -> None:
+    """Refuse to replace the sums of local files before everything is read."""
     from ..checkpoint.file_sums import SUMS_FILE
     from ..embedded import resolve_name
 
     path = resolve_name(path)
     target = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), SUMS_FILE)
-    if os.path.lexists(target) and not force:
+    if os.path.lexists(path) and os.path.lexists(target):
         raise LlamathError(
             f"{safe(target)} already exists", hint=f"llamath verify {safe(path)} --full compares with it; --force overwrites it"
         )
-    return target
 
 
-def _write_sums(report: VerifyReport, target: str, *, force: bool) -> None:
+def _write_sums(report: VerifyReport, *, force: bool) -> None:
     """Write the sums, unless the files are known to be damaged."""
-    from ..checkpoint.file_sums import format_sums
+    from ..checkpoint.file_sums import SUMS_FILE, format_sums
 
+    target = os.path.join(report.checkpoint.folder, SUMS_FILE)
     if any(x.severity == "error" for x in report.findings) or report.full is None:
         note(f"{safe(target)} was not written, because of the errors")
         return

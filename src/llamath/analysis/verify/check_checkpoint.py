@@ -118,9 +118,13 @@ def _hub_sums(model: str) -> Mapping[str, str] | None:
     """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
     if not is_url(model):
         return None
-    from ...checkpoint.hub import parse_repo, read_sums
+    from ...checkpoint.repo_id import is_offline, parse_repo
 
-    return read_sums(model) if parse_repo(model) else None
+    if is_offline() or not parse_repo(model):
+        return None
+    from ...checkpoint.hub import read_sums
+
+    return read_sums(model)
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:

@@ -513,4 +513,4 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "compressed-int": _open_compressed,
     "mlx": _open_mlx,
 }
-"""Kind of packing → the function that opens one matrix; ggml's block types are dequantized by `run.weights.ggml_blocks`."""
+"""Kind of packing → the function that opens one matrix; ggml's block types are dequantized by `ggml_values`."""
