@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
+    from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
     from .hardware import DeviceList
@@ -507,18 +508,20 @@ def verify(
     path: str | os.PathLike[str],
     *,
     against: _ModelSource | None = None,
+    base: _ModelSource | None = None,
     changes: Mapping[str, Any] | None = None,
     full: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
+) -> VerifyReport | StructureReport:
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
-    With `full`, every byte is read: the values of the tensors are checked, and the sums of the files where there is something to compare
-    them with. `progress` is called with the numbers of processed and of all bytes.
+    An adapter is checked against its `base` model, by default the one that it names. With `full`, every byte is read: the values of the
+    tensors are checked, and the sums of the files where there is something to compare them with. `progress` is called with the numbers of
+    processed and of all bytes.
     """
-    from .analysis.verify.check_checkpoint import verify_checkpoint
+    from .analysis.verify.verify_path import verify_path
 
-    return verify_checkpoint(os.fspath(path), against, changes, full=full, progress=progress)
+    return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
 
 
 @overload

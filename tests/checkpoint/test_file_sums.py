@@ -15,7 +15,8 @@ from click.testing import CliRunner
 
 pytest.importorskip("numpy")
 
-from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
+from llamath.analysis.verify.check_checkpoint import VerifyReport
+from llamath.analysis.verify.verify_path import verify_path
 from llamath.checkpoint.file_stream import CHUNK_BYTES, FileTask, stream_files
 from llamath.checkpoint.file_sums import format_sums, parse_sums
 from llamath.cli import cli
@@ -37,7 +38,9 @@ def run(*args: object) -> Any:
 
 
 def check(path: Path) -> VerifyReport:
-    return verify_checkpoint(str(path), full=True)
+    report = verify_path(str(path), full=True)
+    assert isinstance(report, VerifyReport)
+    return report
 
 
 def damage(path: Path) -> None:

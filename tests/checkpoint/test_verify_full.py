@@ -16,7 +16,8 @@ pytest.importorskip("safetensors")
 import torch
 
 import llamath
-from llamath.analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
+from llamath.analysis.verify.check_checkpoint import VerifyReport
+from llamath.analysis.verify.verify_path import verify_path
 from llamath.analysis.verify.verify_tensors import Finding
 from llamath.cli import cli
 from support.planted_defects import DENSE, QUANTIZED, SPARSE, Weights, random_weights, write_checkpoint, write_packed
@@ -33,7 +34,9 @@ def names_of(kind: str) -> str:
 
 
 def check(path: Path, **options: Any) -> VerifyReport:
-    return verify_checkpoint(str(path), full=True, **options)
+    report = verify_path(str(path), full=True, **options)
+    assert isinstance(report, VerifyReport)
+    return report
 
 
 def of_values(report: VerifyReport, *severities: str) -> list[Finding]:
@@ -355,7 +358,7 @@ def test_tensors_with_gaps_are_named_as_not_examined(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["embedded", "examples/tiny-llama"])
 def test_bundled_models_are_sound(name: str) -> None:
-    assert not of_values(verify_checkpoint(name, full=True))
+    assert not of_values(check(Path(name)))
 
 
 def test_many_damaged_tensors_are_counted(tmp_path: Path) -> None:

@@ -218,8 +218,10 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
             raise
         raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
     listing = list_tensors(opened.manifest)
-    note = opened.missing_shards_note or _other_size_note(model, listing)
-    return stored_weights(listing, (note,) if note else ())
+    notes = opened.file_notes
+    if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
+        notes = (*notes, note)
+    return stored_weights(listing, notes)
 
 
 def _other_size_note(model: Model, listing: Listing) -> str:

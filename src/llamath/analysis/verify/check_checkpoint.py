@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from ...checkpoint.file_stream import Progress
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
 from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
-from ...checkpoint.open import OpenedCheckpoint, is_url, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
@@ -22,7 +21,7 @@ from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
 from .diagnose import Expectation
-from .full_check import FullCheck, check_files
+from .full_check import FullCheck
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 
@@ -73,20 +72,15 @@ class VerifyReport(Report):
         return self.checkpoint.commit_note
 
 
-def verify_checkpoint(
-    path: str,
-    model: Source | None = None,
-    changes: Mapping[str, Any] | None = None,
-    *,
-    full: bool = False,
-    all_sums: bool = False,
-    progress: Progress | None = None,
-) -> VerifyReport:
-    """Verify the checkpoint at this path or address against a model, or against the config next to it.
+def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
+    """Verify the checkpoint at this path or address against a model, or against the config next to it."""
+    return verify_opened(open_checkpoint(path, allow_partial=True), path, model, changes)
 
-    With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
-    """
-    opened = open_checkpoint(path, allow_partial=True)
+
+def verify_opened(
+    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+) -> VerifyReport:
+    """Verify a checkpoint whose headers have been read."""
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
@@ -97,34 +91,7 @@ def verify_checkpoint(
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
-    report = VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
-    if not (full or all_sums):
-        return report
-    head = target.tree.head
-    return report.replace(
-        full=check_files(
-            opened,
-            verdict,
-            values=full,
-            all_sums=all_sums,
-            is_tied=head is not None and bool(head.weight.tied),
-            hub_sums=_hub_sums(model) if isinstance(model, str) else None,
-            progress=progress,
-        )
-    )
-
-
-def _hub_sums(model: str) -> Mapping[str, str] | None:
-    """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
-    if not is_url(model):
-        return None
-    from ...checkpoint.repo_id import is_offline, parse_repo
-
-    if is_offline() or not parse_repo(model):
-        return None
-    from ...checkpoint.hub import read_sums
-
-    return read_sums(model)
+    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
@@ -137,7 +104,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
     A model with more tensors than the files can have is refused.
     """
-    _check_size(model, checkpoint.manifest)
+    refuse_large_models(model, checkpoint.manifest)
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
         family.hf,
@@ -164,7 +131,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     )
 
 
-def _check_size(model: Model, manifest: Manifest) -> None:
+def refuse_large_models(model: Model, manifest: Manifest) -> None:
     """Raise if the config has more weights than files of this number can name, before anything is allocated for each weight.
 
     A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them than that.

@@ -26,7 +26,7 @@ from ...checkpoint.tensor_reader import check_expansion
 from ...core.errors import LlamathError, safe
 from ...core.number_format import format_count
 from ...core.record_type import Record
-from .verify_tensors import Finding, Verdict, summarize_names
+from .verify_tensors import Finding, summarize_names
 
 if TYPE_CHECKING:
     from ...checkpoint.formats.manifest import Manifest, Tensor
@@ -55,6 +55,7 @@ class FullCheck(Record):
     bytes_read: int
     tensors: int  # whose values were examined
     values_checked: bool  # False: only sums were computed
+    folder: str
     files: tuple[FileSum, ...]
     findings: tuple[Finding, ...] = ()
 
@@ -80,7 +81,7 @@ class FullCheck(Record):
 
 def check_files(
     checkpoint: OpenedCheckpoint,
-    verdict: Verdict,
+    roles: Mapping[str, str],
     *,
     values: bool = True,
     all_sums: bool = False,
@@ -90,8 +91,8 @@ def check_files(
 ) -> FullCheck:
     """Read the files of a local checkpoint: the statistics of all `values`, and the sums that can be compared.
 
-    With `all_sums`, the SHA-256 of every file of the folder is computed and `SHA256SUMS` is not read, since it will be replaced.
-    `hub_sums` are entity tags of the Hub by file name.
+    `roles` are those of the weights that a model has, by stored name. With `all_sums`, the SHA-256 of every file of the folder is computed
+    and `SHA256SUMS` is not read, since it will be replaced. `hub_sums` are entity tags of the Hub by file name.
     """
     manifest = checkpoint.manifest
     if checkpoint.is_remote:
@@ -128,12 +129,13 @@ def check_files(
     findings = [*_sum_findings(files, digests, expected, weights), *missing]
     findings += _lfs_findings(files, weights) if objects else []
     if values:
-        findings += _value_findings(manifest, stats, verdict, checkpoint, is_tied=is_tied)
+        findings += _value_findings(manifest, stats, roles, checkpoint, is_tied=is_tied)
         findings += _unchecked([*unchecked, *(x.tensor.name for x in stats if not x.complete and _is_whole(x.tensor, manifest))])
     return FullCheck(
         bytes_read=sum(x.size for x in tasks),
         tensors=sum(x.complete for x in stats),
         values_checked=values,
+        folder=folder,
         files=tuple(files),
         findings=tuple(findings),
     )
@@ -280,7 +282,7 @@ def _unchecked(names: Sequence[str]) -> Iterable[Finding]:
 
 
 def _value_findings(
-    manifest: Manifest, stats: Sequence[TensorStats], verdict: Verdict, checkpoint: OpenedCheckpoint, *, is_tied: bool
+    manifest: Manifest, stats: Sequence[TensorStats], roles: Mapping[str, str], checkpoint: OpenedCheckpoint, *, is_tied: bool
 ) -> list[Finding]:
     from .value_findings import ValueContext, value_findings
 
@@ -290,7 +292,7 @@ def _value_findings(
             groups.setdefault(_digest(manifest, x, unit), []).append(i)
         return [x for x in groups.values() if len(x) > 1]
 
-    context = ValueContext(packings=_packings(checkpoint), roles=verdict.roles, is_tied=is_tied, equal=equal)
+    context = ValueContext(packings=_packings(checkpoint), roles=roles, is_tied=is_tied, equal=equal)
     return value_findings(stats, context)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...core.errors import ConfigError, RemoteError, safe
 from ...core.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
+from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
 from ..repo_id import parse_repo
@@ -48,7 +49,7 @@ def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limi
         elif file.endswith(".index.json"):
             manifest = checkpoint.read_index(folder, file, problems)
         else:
-            manifest = checkpoint.read_files(folder, checkpoint.split_parts(file), problems)
+            manifest = checkpoint.read_files(folder, gguf_parts(file), problems)
         return _RemoteCheckpoint(manifest, opened.revision)
 
 

@@ -101,11 +101,14 @@ class WebFolder(RemoteFolder):
 class HubFolder(WebFolder):
     """The files of a commit of a repository, or of a folder in it."""
 
+    is_read_by_transformers = True
+
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
+        self._repo = repo
         self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
         inner = _folder_of(repo.path, files)
-        start = f"{inner}/" if inner else ""
+        self._start = start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
         url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
         super().__init__(session, url, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
@@ -117,6 +120,10 @@ class HubFolder(WebFolder):
     def open(self, name: str) -> Source | None:
         """Open a file if it is listed."""
         return super().open(name) if check_file_name(name) in self._names else None
+
+    def inner(self, path: str) -> HubFolder:
+        """Return a folder in this one, at the same commit."""
+        return HubFolder(self._session, Repo(self._repo.id, self.commit, f"{self._start}{path}"))
 
     def json(self, name: str) -> dict[str, Any]:
         """Read a JSON object if it is listed."""

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.quantization.ggml_values import GGML_DECODERS
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
@@ -24,7 +25,7 @@ from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
 from .bus_error import watch_files
 from .dequantize import reject_unreadable
-from .load_weights import canonical_weights, group_by_stored_name, load_weights
+from .load_weights import canonical_weights, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
