@@ -242,10 +242,12 @@ class Listing(Report):
         return sum((_total(x) for x in self.rows if x.role == STATE), TensorTotals())
 
 
-def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
-    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
+def list_tensors(
+    manifest: Manifest, quantization: Mapping[str, Any] | None = None, packings: Mapping[str, Packing] | None = None
+) -> Listing:
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights, `packings` what is known of them."""
     columns = manifest.columns
-    packings = packings_of(manifest, quantization)
+    packings = packings_of(manifest, quantization) if packings is None else packings
     sharing, tied = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     state = training_state(manifest)
     rows = tuple(_rows(manifest, columns, packings, tied, state))
