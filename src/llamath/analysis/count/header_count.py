@@ -21,7 +21,7 @@ from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
 """Name endings of tensors with rotary factors, which are computed and not learned."""
-_CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
+CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
 _FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
 """The naming scheme of a format's files."""
 
@@ -95,7 +95,7 @@ class HeaderCount(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The reason for the missing family, and the limits of the count."""
-        notes = (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
+        notes = (self.reason, CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
         return tuple(x for x in notes if x)
 
     @property

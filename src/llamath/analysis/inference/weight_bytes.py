@@ -204,6 +204,7 @@ def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights
 def read_stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a config."""
     from ...checkpoint.open import names_checkpoint, open_checkpoint
+    from ..verify.file_differences import file_differences
     from ..verify.listing import list_tensors
 
     if not names_checkpoint(model.location):
@@ -219,7 +220,7 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
             raise
         raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
     listing = list_tensors(opened.manifest)
-    notes = opened.file_notes
+    notes = file_differences(model, opened).notes
     if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
         notes = (*notes, note)
     return stored_weights(listing, notes)
