@@ -186,6 +186,8 @@ class Expr(int):
 
     def with_letters(self, values: Mapping[str, int]) -> Expr:
         """Return the same expression with other values or expressions in place of letters: numbers give letters with these values."""
+        if all(isinstance(atom, Letter) and atom.symbol not in values for monomial in self.terms for atom in monomial):
+            return self
         return total(product((k, *(_replace_letter(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
 
     def evaluate(self, **values: int) -> int:
@@ -270,9 +272,10 @@ def total(values: Iterable[int]) -> Expr:
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
-        for monomial, k in Expr.const(value).terms.items():
-            first = keys.setdefault(tuple(sorted(monomial)), monomial)
-            terms[first] = terms.get(first, 0) + k
+        for monomial, k in value.terms.items() if isinstance(value, Expr) else (((), int(value)),):
+            if monomial not in terms:
+                monomial = keys.setdefault(tuple(sorted(monomial)), monomial)
+            terms[monomial] = terms.get(monomial, 0) + k
     return Expr.of(terms)
 
 
