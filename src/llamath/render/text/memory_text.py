@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
@@ -90,7 +89,7 @@ def _saved_activations(stage: StageReport) -> Iterator[str]:
 
 def _adapter_summary(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
-    share = float(Fraction(100 * x.trainable, x.all_parameters))
+    share = 100 * x.trainable / x.all_parameters
     full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
     fully_trained = f"; fully trained: {full_names}" if full_names else ""
     return (
