@@ -757,7 +757,7 @@ def _lora(text: str) -> _Lora:
 
 def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
-    from .analysis.inference.weight_bytes import read_stored_weights
+    from .analysis.inference.checkpoint_weights import read_stored_weights
 
     return read_stored_weights(model) if model.location else None
 

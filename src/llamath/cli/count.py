@@ -45,7 +45,7 @@ def command(
             warn(line)
     if not isinstance(model, Model):
         if layer is not None or names is not None or svg is not None or form not in (None, "json", "brief"):
-            raise click.UsageError(f"{model.reason}; of a header there is only --json, --brief, --unfold and the table")
+            raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")
         _print_header(model, unfold, form)
         return
     if layer is not None and layer >= int(model.tree.layers.n):

@@ -36,5 +36,5 @@ def count_files(model: Model) -> CountedFiles:
     parameters = f"{model.parameters.total:,} parameters"
     reason = f"this file does not hold the model of {safe(model.source)} next to it, which has {parameters}"
     opened, name = found.opened, safe(os.path.basename(location))
-    counted = count_from_header(name, safe(location), opened.manifest, opened.packing_config, reason)
+    counted = count_from_header(name, safe(location), opened.manifest, opened.packing_config, reason).replace(has_family=True)
     return CountedFiles(counted, tuple(x for x in counted.notes if x != CAVEAT))

@@ -32,7 +32,8 @@ class HeaderCount(Report):
     name: str
     source: str
     listing: Listing
-    reason: str = ""  # why there is no family
+    reason: str = ""  # why there is no family, or why it does not matter
+    has_family: bool = False  # True: the config next to the file describes another model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "family=unknown", "source", "parameters", "groups", "formula=unknown", "weights", "notes", "stored"),
