@@ -13,11 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
 from .folder import Folder, check_file_name
+from .folder_kind import DISTRIBUTED_SUFFIX, METADATA_FILE
 from .pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
 from .source import Source
 from .torch_objects import DTYPES, Global
 
-METADATA_FILE, SUFFIX = ".metadata", ".distcp"
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_DIMENSIONS = 64
 _METADATA = "torch.distributed.checkpoint.metadata."
@@ -79,21 +79,18 @@ class DcpCheckpoint(Record):
         return tuple(sorted({x.file for x in chunks if x.file}))
 
 
-def is_dcp(names: list[str]) -> bool:
-    """Whether a folder with these files is a distributed checkpoint."""
-    return METADATA_FILE in names and any(x.endswith(SUFFIX) for x in names)
-
-
 def read_dcp(folder: Folder) -> DcpCheckpoint:
     """Read the metadata of a distributed checkpoint."""
     path = folder.path(METADATA_FILE)
     source = folder.open(METADATA_FILE) if METADATA_FILE in folder.names() else None
     if source is None:
-        raise FormatError("missing_metadata", f"{safe(folder.name)}: expected {METADATA_FILE} beside the {SUFFIX} files, found none")
+        raise FormatError(
+            "missing_metadata", f"{safe(folder.name)}: expected {METADATA_FILE} beside {DISTRIBUTED_SUFFIX} files, found none"
+        )
     with source:
         tensors, objects, version = parse_metadata(source)
         metadata_bytes = source.size
-    names = [x for x in folder.names() if x.endswith(SUFFIX)]
+    names = [x for x in folder.names() if x.endswith(DISTRIBUTED_SUFFIX)]
     sizes = dict(zip(names, folder.map_names(lambda x: _size(folder, x), names), strict=True))
     existing = {file: size for file, size in sizes.items() if size >= 0}
     found = DcpCheckpoint(

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
 from .folder import LocalFolder, check_file_name
+from .folder_kind import LATEST, OPTIMIZER_STATES
 from .pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
 from .source import LocalFile, Source
 from .torch_checkpoint import read_content
 from .torch_objects import Global, TensorRecord, allowed_global
 
 Shape = tuple[int, ...]
-LATEST = "latest"
-_OPTIMIZER = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt", re.ASCII)
 _MODEL = re.compile(r"(?:zero_pp_rank_(\d{1,6})_)?mp_rank_(\d{1,6})_model_states\.pt", re.ASCII)
 _OTHER = re.compile(r"(?:layer_|expp_rank_)[\w.-]{1,200}_(?:model|optim)_states\.pt", re.ASCII)
 _MAX_FILES = 100_000
@@ -72,11 +71,6 @@ class ZeroFolder(Record):
     others: tuple[str, ...]  # of experts and of pipeline stages
 
 
-def is_deepspeed(names: Sequence[str]) -> bool:
-    """Whether a folder with these entries is a checkpoint of DeepSpeed, or the folder around one."""
-    return any(map(_OPTIMIZER.fullmatch, names)) or (LATEST in names and any(x.startswith("global_step") for x in names))
-
-
 def find_zero_files(path: str) -> ZeroFolder:
     """Find the files in the folder of one step, or in the one that `latest` names."""
     names = LocalFolder(path).names()
@@ -89,7 +83,7 @@ def find_zero_files(path: str) -> ZeroFolder:
         names = LocalFolder(path).names()
     if len(names) > _MAX_FILES:
         raise FormatError("too_large", f"{safe(path)} has {len(names):,} files; at most {_MAX_FILES:,} are read")
-    optimizers = [RankFile(x, int(found[1]), int(found[2])) for x in names if (found := _OPTIMIZER.fullmatch(x))]
+    optimizers = [RankFile(x, int(found[1]), int(found[2])) for x in names if (found := OPTIMIZER_STATES.fullmatch(x))]
     models = [RankFile(x, int(found[1] or -1), int(found[2])) for x in names if (found := _MODEL.fullmatch(x))]
     if not optimizers and not models:
         raise FormatError("no_checkpoint", f"{safe(path)}: expected optimizer and model states of DeepSpeed, found none")
