@@ -462,9 +462,10 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
         from .formats.checkpoint_files import read_checkpoint
         from .formats.choose_files import EXTENSIONS
         from .formats.folder import LocalFolder
+        from .formats.folder_kind import folder_kind
 
         files = LocalFolder(folder).names()
-        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files)
+        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files) or bool(folder_kind(files))
         if any(x.endswith(".gguf") for x in files) and (manifest := read_checkpoint(folder, problems)).format == "gguf":
             return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
     name = _folder_name(folder, path or folder)

@@ -75,7 +75,7 @@ _KINDS = (
 )
 """What stands in the place of files, by first bytes; the first that matches counts."""
 
-_OTHER = "expected safetensors, GGUF, or PyTorch's .pth and .bin"
+_OTHER = "expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz"
 
 UNFINISHED = {
     ".incomplete": "an unfinished download of huggingface_hub",

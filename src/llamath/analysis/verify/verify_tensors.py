@@ -81,7 +81,7 @@ def verify_tensors(
         shapes |= {name: x.shape for name, x in value_tensors.items() if x.shape is not None}
     best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(value_tensors, ()), **shapes} if packings else shapes)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
-    findings += _files(manifest, has_duplicates)
+    findings += file_findings(manifest, has_duplicates)
     overlap = len(best.names)
     if packings or len(shapes) != overlap or not best.fits:
         expected = dict(zip(best.names, best.tensors, strict=True))
@@ -95,7 +95,7 @@ def verify_tensors(
     return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings), roles=roles)
 
 
-def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
+def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
     """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
     if manifest.format == "torch" and (overlapping := overlapping_tensors(manifest)):
