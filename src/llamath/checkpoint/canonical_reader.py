@@ -21,7 +21,7 @@ from .naming.scheme import Scheme
 from .naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
 from .quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
 from .quantization.ggml_values import GGML_DECODERS, Blocks, decode_ggml, swap_ggml_bytes
-from .quantization.rounding_bounds import MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius
+from .quantization.rounding_bounds import CODEBOOK_ERRORS, MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius
 from .tensor_reader import MergedTensor, TensorReader
 
 Array = Any
@@ -103,6 +103,11 @@ class RowChunk:
         x = self.stored_values.astype("f8")
         with np.errstate(invalid="ignore", divide="ignore"):
             return x - self.offset if self.word == "shifted" else np.log(-x)
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether there is a bound for how far each value was rounded."""
+        return self.dtype in MANTISSA_BITS or (self._blocks is not None and self.dtype not in CODEBOOK_ERRORS)
 
     @property
     def is_block_type(self) -> bool:

@@ -41,6 +41,11 @@ _BUFFERS = (
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
+def is_buffer(name: str) -> bool:
+    """Whether a stored tensor is a buffer that every loader recomputes."""
+    return name.endswith(_BUFFERS)
+
+
 class Finding(Record):
     """One problem or remark: its message, severity, hint, and the tensors that it is about."""
 
@@ -223,7 +228,7 @@ def _unexpected(
         elif name in tied:
             kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
             continue
-        elif name.endswith(_BUFFERS):
+        elif is_buffer(name):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
         elif scheme.prefix or scheme.layer.split(".")[0] not in name.split(".")[:1]:
