@@ -510,30 +510,37 @@ def verify(
     against: _ModelSource | None = None,
     base: _ModelSource | None = None,
     changes: Mapping[str, Any] | None = None,
+    full: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport | StructureReport:
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
-    An adapter is checked against its `base` model, by default the one that it names.
+    An adapter is checked against its `base` model, by default the one that it names. With `full`, every byte is read: the values of the
+    tensors are checked, and the sums of the files where there is something to compare them with. `progress` is called with the numbers of
+    processed and of all bytes.
     """
     from .analysis.verify.verify_path import verify_path
 
-    return verify_path(os.fspath(path), against, changes, base)
+    return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
 
 
 @overload
-def names(model: _ModelSource, *, names: None = None) -> NamesReport: ...
+def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
 @overload
-def names(model: _ModelSource, *, names: Scheme) -> StoredNamesReport: ...
-def names(model: _ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
-    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it."""
+def names(model: _ModelSource, *, names: Scheme, dtype: str = "") -> StoredNamesReport: ...
+def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "") -> NamesReport | StoredNamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it.
+
+    A quantized checkpoint has other tensors: their names, dtypes and shapes follow from the recipe in the config, or from `dtype`.
+    """
     loaded = load(model)
     if names is not None:
-        from .analysis.count.count_report import stored_names
+        from .analysis.inference.stored_names import stored_names
 
-        return stored_names(loaded, names)
+        return stored_names(loaded, names, dtype)
     from .analysis.verify.weight_names import weight_names
 
-    return weight_names(loaded)
+    return weight_names(loaded, dtype)
 
 
 def convert(

@@ -130,9 +130,9 @@ class OpenedCheckpoint(Record):
         return tensors
 
     @property
-    def missing_shards_note(self) -> str:
-        """A note about files that the index names and that are missing, or an empty string."""
-        return missing_shards_note(self.manifest)
+    def file_notes(self) -> tuple[str, ...]:
+        """Notes on files that are missing, on a single shard, and on how the files were chosen."""
+        return file_notes(self.manifest)
 
 
 def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool = False) -> OpenedCheckpoint:
@@ -168,7 +168,7 @@ def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> O
         if error.code in _NOT_THERE:
             return None
         raise
-    if manifest.index is not None and manifest.index.missing:
+    if manifest.missing_files:
         return None
     return OpenedCheckpoint(name=cached.path, manifest=manifest, problems=tuple(problems or ()), revision=cached.commit, cached_as=text)
 
@@ -275,7 +275,8 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         return _find_remote_config(text, problems)
     if os.path.isdir(text):
         return _find_config_in_folder(text, problems)
-    from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
+    from .formats.checkpoint_files import read_checkpoint
+    from .formats.choose_files import EXTENSIONS
 
     folder = os.path.dirname(text)
     is_checkpoint = text.endswith((*EXTENSIONS, ".index.json"))
@@ -353,14 +354,30 @@ def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = Non
     return find_packings(manifest.tensors, quantization)
 
 
+def file_notes(manifest: Manifest) -> tuple[str, ...]:
+    """Return notes on files that are missing, on a single shard, and on how the files were chosen."""
+    from .formats.choose_files import parse_shard
+
+    notes = [missing_shards_note(manifest)] if manifest.missing_files else []
+    shard = parse_shard(os.path.basename(manifest.files[0].name)) if len(manifest.files) == 1 and not manifest.index else None
+    if shard and shard.total > 1 and not notes:
+        notes.append(f"this is shard {shard.number:,} of {shard.total:,}: the other tensors of the model are in the others")
+    return (*notes, *manifest.notes)
+
+
 def missing_shards_note(manifest: Manifest) -> str:
-    """Return a note about files that the index names and that are missing, or an empty string."""
-    if manifest.index is None or not (missing := manifest.index.missing):
+    """Return a note about files of the checkpoint that are missing, with the command that downloads them, or an empty string."""
+    missing = manifest.missing_files
+    if not missing:
         return ""
-    first = safe(missing[0], 80)
+    from ..core.file_diagnosis import missing_hint
+
+    first, named = safe(missing[0], 80), "named in the index " if manifest.index else "of the set "
     if len(missing) == 1:
-        return f"1 file named in the index is missing ({first}): its tensors are left out"
-    return f"{len(missing):,} files named in the index are missing ({first}, …): their tensors are left out"
+        note = f"1 file {named}is missing ({first}): its tensors are left out"
+    else:
+        note = f"{len(missing):,} files {named}are missing ({first}, …): their tensors are left out"
+    return f"{note}; {missing_hint(manifest.folder, missing)}"
 
 
 def tokenizer_files(folder: str) -> tuple[str, ...]:
@@ -412,7 +429,8 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
     keys, path = _read_config_in(folder)
     has_checkpoint = True
     if keys is None or len(keys) <= _STUB_KEYS:
-        from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
+        from .formats.checkpoint_files import read_checkpoint
+        from .formats.choose_files import EXTENSIONS
         from .formats.folder import LocalFolder
 
         files = LocalFolder(folder).names()

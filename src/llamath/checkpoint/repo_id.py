@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ..core.errors import RemoteError, safe
-from .formats.checkpoint_files import EXTENSIONS
+from .formats.choose_files import EXTENSIONS
 
 _ENDPOINT = "https://huggingface.co"
 _SITES = (_ENDPOINT, "https://hf.co", "huggingface.co", "hf.co")

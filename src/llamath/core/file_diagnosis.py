@@ -150,6 +150,14 @@ def is_unfinished(name: str) -> bool:
     return name.endswith(tuple(UNFINISHED))
 
 
+def unfinished_in(folder: str) -> list[str]:
+    """Return the names of unfinished downloads that huggingface_hub keeps in a folder."""
+    try:
+        return sorted(x for x in os.listdir(os.path.join(folder, ".cache", "huggingface", "download")) if is_unfinished(x))
+    except OSError:
+        return []
+
+
 def truncated_hint(name: str) -> str:
     """Return the hint for a file that is shorter than its header says."""
     if not os.path.lexists(name):

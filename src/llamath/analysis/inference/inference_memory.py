@@ -13,7 +13,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError
+from ...core.errors import LlamathError, safe
 from ...core.expr import Expr, maximum, minimum, product
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
@@ -240,7 +240,9 @@ class MemoryCalculator:
     @property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
-        recipe = describe_recipe(self.storage) if self.storage is not None else ()
+        recipe = describe_recipe(self.storage) if self.storage is not None else []
+        if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
+            recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
         return (*self.model.notes, *recipe, *self.checkpoint_notes)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
@@ -369,6 +371,8 @@ def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
         else:
             formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
         yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)
+    if n := storage.num_cache_scales:
+        yield MemoryLine(what="weights, cache scales", bytes=storage.cache_scale_bytes, formula=f"{n:,} tensors of the KV cache's scales")
 
 
 def _element_bytes(codec: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
-from ...checkpoint.open import missing_shards_note, packings_of
+from ...checkpoint.open import file_notes, packings_of
 from ...core.number_format import format_count
 from ...core.record_type import Record, encode_json
 from ...core.report import Report, html_table
@@ -215,10 +215,12 @@ class Listing(Report):
         return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
 
 
-def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
-    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
+def list_tensors(
+    manifest: Manifest, quantization: Mapping[str, Any] | None = None, packings: Mapping[str, Packing] | None = None
+) -> Listing:
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights, `packings` what is known of them."""
     columns = manifest.columns
-    packings = packings_of(manifest, quantization)
+    packings = packings_of(manifest, quantization) if packings is None else packings
     sharing, tied = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
     rows = tuple(_rows(manifest, columns, packings, tied))
     packed = [x for x in rows if x.kind]
@@ -311,8 +313,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
-    if note := missing_shards_note(manifest):
-        yield note
+    yield from file_notes(manifest)
     if duplicates := len(columns.name) - manifest.num_distinct_names:
         yield f"{format_count(duplicates, 'tensor')} with the name of another: all are counted"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):

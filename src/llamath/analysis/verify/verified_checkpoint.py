@@ -29,7 +29,7 @@ class StoredTensors(NamedTuple):
 
     tensors: Mapping[str, MergedTensor]
     packings: Mapping[str, Packing] = {}
-    scale_block: tuple[int, ...] = ()  # rows and columns that share a scale
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 class VerifiedCheckpoint(Record):
@@ -98,9 +98,7 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
     _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
-    block = quantization.get("weight_block_size")
-    block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, StoredTensors(merged, packings_of(manifest, quantization), block)
+    return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
 
 
 def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:

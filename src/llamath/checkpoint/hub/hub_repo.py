@@ -101,11 +101,14 @@ class WebFolder(RemoteFolder):
 class HubFolder(WebFolder):
     """The files of a commit of a repository, or of a folder in it."""
 
+    is_read_by_transformers = True
+
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
+        self._repo = repo
         self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
         inner = _folder_of(repo.path, files)
-        start = f"{inner}/" if inner else ""
+        self._start = start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
         url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
         super().__init__(session, url, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
@@ -117,6 +120,10 @@ class HubFolder(WebFolder):
     def open(self, name: str) -> Source | None:
         """Open a file if it is listed."""
         return super().open(name) if check_file_name(name) in self._names else None
+
+    def inner(self, path: str) -> HubFolder:
+        """Return a folder in this one, at the same commit."""
+        return HubFolder(self._session, Repo(self._repo.id, self.commit, f"{self._start}{path}"))
 
     def json(self, name: str) -> dict[str, Any]:
         """Read a JSON object if it is listed."""
@@ -134,6 +141,25 @@ def _resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
         raise RemoteError("api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}")
     paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
     return commit, {x for x in paths if _is_plain_path(x)}
+
+
+def fetch_sums(session: Session, repo: Repo) -> dict[str, str]:
+    """Return the entity tags of the files next to each other in a repository, or in a folder of it, by file name."""
+    path = f"{repo.id}/revision/{quote_url(repo.revision)}"
+    data = fetch_json(session, session.parse_url(f"{endpoint()}/api/models/{path}?blobs=true"), _MAX_API_BYTES)
+    _, files = _resolve_commit(data, repo)
+    inner = _folder_of(repo.path, files)
+    start = f"{inner}/" if inner else ""
+    sums = {}
+    for x in data["siblings"]:
+        name, lfs = (x.get("rfilename"), x.get("lfs")) if isinstance(x, dict) else (None, None)
+        if name in files and name.startswith(start) and "/" not in name[len(start) :]:
+            tag = lfs.get("sha256") if isinstance(lfs, dict) else x.get("blobId")
+            if isinstance(tag, str):
+                sums[name[len(start) :]] = tag
+    if not sums:
+        raise RemoteError("api", f"{endpoint()} returned no sums of the files of {repo.id}", hint="check HF_ENDPOINT")
+    return sums
 
 
 def _is_plain_path(path: str) -> bool:
