@@ -109,7 +109,9 @@ def test_a_small_change_below_a_quantization_step_is_found(base: Path, tmp_path:
     pytest.importorskip("gguf")
 
     def change(x: Tensors) -> None:
-        x[V] += 0.1 * x[V].abs().mean() / (1 if dtype == "Q4_0" else 16) * torch.randn(x[V].shape, generator=torch.Generator().manual_seed(1))
+        x[V] += (
+            0.1 * x[V].abs().mean() / (1 if dtype == "Q4_0" else 16) * torch.randn(x[V].shape, generator=torch.Generator().manual_seed(1))
+        )
 
     changed = convert(plant(tmp_path / "changed", change, dtype=torch.float32), tmp_path / "f32.gguf", "gguf", "fp32")
     report = same(base, quantize_gguf(changed, tmp_path / "b.gguf", dtype))
@@ -126,7 +128,7 @@ def test_fused_experts_are_identical_to_single_ones(tmp_path: Path) -> None:
 
 
 def llamath_weights(folder: Path) -> Any:
-    from llamath.analysis.same.compared_side import open_side
+    from llamath.analysis.same.adapted_side import open_side
 
     with open_side(str(folder)) as side:
         return list(side.weights.values())
@@ -259,3 +261,54 @@ def test_models_of_other_families_are_compared_where_they_meet(base: Path, tmp_p
     other = plant(tmp_path / "b", config=next(iter(config.values())))
     report = same(base, other)
     assert report.verdict == "different" and report.only_in_a and report.only_in_b
+
+
+# Adapters
+
+
+def merged_folder(saved: Any, folder: Path) -> Path:
+    config = json.loads((saved.base / "config.json").read_text())
+    return save_folder(
+        folder, config, {name: x for name, x in saved.merged.items() if name != "lm_head.weight" or not is_tied(config)}, None
+    )
+
+
+def is_tied(config: dict[str, Any]) -> bool:
+    return bool(config.get("tie_word_embeddings", config["model_type"] == "gpt2"))
+
+
+peft_adapters = pytest.importorskip("support.peft_adapters")
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("case", peft_adapters.CASES)
+def test_an_adapter_equals_what_peft_merges(case: str, tmp_path: Path) -> None:
+    saved = peft_adapters.save_adapter(case, tmp_path)
+    report = compare_checkpoints(str(saved.folder), str(merged_folder(saved, tmp_path / "merged")), str(saved.base))
+    assert report.same, report.summary
+    assert report.a.adapter and all(x.share_of_bound <= 1 for x in report.differences)
+    assert same(saved.base, tmp_path / "merged").verdict == "different"
+
+
+@pytest.mark.transformers
+@pytest.mark.filterwarnings("ignore")  # of peft and transformers
+@pytest.mark.parametrize("case", ["LoRA", "DoRA", "all linear layers, rsLoRA", "embedding", "experts"])
+def test_an_adapter_equals_what_peft_merges_in_bfloat16(case: str, tmp_path: Path) -> None:
+    import peft
+    import transformers
+
+    saved = peft_adapters.save_adapter(case, tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved.base, dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path / "base16")
+    merged = peft.PeftModel.from_pretrained(model, saved.folder).merge_and_unload().state_dict()
+    folder = merged_folder(saved._replace(merged={name: x.bfloat16() for name, x in merged.items()}), tmp_path / "merged")
+    report = compare_checkpoints(str(saved.folder), str(folder), str(tmp_path / "base16"))
+    assert report.same and report.within_rounding, report.summary
+
+
+def test_an_adapter_without_its_base_is_refused(tmp_path: Path) -> None:
+    saved = peft_adapters.save_adapter("LoRA", tmp_path)
+    config = json.loads((saved.folder / "adapter_config.json").read_text())
+    (saved.folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": ""}))
+    with pytest.raises(llamath.LlamathError, match="an adapter that names no base model"):
+        same(saved.folder, saved.base)

@@ -134,9 +134,9 @@ def _rounds(a: RowChunk, b: RowChunk) -> tuple[str, str]:
     """Return for both chunks the plain dtype whose rounding counts: `own`, another one, or empty if they are exact.
 
     Of two plain dtypes, the coarser was rounded; two chunks of one plain dtype are copies. A block type was rounded, and the plain dtype
-    that it is compared with, too: quantizers often read an F16 file.
+    that it is compared with, too: quantizers often read an F16 file. Values that were computed have a bound of their own.
     """
-    if a.word or b.word:
+    if a.word or b.word or a.error is not None or b.error is not None:
         return "own", "own"
     if a.is_block_type or b.is_block_type:
         return tuple("own" if x.is_block_type or x.dtype not in ("F32", "F64") else "" if x.is_packed else "F16" for x in (a, b))  # type: ignore[return-value]

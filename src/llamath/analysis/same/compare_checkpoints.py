@@ -13,8 +13,9 @@ from ...checkpoint.canonical_reader import CanonicalWeight
 from ...checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor
 from ...core.errors import LlamathError, safe
 from ...core.number_format import format_count
+from .adapted_side import open_side
 from .chunk_comparison import Tally, compare_chunks
-from .compared_side import ComparedSide, open_side
+from .compared_side import ComparedSide
 from .difference_causes import CauseFinder
 from .same_report import SameReport, WeightDifference
 
@@ -31,9 +32,9 @@ class _Pair(NamedTuple):
     b: CanonicalWeight
 
 
-def compare_checkpoints(a: str, b: str, progress: Progress = lambda _done, _all: None) -> SameReport:
-    """Compare the checkpoints at two paths."""
-    with open_side(a) as ours, open_side(b) as theirs:
+def compare_checkpoints(a: str, b: str, base: str | None = None, progress: Progress = lambda _done, _all: None) -> SameReport:
+    """Compare the checkpoints at two paths; `base` is the base model of an adapter among them."""
+    with open_side(a, base) as ours, open_side(b, base) as theirs:
         return _compare(ours, theirs, progress)
 
 

@@ -1,4 +1,4 @@
-"""`open_side`: a checkpoint whose weights are compared or hashed, with a reader of its canonical weights."""
+"""`ComparedSide`: a checkpoint whose weights are compared or hashed, with a reader of its canonical weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.tensor_reader import MergedTensor, TensorReader
 from ...core.record_type import Record
 from ...core.tree import walk
-from ..verify.verified_checkpoint import VerifiedCheckpoint, open_verified
+from ..verify.verified_checkpoint import VerifiedCheckpoint
 from ..verify.verify_tensors import is_buffer
 
 
@@ -31,6 +31,8 @@ class SideFacts(Record):
     weights: int
     elements: int
     notes: tuple[str, ...] = ()
+    adapter: str = ""  # what was merged
+    base: str = ""  # of the adapter
 
 
 class ComparedSide:
@@ -122,8 +124,3 @@ class ComparedSide:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def open_side(path: str) -> ComparedSide:
-    """Open and verify the checkpoint at a path."""
-    return ComparedSide(open_verified(path))

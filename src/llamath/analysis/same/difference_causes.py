@@ -219,20 +219,17 @@ class CauseFinder:
         np = require_numpy()
         size = np.linalg.norm(x.values) * np.linalg.norm(y.values)
         cosine = float((x.values * y.values).sum() / size) if size else 0.0
-        if cosine < _MIN_COSINE and len(a.shape) > 1:
-            return "unrelated", "unrelated values", None
-        share = root_mean_square(y.values - x.values) / x.size if x.size else 0.0
         if len(a.shape) != 2 or min(x.values.shape) < 8:
-            return "trained", "fine-tuned", None
+            return ("unrelated", "unrelated values", None) if cosine < _MIN_COSINE else ("trained", "fine-tuned", None)
         rank, limit = difference_rank(x, y)
         if not rank:
-            return (
-                "rounded",
-                f"differs by {share:.2g} of its size, about as much as its dtypes round: another quantizer, or rounded twice",
-                (0, limit),
-            )
+            share = root_mean_square(y.values - x.values) / x.size if x.size else 0.0
+            text = f"differs by {share:.2g} of its size, about as much as its dtypes round: another quantizer, or rounded twice"
+            return "rounded", text, (0, limit)
         if rank <= _MAX_RANK_SHARE * limit:
             return "low rank", f"fine-tuned: the difference has rank {rank}, as a merged LoRA has", (rank, limit)
+        if cosine < _MIN_COSINE:
+            return "unrelated", "unrelated values", (rank, limit)
         return "trained", "fine-tuned: the difference has full rank", (rank, limit)
 
     def causes(self, differences: Sequence[WeightDifference]) -> tuple[Cause, ...]:
