@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -22,6 +20,8 @@ from .loading import Source, load
 from .model import Model
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -638,6 +638,8 @@ def _count(argument: str, value: Count) -> int:
 
 def _count_text(value: Count) -> str:
     """Return a count as it is written: a float has the digits of its shortest form, so 8e9 is rounded and 8030261248.0 is exact."""
+    from decimal import Decimal
+
     return str(Decimal(float.__repr__(value)).normalize()) if isinstance(value, float) else str(value)
 
 
@@ -679,6 +681,8 @@ def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
 
 
 def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
+    from fractions import Fraction
+
     if value is None:
         return None
     ends = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, tuple) else [value]
@@ -694,6 +698,8 @@ def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
 
 
 def _tolerance(value: float | str | Fraction) -> Fraction:
+    from fractions import Fraction
+
     text = str(value).strip()
     try:
         share = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -803,6 +809,8 @@ def _total_memory(on: GPUs) -> int:
 def _with_mfu(
     report: FlopsReport, on: tuple[int, Device], tokens_per_second: float | None, tflops: float | None, counted_by: str, precision: str
 ) -> FlopsReport:
+    from fractions import Fraction
+
     from .analysis.flops.mfu import Throughput, speed_of, with_mfu
 
     number, gpu = on

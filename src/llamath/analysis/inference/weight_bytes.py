@@ -191,7 +191,7 @@ class StoredWeights(Record):
 
 def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights:
     """Return the weights of a checkpoint, by the dtypes that its headers declare."""
-    dtypes = sorted(listing.dtypes.items(), key=lambda item: -item[1].bytes)
+    dtypes = sorted(listing.weight_dtypes.items(), key=lambda item: -item[1].bytes)
     return StoredWeights(
         lines=tuple(
             MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
