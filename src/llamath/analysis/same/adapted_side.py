@@ -203,7 +203,7 @@ class AdaptedSide(ComparedSide):
 
 
 def _half_step(target: AdapterTarget, dtype: str) -> float:
-    """Return the relative rounding error of an update: peft casts it to the adapter's dtype, that of embeddings and experts to the base's."""
+    """Return the relative error of an update that peft rounds: to the adapter's dtype, and for embeddings and experts to the base's."""
     assert target.b is not None
     own = target.b.tensor.dtype
     return max(_step_of(own, "F32"), _step_of(dtype, own) if target.kind != "linear" else 0.0)
