@@ -18,7 +18,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import Diagnosis, missing_hint
+from ...core.file_diagnosis import Diagnosis, missing_hint, quote_path
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
@@ -124,7 +124,12 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
         yield Finding(code="files", severity="info", message=note)
     if shard := single_shard(manifest):
         message = f"this file is shard {shard.number:,} of {shard.total:,}, opened alone"
-        yield Finding(code="single_shard", severity="error", message=message, hint="llamath.verify(folder) verifies all of them")
+        yield Finding(
+            code="single_shard",
+            severity="error",
+            message=message,
+            hint=f"verify all: `llamath verify {quote_path(manifest.folder or '.')}`",
+        )
     if (index := manifest.index) is None:
         return
     files = [x.name.rpartition("/")[2] for x in manifest.files]
