@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "config_keys": "",
     "catalog": "core",
     "hardware": "core",
-    "checkpoint": "core embedded",
+    "checkpoint": "core embedded catalog",
     "families": "core config_keys checkpoint",
     "tokenizers": "core checkpoint",
     "model": "core checkpoint families",

@@ -14,6 +14,7 @@ from llamath.checkpoint.naming.scheme import half_split_order, interleaved_order
 from llamath.checkpoint.naming.stored_layouts import (
     LayoutParams,
     apply_layout,
+    group_by_stored_name,
     join_tensors,
     layout_params_at,
     reorder_rows,
@@ -21,7 +22,6 @@ from llamath.checkpoint.naming.stored_layouts import (
     undo_layout,
 )
 from llamath.run import canonical_weights
-from llamath.run.weights.load_weights import group_by_stored_name
 from support.reference_data import tiny_configs
 
 HEADS = LayoutParams(groups=2, heads=4, head_dim=4, values_per_key=2, value_channels=8, offset=1.0)

@@ -11,7 +11,7 @@ import click
 from ..core.errors import safe
 from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
-from .model_options import COMPUTE_DTYPE, MODEL, force_option, parse_changes, set_option
+from .model_options import COMPUTE_DTYPE, MODEL, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -50,13 +50,14 @@ class _Size(click.ParamType[int]):
 @force_option
 @click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")
 def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
-    """Convert the Llama-family checkpoint SRC to DST, a folder, or a file for GGUF."""
+    """Convert the Llama-family checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert
     from ..render.progress import Bar
 
+    path = local_model(source)
     try:
         with Bar("checking the source") as bar:
-            done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
+            done = convert(path, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)

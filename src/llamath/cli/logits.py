@@ -12,7 +12,7 @@ from ..core.errors import LlamathError, MissingExtra, safe
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, parse_changes, set_option
+from .model_options import MODEL, local_model, parse_changes, set_option
 from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def command(
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
         raise LlamathError("the prompt is empty", hint="leave it out for a built-in text, or give --ids")
+    a, b = local_model(a), local_model(b)
     with Progress("reading headers"):
         sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
     tokens, text = _tokens(sources, prompt, ids)

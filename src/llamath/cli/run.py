@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..checkpoint.open import find_repo
 from ..core.errors import LlamathError, safe
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -40,7 +41,7 @@ _MAX_PROMPT_BYTES = 1 << 26
 """Size of the largest file of prompts."""
 _EXAMPLES = (
     "llamath run 'Anna had a red ball. She'",
-    "llamath run ./Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
+    "llamath run meta-llama/Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
     "llamath run ./model.gguf - --brief < prompt.txt",
     "llamath run ./my-model --batch-file prompts.jsonl > answers.jsonl",
 )
@@ -55,8 +56,9 @@ _EXAMPLES = (
 @click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
 @click.option("--batch", type=click.IntRange(min=1), default=_DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
 def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:
-    """Generate text with MODEL, a folder or file with weights. Instruction-tuned models answer PROMPT, base models continue it.
+    """Generate text with MODEL, a folder, file or repository on the Hub.
 
+    Instruction-tuned models answer PROMPT, base models continue it.
     Without MODEL, uses the bundled demo model. PROMPT - reads standard input. --brief prints the text without statistics.
     """
     with device_or_mesh(options["device"]) as device:
@@ -194,7 +196,7 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
         if len(words) > 1:
             raise click.UsageError("either PROMPT or --batch-file, not both")
         return (words[0] if words else None), ""
-    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0])):
+    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0]) or find_repo(words[0]) is not None):
         raise click.UsageError(f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)")
     if not 1 <= len(words) <= 2:
         problem = f"found {len(words)}: quote a prompt of several words" if words else "found neither"

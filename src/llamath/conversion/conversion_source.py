@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ..analysis.verify.check_checkpoint import expectation_of
+from ..analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ..analysis.verify.verify_tensors import Finding, verify_tensors
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.dtypes import find_dtype
@@ -17,7 +17,7 @@ from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
-from ..checkpoint.open import OpenedCheckpoint, open_checkpoint, packings_of
+from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
@@ -28,7 +28,7 @@ from .float_cast import FLOAT_BYTES
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, SourceTensor
 
-_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index"})
+_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index"})
 """Codes of findings of `verify` that do not apply to the converted files."""
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
 _UNIMPORTANT = frozenset({"buffer", "packed", "further"})
@@ -52,7 +52,8 @@ class ConversionSource(SourceFiles):
 
 
 def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
-    """Open the checkpoint at this path if it is complete and of a family that can be converted."""
+    """Open the checkpoint at this path, or in a repository on the Hub, if it is complete and of a family that can be converted."""
+    path = local_copy(path)
     folder = (path if os.path.isdir(path) else os.path.dirname(path)) or "."
     before = take_stamps(path, folder)
     checkpoint = open_checkpoint(path, local_only=True)
@@ -69,6 +70,9 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
+    checkpoint, added = without_training_names(checkpoint, model)
+    notes += [x.message for x in added]
+    stored = checkpoint.tensors_by_name
     scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
         inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
-from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
+from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
+from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
 from ...core.number_format import format_count
 from ...core.report import Report, html_table
 from ...core.tree import fold
@@ -21,6 +23,7 @@ from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
 from .diagnose import Expectation
+from .full_check import FullCheck
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 
@@ -32,28 +35,29 @@ class VerifyReport(Report):
     checkpoint: OpenedCheckpoint
     verdict: Verdict
     has_own_config: bool = True  # False: verified against another model than the config next to the files
+    full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok=verdict.ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
-        *("matched=verdict.matched", "findings=verdict.findings"),
+        *("ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
+        *("matched=verdict.matched", "findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether the checkpoint matches its config."""
-        return self.verdict.ok
+        """Return whether the checkpoint matches its config, and, if its files were read in full, whether no finding is an error."""
+        return self.verdict.ok and (self.full is None or self.full.ok)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """One finding for each cause."""
-        return self.verdict.findings
+        """One finding for each cause; those about values and sums come last."""
+        return self.verdict.findings + (self.full.findings if self.full else ())
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
-        bad = sum(x.severity != "info" for x in self.findings)
-        answer = f"matches {self.model.name}" if self.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
-        return f"{safe(self.path)}: {answer}"
+        bad = sum(x.severity != "info" for x in self.verdict.findings)
+        answer = f"matches {self.model.name}" if self.verdict.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {answer}{f'; {self.full.summary}' if self.full else ''}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
@@ -72,18 +76,64 @@ class VerifyReport(Report):
 
 def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Verify the checkpoint at this path or address against a model, or against the config next to it."""
-    opened = open_checkpoint(path, allow_partial=True)
+    return verify_opened(open_checkpoint(path, allow_partial=True), path, model, changes)
+
+
+def verify_opened(
+    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+) -> VerifyReport:
+    """Verify a checkpoint whose headers have been read."""
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
-    verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
+    checkpoint, added = without_training_names(opened, target)
+    verdict = verify_tensors(expectation_of(target, checkpoint), checkpoint.manifest, opened.problems, quantization)
+    verdict = verdict.replace(findings=(*added, *verdict.findings))
     if verdict.scheme == "hf" and not model and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
-        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
-    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
+        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
+    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=not model)
+
+
+def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
+    """Return a checkpoint without what training added, prefixes of wrappers and state of the optimizer, and the findings about it."""
+    expected = [frozenset(map(fold_numbers, names)) for x in _schemes(model) if (names := _patterns(model, x))]
+    tensors = model_tensors(opened.manifest, expected)
+    findings = []
+    if tensors.description:
+        findings.append(
+            Finding(
+                code="prefix",
+                severity="warning",
+                message=f"{tensors.description}: loaders do not find them",
+                hint=f"`llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes them under the model's own names",
+            )
+        )
+    if tensors.state:
+        state = training_state_totals(opened.manifest)
+        findings.append(Finding(code="training_state", severity="info", message=state.description, tensors=tensors.state))
+    return opened if tensors.manifest is opened.manifest else opened.replace(manifest=tensors.manifest), tuple(findings)
+
+
+def _schemes(model: Model) -> list[Scheme]:
+    """Return the naming schemes that a checkpoint of a model may follow."""
+    family = model.family
+    schemes = (
+        *(family.hf, family.gguf, family.meta),
+        *(headless_scheme(family.hf), fused_scheme(family.hf), canonical_scheme(model.tree)),
+    )
+    return [x for x in schemes if x is not None]
+
+
+def _patterns(model: Model, scheme: Scheme) -> list[str]:
+    """Return the patterns of the names of a model's tensors; none if the scheme lacks names for some."""
+    try:
+        return [scheme.stored_name(x.pattern) for x in fold(model.tree)]
+    except UnnamedWeight:
+        return []
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
@@ -96,24 +146,17 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
     A model with more tensors than the files can have is refused.
     """
-    _check_size(model, checkpoint.manifest)
+    refuse_large_models(model, checkpoint.manifest)
     family, data = model.family, dict(model.config.data)
-    schemes: list[Scheme | None] = [
-        family.hf,
-        family.gguf,
-        family.meta,
-        headless_scheme(family.hf),
-        fused_scheme(family.hf),
-        canonical_scheme(model.tree),
-    ]
+    schemes = _schemes(model)
     is_gguf = checkpoint.manifest.format == "gguf"
-    if is_gguf:
+    if is_gguf and family.gguf is not None:
         schemes.insert(0, family.gguf)
     tokens, error = _tokens(checkpoint)
     dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
     return Expectation(
         tree=model.tree,
-        schemes=[x for x in schemes if x is not None],
+        schemes=schemes,
         config_keys=model.config.key_by_symbol,
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if is_gguf or dtype is None else dtype.name,
@@ -123,7 +166,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     )
 
 
-def _check_size(model: Model, manifest: Manifest) -> None:
+def refuse_large_models(model: Model, manifest: Manifest) -> None:
     """Raise if the config has more weights than files of this number can name, before anything is allocated for each weight.
 
     A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them than that.
@@ -137,14 +180,17 @@ def _check_size(model: Model, manifest: Manifest) -> None:
         )
 
 
-def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
+def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, Diagnosis | str]:
     """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
     if not checkpoint.tokenizer_files:
         return None, ""
+    from ...checkpoint.formats.source import LocalFile
     from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
 
     path = checkpoint.tokenizer_files[0]
     try:
         return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""
     except LlamathError as error:
-        return None, str(error)
+        with LocalFile(path) as file:
+            found = diagnose(file.read(0, min(HEAD_BYTES, file.size)), path, file.size, "a tokenizer")
+        return None, found or str(error)

@@ -1,4 +1,4 @@
-"""`open_verified`: a local checkpoint that matches its config; the first fault that `verify` finds is raised as an error."""
+"""`open_verified`: a checkpoint (downloaded if it is on the Hub) that matches its config; the first fault is raised."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.verify.check_checkpoint import expectation_of
+from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, packings_of
+from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
-from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
-_NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
+_NON_FATAL = frozenset(("dtype", "total_size", "index", "missing_index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""
 Tensors = Mapping[str, list[Tensor]]
 
@@ -30,7 +29,7 @@ class StoredTensors(NamedTuple):
 
     tensors: Mapping[str, MergedTensor]
     packings: Mapping[str, Packing] = {}
-    scale_block: tuple[int, ...] = ()  # rows and columns that share a scale
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 class VerifiedCheckpoint(Record):
@@ -46,10 +45,10 @@ class VerifiedCheckpoint(Record):
 
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
-    """Open the checkpoint in this folder or file and verify it."""
-    path = resolve_name(path)
+    """Open the checkpoint in this folder, file or repository on the Hub and verify it."""
+    path = local_copy(path)
     if not os.path.lexists(path):
-        hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
+        hint = "give a folder, a file, or a repository on the Hub (owner/name)"
         raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
     checkpoint = open_checkpoint(path)
     check_expansion(checkpoint.manifest)
@@ -57,6 +56,9 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
+    checkpoint, added = without_training_names(checkpoint, model)
+    notes += [x.message for x in added]
+    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
         path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
@@ -91,9 +93,7 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
     _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
-    block = quantization.get("weight_block_size")
-    block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, StoredTensors(merged, packings_of(manifest, quantization), block)
+    return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
 
 
 def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from ...core.blocks import Attention, LatentAttention, RMSNorm
 from ...core.mixers import GatedDeltaNet
-from ...core.tree import Block, Leaf, Stack
-from .scheme import half_split_order, interleaved_order
+from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
+from .scheme import Scheme, half_split_order, interleaved_order
 
 Array = Any
 """A numpy array or a torch tensor."""
@@ -52,6 +52,15 @@ def layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
         block = block[int(name)] if isinstance(block, Stack) else getattr(block, name)
         params = layout_params(block, params) if isinstance(block, Block) else params
     return params
+
+
+def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
+    """Return the weights in each stored tensor, in tree order."""
+    groups: dict[str, list[Leaf]] = {}
+    for leaf in walk(tree):
+        if not leaf.weight.tied:
+            groups.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
+    return groups
 
 
 def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutParams) -> list[Array]:

@@ -115,27 +115,43 @@ def iter_dequantized(
     x: PackedWeight, read: Callable[[str], StoredArray], config: Mapping[str, Any] | None = None
 ) -> tuple[Shape, Iterator[Values]]:
     """Return the shape (…, out, in) of a packed weight, and its rows in order, some at a time, as float32 [n, in]."""
+    opened = open_packed(x, read, config)
+    out, into = opened.shape[-2:]
+    step = max(_ROW_MULTIPLE, _CHUNK_ELEMENTS // max(into, 1) // _ROW_MULTIPLE * _ROW_MULTIPLE)
+    spans = ((i, first) for i in range(prod(opened.shape[:-2])) for first in range(0, out, step))
+    return opened.shape, (opened.rows(i, first, min(first + step, out)) for i, first in spans)
+
+
+def open_packed(x: PackedWeight, read: Callable[[str], StoredArray], config: Mapping[str, Any] | None = None) -> OpenedPacked:
+    """Read the stored tensors of a packed weight."""
     config = config or {}
     if problem := why_not_dequantized(x, config):
         raise LlamathError(f"{safe(x.name)} cannot be dequantized: {problem}", hint="use the checkpoint that it was quantized from")
     arrays = {_end(name, x): (stored.dtype, as_array(stored)) for name in (x.values, *x.companions) for stored in (read(name),)}
     if x.kind in ("bnb-nf4", "bnb-fp4"):
         x = x._replace(shape=_shape_of_bnb_state(x, arrays))
-    assert x.shape is not None
-    return x.shape, _pieces(x, arrays, config)
+    return OpenedPacked(x, arrays, config)
 
 
-def _pieces(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]], config: Mapping[str, Any]) -> Iterator[Values]:
-    assert x.shape is not None
-    out, into = x.shape[-2:]
-    step = max(_ROW_MULTIPLE, _CHUNK_ELEMENTS // max(into, 1) // _ROW_MULTIPLE * _ROW_MULTIPLE)
-    outer = x.shape[:-2]
-    for i in range(prod(outer)):
-        own = {end: (dtype, _matrix_of(array, outer, i)) for end, (dtype, array) in arrays.items()}
-        matrix = _Matrix(x, own, config)
-        rows = DEQUANTIZERS[x.kind.rstrip("12345678") if x.kind.startswith("compressed-int") else x.kind](matrix)
-        for first in range(0, out, step):
-            yield rows(first, min(first + step, out))
+class OpenedPacked:
+    """The stored tensors of a packed weight, a matrix or a stack of matrices."""
+
+    def __init__(self, x: PackedWeight, arrays: Mapping[str, tuple[str, Array]], config: Mapping[str, Any]) -> None:
+        assert x.shape is not None
+        self.shape: Shape = x.shape
+        self._weight, self._arrays, self._config = x, arrays, config
+        self._matrix = -1
+        self._rows: _Rows | None = None
+
+    def rows(self, matrix: int, first: int, last: int) -> Any:
+        """Return outputs of one matrix as float32 [n, in]; `first` is a multiple of 64."""
+        if self._rows is None or matrix != self._matrix:
+            kind = self._weight.kind
+            outer = self.shape[:-2]
+            own = {end: (dtype, _matrix_of(array, outer, matrix)) for end, (dtype, array) in self._arrays.items()}
+            opener = DEQUANTIZERS[kind.rstrip("12345678") if kind.startswith("compressed-int") else kind]
+            self._rows, self._matrix = opener(_Matrix(self._weight, own, self._config)), matrix
+        return self._rows(first, last)
 
 
 def _matrix_of(array: Array, outer: Shape, i: int) -> Any:

@@ -13,6 +13,7 @@ the relative error of all values.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..formats.number_arrays import require_numpy
@@ -68,6 +69,8 @@ _LEVELS = {
     "MXFP4": _Levels(-12, 12, 4, False, _FP4),
     "NVFP4": _Levels(-12, 12, 1, True, _FP4),
 }
+SMALLEST_HALF_GAP = {dtype: min(b - a for a, b in pairwise(rule.gaps)) / 2 for dtype, rule in _LEVELS.items() if rule.gaps}
+"""Half the smallest distance of two levels, where it is not a half."""
 _REFITTED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")
 """Types whose scales are fitted again after the levels were chosen, given an importance matrix."""
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
+from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport, QuantizedNames
 from ...core.errors import safe
-from ...core.number_format import format_count, short_count
-from ..table import align, bold, dim, wrap
+from ...core.number_format import format_count, format_list, short_count
+from ..table import align, bold, dim, note_lines, wrap
+from .ls_text import table_lines
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.full_check import FullCheck
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+    from ...analysis.verify.structure_report import StructureReport
+    from ...analysis.verify.verify_tensors import Finding
 
 MAX_ROWS, BAR_WIDTH = 12, 24
 """The most rows of a list; the length of the longest bar."""
@@ -104,7 +108,20 @@ def names_text(report: NamesReport) -> str:
             lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
             lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
             rotary = rotary or "neighboring" in stored.transform
-    return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
+    lines += ["", *wrap(WHY_ROTARY, indent="")] if rotary else []
+    if report.quantized is not None:
+        lines += ["", *_quantized_lines(report.quantized)]
+    return "\n".join([*lines, *(["", *note_lines(report.notes)] if report.notes else [])])
+
+
+def _quantized_lines(stored: QuantizedNames) -> Iterator[str]:
+    """Yield the tensors of a quantized checkpoint as a table, and the notes on its recipe."""
+    total = stored.listing.total
+    head = f"stored as {stored.dtype}: {format_count(total.tensors, 'tensor')}, {total.bytes:,} bytes"
+    yield from map(bold, wrap(f"{head}, {float(stored.bits_per_weight):.4f} bits per weight", ""))
+    yield ""
+    yield from table_lines(stored.listing.rows)
+    yield from ("", *note_lines(stored.notes)) if stored.notes else ()
 
 
 def _hanging(text: str, indent: int) -> list[str]:
@@ -128,12 +145,53 @@ def verify_text(report: VerifyReport) -> str:
     what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
     expected = "its config" if report.has_own_config else model.name
     answer = f"matches {expected}" if verdict.ok else f"does not match {expected}"
+    answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {answer}", "")]
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
     lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
-    for x in verdict.findings:
+    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    return "\n".join([*lines, *_findings(report.findings)])
+
+
+def _describe_reading(full: FullCheck) -> str:
+    """Say how much was read, and what the files were compared with."""
+    what = f"values of {format_count(full.tensors, 'tensor')} examined" if full.values_checked else "values not examined"
+    sources = list(dict.fromkeys(source for x in full.files for source in x.compared_with))
+    compared = f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared with {format_list(sources)}"
+    return f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}"
+
+
+def structure_text(report: StructureReport) -> str:
+    """Return what a checkpoint is, what was checked, its facts, and the findings with their hints."""
+    bad = sum(x.severity != "info" for x in report.findings)
+    answer = (report.matches or "is whole") if report.is_whole else format_count(bad, "problem")
+    answer += f"; {report.full.summary}" if report.full else ""
+    lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.title}, {answer}", "")]
+    lines += [dim(line) for line in wrap(report.checked, "")]
+    rows = [(key.replace("_", " "), text) for key, value in report.facts.items() if (text := _fact(value))]
+    width = max((len(key) for key, _ in rows), default=0)
+    for key, text in rows:
+        first, *rest = wrap(text, " " * (width + 2))
+        lines += [f"{key:{width}}  {first.lstrip()}", *rest]
+    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    return "\n".join([*lines, *_findings(report.all_findings)])
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, Mapping):
+        return format_list(f"{_fact(x)} {safe(str(key), 60)}" for key, x in value.items())
+    if isinstance(value, (list, tuple)):
+        return format_list(map(_fact, value), 8)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else safe(str(value), 200)
+
+
+def _findings(findings: Iterable[Finding]) -> Iterator[str]:
+    for x in findings:
         first, *rest = wrap(x.message, "  ")
-        lines += [f"{_MARKS[x.severity]}{first[1:]}", *rest]
-        lines += [dim(line) for line in wrap(f"hint: {x.hint}", "    ")] if x.hint else []
-    return "\n".join(lines)
+        yield f"{_MARKS[x.severity]}{first[1:]}"
+        yield from rest
+        if x.hint:
+            yield from (dim(line) for line in wrap(f"hint: {x.hint}", "    "))

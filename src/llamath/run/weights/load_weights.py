@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.naming.stored_layouts import LayoutParams, layout_params_at, split_tensor, undo_layout
-from ...core.tree import Block, Leaf, fill_pattern, walk
+from ...checkpoint.naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
+from ...core.tree import Block, Leaf
 from ..debug.nan_check import forget_check
 from ..module import Module, set_weight, tie_weights
 
@@ -32,15 +32,6 @@ def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, params: LayoutP
     for leaf, shape, part in zip(leaves, shapes, tensors, strict=True):
         module = leaf.path.split(".", 3)[-1]
         yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), params, module, torch).reshape(shape)
-
-
-def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
-    """Return the weights in each stored tensor, in tree order."""
-    groups: dict[str, list[Leaf]] = {}
-    for leaf in walk(tree):
-        if not leaf.weight.tied:
-            groups.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
-    return groups
 
 
 @torch.no_grad()

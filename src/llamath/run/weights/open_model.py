@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.quantization.ggml_values import GGML_DECODERS
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
@@ -24,7 +25,7 @@ from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
 from .bus_error import watch_files
 from .dequantize import reject_unreadable
-from .load_weights import canonical_weights, group_by_stored_name, load_weights
+from .load_weights import canonical_weights, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
@@ -97,7 +98,7 @@ def load_verified(
         parallelize(module, device)
     files = MappedFiles(checkpoint.manifest)
     watch_files(files)
-    tensors = TensorsByName(files, checkpoint.stored, options.dtype)
+    tensors = TensorsByName(files, checkpoint.stored, options.dtype, _transposed_names(checkpoint))
     on_all_ranks(device, lambda: _load_weights(module, checkpoint, tensors, options, progress))
     return LoadedModel(
         model=checkpoint.model,
@@ -109,6 +110,12 @@ def load_verified(
         files=files,
         notes=checkpoint.notes,
     )
+
+
+def _transposed_names(checkpoint: VerifiedCheckpoint) -> frozenset[str]:
+    """Return the names of the matrices that plain files store as [in, out]."""
+    groups = group_by_stored_name(checkpoint.model.tree, checkpoint.scheme) if checkpoint.stored.packings else {}
+    return frozenset(name for name, leaves in groups.items() if "flip" in checkpoint.scheme.layout_of(leaves[0].pattern))
 
 
 def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
@@ -140,7 +147,7 @@ def _load_weights(
 def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
     """Raise an error for dtypes and quantization schemes that cannot be read."""
     stored = checkpoint.stored
-    reject_unreadable(checkpoint.path, stored.packings, stored.tensors)
+    reject_unreadable(checkpoint.path, stored.packings, stored.quantization)
     packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
     for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
         if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *GGML_DECODERS):
