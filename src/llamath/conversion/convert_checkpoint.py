@@ -144,8 +144,8 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
     if source.model.wrapper:
         schemes["hf"] = find_family(str(source.model.config.data["model_type"])).hf
     if to == "hf-fused":
-        fused = fused_scheme(schemes["hf"])
-        if fused is None:
+        fused, tree = fused_scheme(schemes["hf"]), source.model.tree
+        if fused is None or fused.flat_tensors(tree)[0] == schemes["hf"].flat_tensors(tree)[0]:
             raise ConvertError(f"the {family.name} family has no experts that can be fused", hint="convert to hf")
         return fused
     if to not in schemes:

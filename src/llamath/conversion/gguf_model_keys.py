@@ -46,6 +46,7 @@ _UNLIMITED_CONTEXT = 1 << 20
 """The context length that llama.cpp's converter writes for models without a limit."""
 _WITHOUT_WINDOW = frozenset(("llama", "mistral3", "starcoder2"))
 """Architectures for which llama.cpp computes full attention whatever the file says."""
+_EXAONE4_LAYERS_WITH_WINDOWS = 64
 _WINDOW_PATTERNS = frozenset(("exaone4", "olmo2", "gemma4"))
 """Architectures whose files list the layers with a window."""
 _NOT_IN_FILES = frozenset(("context", "mtp"))
@@ -537,6 +538,17 @@ def _mamba_keys(f: _Facts) -> Keys:
     }
 
 
+def _exaone4_keys(f: _Facts) -> Keys:
+    """Refuse windows where llama.cpp has none: it recognizes the 32B by its number of layers."""
+    if f.sliding is not None and len(f.layers) != _EXAONE4_LAYERS_WITH_WINDOWS:
+        raise ConvertError(
+            f"{safe(f.model.name)}: llama.cpp's exaone4 architecture has windows only in models of {_EXAONE4_LAYERS_WITH_WINDOWS} layers, "
+            f"and this one has {len(f.layers)} layers",
+            hint="the file would be a different model, so it is not written",
+        )
+    return {}
+
+
 def _minicpm_keys(f: _Facts) -> Keys:
     experts = {"expert_count": len(f.moe.experts), "expert_used_count": int(f.moe.top_k)} if f.moe is not None else {}
     logits = {"logit_scale": 1 / f.tree.logit_scale if f.tree.logit_scale else None}
@@ -615,7 +627,8 @@ _EXTRA: Mapping[tuple[str, str], Callable[[_Facts], Keys]] = {
     ("qwen35", "qwen3_5_text"): _sections(11, 11, 10),
     ("qwen35moe", "qwen3_5_moe_text"): _sections(11, 11, 10),
     ("glm4moe", "glm4_moe"): lambda f: {"expert_gating_func": 2, **_rotary_dim(f)},
-    ("minimax-m2", "minimax_m2"): lambda f: {"expert_feed_forward_length": _expert_width(f)},
+    ("minimax-m2", "minimax_m2"): lambda f: {"expert_feed_forward_length": _expert_width(f), "expert_gating_func": 2},
+    ("exaone4", "exaone4"): _exaone4_keys,
     ("command-r", "cohere"): lambda f: {"rope.scaling.type": "none"} if not _rope_scaling(f) else {},
     ("cohere2", "cohere2"): lambda f: {"rope.scaling.type": "none"} if not _rope_scaling(f) else {},
 }
