@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
+    from .analysis.same.same_report import SameReport
+    from .analysis.same.weights_hash import HashReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -535,6 +537,30 @@ def verify(
     return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
 
 
+def same(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SameReport:
+    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical, rounding or different.
+
+    An adapter is compared as its `base` model, by default the one that it names, with the adapter merged.
+    """
+    from .analysis.same.compare_checkpoints import compare_checkpoints
+
+    found = None if base is None else os.fspath(base)
+    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None))
+
+
+def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> HashReport:
+    """Hash the weights of a checkpoint; `report.hash` is equal for equal weights in any lossless format."""
+    from .analysis.same.weights_hash import hash_checkpoint
+
+    return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
+
+
 @overload
 def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
 @overload
@@ -558,23 +584,27 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    names: Scheme,
+    names: Literal["hf", "hf-fused", "meta", "gguf"],
     dtype: str = "",
+    with_mtp: bool = True,
     max_shard_size: Size = "5GB",
     changes: Mapping[str, Any] | None = None,
     force: bool = False,
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
-    """Write a checkpoint in another format: safetensors (`"hf"`), Meta's `.pth` (`"meta"`) or GGUF; the target appears when it is complete.
+    """Write a checkpoint in another format: safetensors (`"hf"`; `"hf-fused"`: experts in stacks), Meta's `.pth` (`"meta"`) or GGUF.
 
-    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    `dtype` is float32, bfloat16 or float16, or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. Without
+    `with_mtp`, multi-token prediction layers are left out. The target appears when it is complete. `dry_run` checks the source and
+    writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
     from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     options = ConvertOptions(
-        to=_choice("names", names, ("hf", "meta", "gguf")),
+        to=_choice("names", names, ("hf", "hf-fused", "meta", "gguf")),
         dtype=dtype,
+        with_mtp=with_mtp,
         max_shard_size=_size("max_shard_size", max_shard_size),
         changes=dict(changes or {}),
         force=force,
