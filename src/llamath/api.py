@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
+    from .analysis.same.same_report import SameReport
+    from .analysis.same.weights_hash import HashReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -533,6 +535,30 @@ def verify(
     from .analysis.verify.verify_path import verify_path
 
     return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
+
+
+def same(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SameReport:
+    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical, rounding or different.
+
+    An adapter is compared as its `base` model, by default the one that it names, with the adapter merged.
+    """
+    from .analysis.same.compare_checkpoints import compare_checkpoints
+
+    found = None if base is None else os.fspath(base)
+    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None))
+
+
+def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> HashReport:
+    """Hash the weights of a checkpoint; `report.hash` is equal for equal weights in any lossless format."""
+    from .analysis.same.weights_hash import hash_checkpoint
+
+    return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
 
 
 @overload

@@ -43,6 +43,11 @@ _OTHER_VERSION = "one of them is of another version: compare their sizes and sum
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
+def is_buffer(name: str) -> bool:
+    """Whether a stored tensor is a buffer that every loader recomputes."""
+    return name.endswith(_BUFFERS)
+
+
 class Finding(Record):
     """One problem or remark: its message, severity, hint, and the tensors that it is about."""
 
@@ -243,7 +248,7 @@ def _unexpected(
         elif name in tied:
             kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
             continue
-        elif name.endswith(_BUFFERS):
+        elif is_buffer(name):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
         elif not _is_in_model(name, scheme, expectation):
