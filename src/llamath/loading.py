@@ -110,7 +110,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         )
     text = os.fspath(source)
     if text == "-":
-        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input", finite=False)
         return FoundConfig(name="standard input", source="standard input", keys=keys)
     if os.path.lexists(text):
         return _find_at(text, problems)
