@@ -16,12 +16,12 @@ from ...core.errors import safe
 from ...core.number_format import format_count, short_count
 from ...core.parameter_count import Parameters
 from ...core.report import Report
-from ..verify.listing import Listing, TensorRow, list_tensors
+from ..verify.listing import STATE, Listing, TensorRow, list_tensors
 from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
 """Name endings of tensors with rotary factors, which are computed and not learned."""
-_CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
+CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
 _FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
 """The naming scheme of a format's files."""
 
@@ -32,7 +32,8 @@ class HeaderCount(Report):
     name: str
     source: str
     listing: Listing
-    reason: str = ""  # why there is no family
+    reason: str = ""  # why there is no family, or why it does not matter
+    has_family: bool = False  # True: the config next to the file describes another model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "family=unknown", "source", "parameters", "groups", "formula=unknown", "weights", "notes", "stored"),
@@ -42,7 +43,7 @@ class HeaderCount(Report):
     @cached_property
     def rows(self) -> tuple[TensorRow, ...]:
         """The folded rows that are counted."""
-        return tuple(x for x in self.listing.rows if not is_rotary_table(x))
+        return tuple(x for x in self.listing.rows if x.role != STATE and not is_rotary_table(x))
 
     @property
     def total(self) -> int:
@@ -67,7 +68,8 @@ class HeaderCount(Report):
     @property
     def stored(self) -> Mapping[str, int]:
         """The stored elements and their bytes."""
-        return {"elements": self.listing.total.elements, "bytes": self.listing.total.bytes}
+        total, state = self.listing.total, self.listing.training_state
+        return {"elements": total.elements - state.elements, "bytes": total.bytes - state.bytes}
 
     @property
     def weights(self) -> list[dict[str, Any]] | None:
@@ -94,7 +96,8 @@ class HeaderCount(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The reason for the missing family, and the limits of the count."""
-        return tuple(x for x in (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *self.listing.notes) if x)
+        notes = (self.reason, CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
+        return tuple(x for x in notes if x)
 
     @property
     def summary(self) -> str:
@@ -106,10 +109,10 @@ class HeaderCount(Report):
 def count_header(path: str, reason: str = "") -> HeaderCount:
     """Count a checkpoint from its headers, without a family; `reason` says why it has none."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.open import open_checkpoint
+    from ...checkpoint.folder_kinds import open_any
 
-    opened = open_checkpoint(path)
-    reason = adapter_note(opened) or reason
+    opened, kind_notes = open_any(path)
+    reason = "; ".join(kind_notes) or adapter_note(opened) or reason
     notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
     name = safe(os.path.basename(os.path.abspath(path)) if os.path.lexists(path) else path)
     return count_from_header(name, safe(path), opened.manifest, opened.packing_config, notes)
@@ -125,6 +128,13 @@ def count_from_header(
 def is_rotary_table(row: TensorRow) -> bool:
     """Return whether these tensors hold rotary factors."""
     return row.pattern.endswith(_ROTARY_TABLES)
+
+
+def _training_state_note(listing: Listing) -> Iterator[str]:
+    state = listing.training_state
+    if state.tensors:
+        sizes = f"{format_count(state.tensors, 'tensor')} with {format_count(state.elements, 'element')}, {state.bytes:,} bytes"
+        yield f"state of the optimizer or the training run, not counted: {sizes}"
 
 
 def _rotary_table_note(listing: Listing) -> Iterator[str]:

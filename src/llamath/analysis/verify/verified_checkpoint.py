@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.verify.check_checkpoint import expectation_of
+from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
@@ -19,7 +19,7 @@ from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
 
-_NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
+_NON_FATAL = frozenset(("dtype", "total_size", "index", "missing_index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""
 Tensors = Mapping[str, list[Tensor]]
 
@@ -42,6 +42,7 @@ class VerifiedCheckpoint(Record):
     stored: StoredTensors
     folder: str  # of the tokenizer files; for a GGUF file, the file
     notes: tuple[str, ...]
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
@@ -56,9 +57,19 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
+    checkpoint, added = without_training_names(checkpoint, model)
+    notes += [x.message for x in added]
+    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
-        path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
+        path=path,
+        model=model,
+        manifest=manifest,
+        scheme=scheme,
+        stored=stored,
+        folder=folder,
+        notes=(*model.notes, *notes),
+        quantization=checkpoint.quantization_config or {},
     )
 
 

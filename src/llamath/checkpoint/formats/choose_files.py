@@ -14,11 +14,12 @@ from typing import NamedTuple
 from ...core.errors import ConfigError, FormatError, RemoteError, safe
 from ...core.file_diagnosis import download_command, is_unfinished, unfinished_in
 from .folder import Folder, LocalFolder
+from .folder_kind import kind_error
 
 STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
-EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt", ".npz")
 ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
 """The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
 _TRAINING_FILES = re.compile(r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args|random_states_\d{1,6})\.(?:pt|pth|bin)")
@@ -32,6 +33,7 @@ class ChosenFiles(NamedTuple):
 
     names: Sequence[str]
     missing: tuple[str, ...] = ()  # files of the same set that the folder lacks
+    missing_index: str = ""  # without which transformers does not find the files
     notes: tuple[str, ...] = ()  # on why these files
     subfolder: str = ""  # in which they are
 
@@ -61,6 +63,15 @@ def parse_shard(name: str) -> Shard | None:
 
 def choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     """Return the checkpoint of a folder with these entries; raise if there is none, or more than one."""
+    try:
+        return _choose_files(folder, entries)
+    except FormatError as error:
+        if error.code not in ("no_checkpoint", "ambiguous") or (other := kind_error(folder.name, entries)) is None:
+            raise
+        raise other from None
+
+
+def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     explicit = _transformers_weights(folder, entries) if folder.is_read_by_transformers else ""
     standard = next((x for x in STANDARD_NAMES if x in entries), "")
     notes: tuple[str, ...] = ()
@@ -104,9 +115,7 @@ def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     present = set(names)
     missing = tuple(x for x in parts if x not in present)
     index = f"{names[0][: names[0].rindex('-of-')].rpartition('-')[0]}{'.bin' if names[0].endswith('.bin') else '.safetensors'}.index.json"
-    command = f"; download it: `{download_command(folder.name or '.', [index])}`" if isinstance(folder, LocalFolder) else ""
-    note = f"{safe(index, 80)} is missing, without which transformers does not find the shards{command}"
-    return ChosenFiles([x for x in parts if x in present], missing, (note,))
+    return ChosenFiles([x for x in parts if x in present], missing, index)
 
 
 def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:
