@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.scheme import Scheme
+from ..config_keys import any_name
 from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
@@ -37,14 +38,14 @@ def gpt_neo(c: Config) -> Decoder:
         attn = gqa(d, heads, o_bias=True, window=AttentionWindow(size=window), score_transform=ScoreTransform(scale=1.0))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=ff)
 
-    layers = _layers(c, {"global": layer(None), "local": layer(c.get("window_size", 256))})
+    layers = _layers(c, {"global": layer(None), "local": layer(c.get(any_name("sliding_window"), 256))})
     c.ignore("attention_layers")  # repeats attention_types, layer by layer
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), positions=embedding(C, d), context=C)
 
 
 def _layers(c: Config, kinds: dict[str, Layer]) -> Stack:
     """Return the layers in the order of `attention_types`: pairs of a pattern and the number of its repetitions."""
-    L = c.dim("L", "num_layers")
+    L = c.dim("L", any_name("num_hidden_layers"))
     if "attention_types" not in c:
         return cycle((kinds["global"], kinds["local"]), L)
     runs = []

@@ -41,6 +41,8 @@ def hunyuan_v1_dense(c: Config) -> Decoder:
         qk_preprocess=QKPreprocess(after_rope=True),
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
-    c.ignore("use_qk_norm", "use_cla", "attention_head_dim")
+    if c.get("use_cla", False):
+        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
+    c.ignore("attention_head_dim")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

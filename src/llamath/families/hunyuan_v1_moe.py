@@ -49,7 +49,9 @@ def hunyuan_v1_moe(c: Config) -> Decoder:
         norm_topk_prob=True,
         fp32_router=True,
     )
-    c.ignore("use_qk_norm", "use_cla", "attention_head_dim", "use_mixed_mlp_moe", "norm_topk_prob", "moe_layer_num_skipped")
+    if c.get("use_cla", False):
+        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
+    c.ignore("attention_head_dim")
     layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
