@@ -80,9 +80,14 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
 
 
 def verify_opened(
-    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+    opened: OpenedCheckpoint,
+    path: str,
+    model: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    own_config: bool = False,
 ) -> VerifyReport:
-    """Verify a checkpoint whose headers have been read."""
+    """Verify a checkpoint whose headers have been read; with `own_config`, the model is that of the config next to the files."""
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
@@ -91,11 +96,12 @@ def verify_opened(
     checkpoint, added = without_training_names(opened, target)
     verdict = verify_tensors(expectation_of(target, checkpoint), checkpoint.manifest, opened.problems, quantization)
     verdict = verdict.replace(findings=(*added, *verdict.findings))
-    if verdict.scheme == "hf" and not model and _may_be_quantized(target, opened.manifest):
+    own_config = own_config or not model
+    if verdict.scheme == "hf" and own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
-    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=not model)
+    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config)
 
 
 def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
@@ -108,8 +114,8 @@ def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[Open
             Finding(
                 code="prefix",
                 severity="warning",
-                message=f"{tensors.description}: loaders do not find them",
-                hint=f"`llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes them under the model's own names",
+                message=tensors.description,
+                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes the model's own",
             )
         )
     if tensors.state:

@@ -8,7 +8,7 @@ from typing import Any
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.file_stream import Progress
 from ...checkpoint.folder_kinds import local_kind
-from ...checkpoint.open import OpenedCheckpoint, is_url, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
 from ...core.errors import ArgumentError, LlamathError, safe
 from ...loading import Source
 from .check_checkpoint import VerifyReport, verify_opened
@@ -84,11 +84,10 @@ def _verify_folder(kind: str, path: str) -> StructureReport:
 
 def _hub_sums(model: str) -> Mapping[str, str] | None:
     """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
-    if not is_url(model):
-        return None
-    from ...checkpoint.repo_id import is_offline, parse_repo
+    from ...catalog import find_public_id
+    from ...checkpoint.repo_id import is_offline
 
-    if is_offline() or not parse_repo(model):
+    if find_repo(model) is None or is_offline() or find_public_id(model) is not None:
         return None
     from ...checkpoint.hub import read_sums
 

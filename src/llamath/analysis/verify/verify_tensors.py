@@ -18,7 +18,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import Diagnosis, missing_hint
+from ...core.file_diagnosis import Diagnosis, missing_hint, quote_path
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
@@ -41,6 +41,11 @@ _BUFFERS = (
 
 _OTHER_VERSION = "one of them is of another version: compare their sizes and sums with those of the source"
 _FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a stored tensor is a buffer that every loader recomputes."""
+    return name.endswith(_BUFFERS)
 
 
 class Finding(Record):
@@ -124,7 +129,12 @@ def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]
         yield Finding(code="files", severity="info", message=note)
     if shard := single_shard(manifest):
         message = f"this file is shard {shard.number:,} of {shard.total:,}, opened alone"
-        yield Finding(code="single_shard", severity="error", message=message, hint="llamath.verify(folder) verifies all of them")
+        yield Finding(
+            code="single_shard",
+            severity="error",
+            message=message,
+            hint=f"verify all: `llamath verify {quote_path(manifest.folder or '.')}`",
+        )
     if (index := manifest.index) is None:
         return
     files = [x.name.rpartition("/")[2] for x in manifest.files]
@@ -238,7 +248,7 @@ def _unexpected(
         elif name in tied:
             kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
             continue
-        elif name.endswith(_BUFFERS):
+        elif is_buffer(name):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
         elif not _is_in_model(name, scheme, expectation):
