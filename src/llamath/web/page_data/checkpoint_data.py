@@ -47,8 +47,8 @@ def load_with_checkpoint(source: str) -> Model:
     try:
         report = verify_checkpoint(source)
     except FormatError as error:
-        model = load(source)
-        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"its files were not verified: {error}"))
+        model, hint = load(source), f"; {error.hint}" if error.hint else ""
+        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"its files were not verified: {error}{hint}"))
     model = report.model
     return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
 
