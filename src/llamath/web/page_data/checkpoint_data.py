@@ -47,8 +47,11 @@ def load_with_checkpoint(source: str) -> Model:
     try:
         report = verify_checkpoint(source)
     except FormatError as error:
-        model, hint = load(source), f"; {error.hint}" if error.hint else ""
-        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"its files were not verified: {error}{hint}"))
+        model = load(source)
+        if error.code == "no_checkpoint":
+            return model
+        note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
+        return model.replace(notes=(*model.notes, note))
     model = report.model
     return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
 
