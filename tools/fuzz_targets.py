@@ -305,7 +305,7 @@ def _dcp_seeds() -> Iterator[bytes]:
 
 def _dcp(data: bytes) -> object:
     from llamath.analysis.verify.dcp_check import cover_problem
-    from llamath.checkpoint.formats.dcp import parse_metadata
+    from llamath.checkpoint.folders.dcp import parse_metadata
     from llamath.checkpoint.formats.source import Bytes
 
     tensors, _, _ = parse_metadata(Bytes(data[1:]))
@@ -325,7 +325,7 @@ def _zero_seeds() -> Iterator[bytes]:
 
 
 def _zero(data: bytes) -> object:
-    from llamath.checkpoint.formats.deepspeed import RankFile, parse_model_states, parse_optimizer
+    from llamath.checkpoint.folders.deepspeed import RankFile, parse_model_states, parse_optimizer
     from llamath.checkpoint.formats.source import Bytes
 
     parse = parse_optimizer if data[:1] == b"\0" else parse_model_states
@@ -384,7 +384,7 @@ def _pipeline_seeds() -> Iterator[bytes]:
 
 
 def _pipeline(data: bytes) -> object:
-    from llamath.checkpoint.formats.diffusers import parse_pipeline
+    from llamath.checkpoint.folders.diffusers import parse_pipeline
     from llamath.core.strict_json import parse_json
 
     found = parse_pipeline(parse_json(data, "fuzz"), "/nowhere")
@@ -494,7 +494,7 @@ def _kinds() -> Iterator[bytes]:
     yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
 
 
-_FORMATS, _JSON = "llamath.checkpoint.formats.", ("llamath.core.strict_json",)
+_FORMATS, _FOLDERS, _JSON = "llamath.checkpoint.formats.", "llamath.checkpoint.folders.", ("llamath.core.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
     "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
@@ -512,10 +512,10 @@ TARGETS = {
         _adapter,
         json=True,
     ),
-    "dcp": Target((f"{_FORMATS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
-    "deepspeed": Target((f"{_FORMATS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero),
+    "dcp": Target((f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
+    "deepspeed": Target((f"{_FOLDERS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero),
     "npz": Target((f"{_FORMATS}npz", f"{_FORMATS}torch_zip"), _npz_seeds, _npz_words, _npz, packages=("numpy",)),
-    "pipeline": Target((f"{_FORMATS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True),
+    "pipeline": Target((f"{_FOLDERS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True),
     "config": Target(
         (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
         _config_seeds,

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from llamath import StructureReport, verify
 from llamath.analysis.verify.dcp_check import cover_problem
-from llamath.checkpoint.formats.dcp import parse_metadata, read_dcp
+from llamath.checkpoint.folders.dcp import parse_metadata, read_dcp
 from llamath.checkpoint.formats.folder import LocalFolder
 from llamath.checkpoint.formats.source import Bytes
 from llamath.cli import cli

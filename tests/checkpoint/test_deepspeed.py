@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from llamath import StructureReport, verify
-from llamath.checkpoint.formats.deepspeed import RankFile, parse_model_states, parse_optimizer
+from llamath.checkpoint.folders.deepspeed import RankFile, parse_model_states, parse_optimizer
 from llamath.checkpoint.formats.source import Bytes
 from llamath.cli import cli
 from llamath.core.errors import FormatError

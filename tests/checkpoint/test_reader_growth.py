@@ -16,7 +16,8 @@ import pytest
 from llamath.analysis.verify.dcp_check import cover_problem
 from llamath.checkpoint.adapters import read_adapter
 from llamath.checkpoint.file_sums import parse_sums
-from llamath.checkpoint.formats import dcp, deepspeed, gguf, npz, safetensors, torch_checkpoint
+from llamath.checkpoint.folders import dcp, deepspeed
+from llamath.checkpoint.formats import gguf, npz, safetensors, torch_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest, Tensor
 from llamath.checkpoint.formats.sentencepiece import parse_sentencepiece
 from llamath.checkpoint.formats.source import Bytes

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
-from .checkpoint_files import read_files, read_index
-from .folder import LocalFolder, check_file_name
-from .folder_kind import MODEL_INDEX
-from .manifest import Manifest
+from ..formats.checkpoint_files import read_files, read_index
+from ..formats.folder import LocalFolder, check_file_name
+from ..formats.folder_kind import MODEL_INDEX
+from ..formats.manifest import Manifest
 
 _STEMS = r"(?P<stem>diffusion_pytorch_model|model|pytorch_model|adapter_model)"
 _WEIGHTS = re.compile(
