@@ -94,13 +94,13 @@ class OpenedCheckpoint(Record):
         if self.manifest.format == "gguf":
             return None
         if self.is_remote:
-            return _quantization_config_of(read_config(f"{self.location}config.json")[0])
+            return quantization_config_of(read_config(f"{self.location}config.json")[0])
         from .formats.folder import resolve_inside
 
         path = os.path.join(self.folder, "config.json")
         if not os.path.isfile(path):
             return None
-        return _quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
+        return quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -196,7 +196,7 @@ def read_config_file(opened: OpenedCheckpoint, name: str) -> Mapping[str, Any] |
     return read_json(resolve_inside(opened.folder, name)) if os.path.lexists(os.path.join(opened.folder, name)) else None
 
 
-def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the section of a configuration about the quantization of weights, if there is one."""
     for part in (config, config.get("text_config")):
         for key in QUANTIZATION_KEYS:
@@ -270,7 +270,7 @@ def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
 
     folder, name = os.path.split(path)
     recipe = "hf_quant_config.json"
-    if name != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
+    if name != "config.json" or quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
         return keys
     return {**keys, "quantization_config": read_json(resolve_inside(folder, recipe))}
 

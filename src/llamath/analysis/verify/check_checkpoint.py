@@ -20,6 +20,7 @@ from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
+from ..tensor_parallel_shard import check_shardable, shard_of, shard_tree
 from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, verify_tensors
 
@@ -74,16 +75,29 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
     """Verify the checkpoint at this path or address against a model, or against the config next to it."""
     opened = open_checkpoint(path, allow_partial=True)
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
+    return verify_opened(opened, target, path, has_own_config=not model)
+
+
+def verify_opened(opened: OpenedCheckpoint, target: Model, path: str = "", *, has_own_config: bool = True) -> VerifyReport:
+    """Verify an opened checkpoint against a model; one rank's part of it is verified against the shapes on that rank."""
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
-    verdict = verify_tensors(expectation_of(target, opened), opened.manifest, opened.problems, quantization)
-    if verdict.scheme == "hf" and not model and _may_be_quantized(target, opened.manifest):
+    expectation, shard = expectation_of(target, opened), shard_of(target)
+    if shard is not None:
+        check_shardable(target.tree, shard.world_size)
+        expectation = expectation._replace(tree=shard_tree(target.tree, shard))
+    verdict = verify_tensors(expectation, opened.manifest, opened.problems, quantization)
+    if shard is not None:
+        message = f"rank {shard.rank} of {shard.world_size} of a checkpoint that was cut for tensor parallelism"
+        remark = Finding(code="tensor_parallel_shard", severity="info", message=message, hint="llamath edit --join-shards joins the ranks")
+        verdict = verdict.replace(findings=(*verdict.findings, remark))
+    if verdict.scheme == "hf" and has_own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
-    return VerifyReport(path=path, model=target, checkpoint=opened, verdict=verdict, has_own_config=not model)
+    return VerifyReport(path=path or opened.name, model=target, checkpoint=opened, verdict=verdict, has_own_config=has_own_config)
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
