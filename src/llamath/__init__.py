@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
     from .analysis.verify.weight_names import NamesReport
-    from .api import convert, count, design, diff, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
+    from .api import convert, count, design, diff, edit, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
     from .checkpoint.meta_args import ModelArgs
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Expr
@@ -55,6 +56,7 @@ __all__ = [
     "Device",
     "DeviceList",
     "DiffReport",
+    "EditReport",
     "Explanation",
     "Expr",
     "FitReport",
@@ -87,6 +89,7 @@ __all__ = [
     "count",
     "design",
     "diff",
+    "edit",
     "explain",
     "fit",
     "flops",
@@ -102,7 +105,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit plan inspect verify names convert models gpus",
+    "api": "count diff explain design memory flops fit plan inspect verify names convert edit models gpus",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -129,6 +132,7 @@ _MODULES = {
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
+    "conversion.edit.edit_checkpoint": "EditReport",
     "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .analysis.verify.listing import Listing
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .hardware import DeviceList
 
 _ModelSource = Source
@@ -553,6 +554,44 @@ def convert(
         dry_run=dry_run,
     )
     return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
+
+
+def edit(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    drop_layers: str | Iterable[int] | None = None,
+    keep_experts: str | Iterable[int] | None = None,
+    resize_vocab: int | None = None,
+    untie: bool = False,
+    tp_shard: str = "",
+    join_shards: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> EditReport:
+    """Write an edited copy of a checkpoint, with a config that describes it; an edit that no config can express is refused.
+
+    Layers and experts are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a larger vocabulary are the
+    mean of the others. `tp_shard="0/4"` writes the part of rank 0 of 4; `join_shards` joins the ranks in the subfolders of `source`.
+    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    """
+    from .conversion.edit.edit_checkpoint import edit_checkpoint
+    from .conversion.edit.edit_options import EditOptions
+
+    if resize_vocab is not None:
+        _positive("resize_vocab", resize_vocab)
+    options = EditOptions(
+        drop_layers=drop_layers if drop_layers is None or isinstance(drop_layers, str) else tuple(drop_layers),
+        keep_experts=keep_experts if keep_experts is None or isinstance(keep_experts, str) else tuple(keep_experts),
+        resize_vocab=resize_vocab,
+        untie=untie,
+        tp_shard=tp_shard,
+        join_shards=join_shards,
+        force=force,
+        dry_run=dry_run,
+    )
+    return edit_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
 def models(*words: str) -> PresetList:

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "verify": "does a checkpoint match its config?",
         "names": "tensor names in HF, Meta and GGUF files",
         "convert": "write a checkpoint as safetensors, .pth or GGUF",
+        "edit": "drop layers or experts, resize the vocabulary, cut shards",
         "logits": "do two checkpoints compute the same, and if not, where?",
     },
     "Size hardware": {

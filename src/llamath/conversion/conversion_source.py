@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..analysis.tensor_parallel_shard import reject_shard
 from ..analysis.verify.check_checkpoint import expectation_of
 from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf
@@ -61,6 +62,7 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
+    reject_shard(model, checkpoint.name)
     scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
         inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}

@@ -22,6 +22,7 @@ from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.blocks import Decoder
 from ...core.errors import ConvertError, safe
 from ...core.expr import Expr
+from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.strict_json import parse_json, read_json
 from ...loading import load
@@ -48,8 +49,10 @@ _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_
 """Files of multimodal models, copied like the tokenizer."""
 
 
-class Change(NamedTuple):
+class Change(Record):
     """A number of the source and of the edited checkpoint."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("before", "after", "change=difference")
 
     before: int
     after: int
@@ -200,8 +203,8 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         tensors=tensors,
         edits=tuple(edits),
         notes=tuple(notes),
-        parameters=Change(model.parameters.total, after.parameters.total),
-        stored_bytes=Change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
+        parameters=_change(model.parameters.total, after.parameters.total),
+        stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
         folder=source.folder,
         recipe=_recipe(source.folder, names),
     )
@@ -216,8 +219,9 @@ def _check_vocab(source: EditSource, vocab: int) -> int:
     ids = list(special_token_ids(source.config, ""))
     if os.path.isfile(os.path.join(source.folder, "generation_config.json")):
         ids += special_token_ids(read_json(resolve_inside(source.folder, "generation_config.json")), "generation_config.json: ")
-    if vocab < int(source.model.tree.vocab) and ids and max(ids)[0] >= vocab:
-        number, key = max(ids)
+    used = [x for x in ids if vocab <= x[0] < int(source.model.tree.vocab)]  # one beyond the old rows was never in use
+    if used:
+        number, key = max(used)
         raise ConvertError(f"--resize-vocab {vocab}: {key} is {number}, which needs at least {number + 1:,} rows")
     return vocab
 
@@ -249,8 +253,8 @@ def _shard(path: str, options: EditOptions) -> _Edited:
             tensors=tensors,
             edits=(f"cut rank {shard.rank} of {shard.world_size}",),
             notes=("the config is that of the whole model; the ranks together compute its FLOPs",),
-            parameters=Change(model.parameters.total, rank.parameters.total),
-            stored_bytes=Change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
+            parameters=_change(model.parameters.total, rank.parameters.total),
+            stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
             folder=source.folder,
             recipe=_recipe(source.folder, None),
         )
@@ -276,8 +280,8 @@ def _join(path: str) -> _Edited:
             tensors=tensors,
             edits=(f"joined {len(ranks.sources)} ranks",),
             notes=(),
-            parameters=Change(before, ranks.model.parameters.total),
-            stored_bytes=Change(sum(x.bytes for rank in ranks.sources for x in rank.tensors.values()), sum(x.size for x in tensors)),
+            parameters=_change(before, ranks.model.parameters.total),
+            stored_bytes=_change(sum(x.bytes for rank in ranks.sources for x in rank.tensors.values()), sum(x.size for x in tensors)),
             folder=first.folder,
             recipe=_recipe(first.folder, None),
         )
@@ -304,8 +308,8 @@ def _join_meta(source: str, target: str, options: EditOptions, progress: Progres
         model=model.name,
         folder=report.folder,
         edits=(f"joined {len(files)} ranks",),
-        parameters=Change(model.parameters.total, model.parameters.total),
-        bytes=Change(before, report.bytes),
+        parameters=_change(model.parameters.total, model.parameters.total),
+        bytes=_change(before, report.bytes),
         flops=flops,
         context=context,
         config={},
@@ -383,8 +387,12 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
     return changed
 
 
+def _change(before: int, after: int) -> Change:
+    return Change(before=int(before), after=int(after))
+
+
 def _flops(before: Decoder, after: Decoder) -> tuple[Change, int]:
     """Return the FLOPs of a forward pass over one sequence as long as the model's context, and its length."""
     context = int(before.context or DEFAULT_CONTEXT)
     old, new = (int(forward_flops(record(x, new_tokens=context, past_tokens=Expr.const(0))).total) for x in (before, after))
-    return Change(old, new), context
+    return _change(old, new), context

@@ -10,7 +10,6 @@ from ...core.errors import ConvertError
 from ...core.expr import Expr
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight, repeat, sequence
-from .edit_options import describe_numbers
 
 _B = TypeVar("_B", bound=Block)
 
@@ -129,9 +128,7 @@ def _keep_experts(tree: Decoder, experts: Sequence[int]) -> Decoder:
         if not isinstance(block, MoE):
             return block
         if len(experts) < block.top_k:
-            raise ConvertError(
-                f"--keep-experts: a token passes through {block.top_k} experts, and {describe_numbers(experts, 'expert')} would remain"
-            )
+            raise ConvertError(f"--keep-experts: a token passes through {block.top_k} experts, and {len(experts)} would remain")
         if len(block.experts.distinct()) != 1:
             raise ConvertError("--keep-experts: the experts of a layer have different shapes")
         kept, old = keep_groups(block, experts), block.expert_groups

@@ -12,7 +12,7 @@ from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.errors import ConvertError, safe
 from ...core.mixers import GatedDeltaNet
-from ...core.tree import Block
+from ...core.tree import Block, Stack
 from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
 
 _WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "unit", "flat"))
@@ -32,8 +32,8 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
     cuts: dict[str, StoredCut] = {}
     own = weight_cuts(tree, shard)
     for name, child in tree.children:
-        if name not in ("layers", "mtp"):
-            cuts |= dict(_cut_tensors(scheme.tensors_of_field(tree, name) if not _is_tied(child) else (), own, tree))
+        if not isinstance(child, Stack):
+            cuts |= dict(_cut_tensors(scheme.tensors_of_field(tree, name), own, tree))
     memo: dict[int, dict[str, StoredCut]] = {}
     mtp = list(tree.mtp or ())
     for i, block in enumerate((*tree.layers, *mtp)):
@@ -119,10 +119,6 @@ def _check_equal(name: str, a: Slice, b: Slice, reader: TensorReader, axis: int 
     same = (first.dtype, first.shape) == (second.dtype, second.shape)
     if not same or any(x != y for x, y in zip(first.chunks(reader), second.chunks(reader), strict=True)):
         raise ConvertError(f"{safe(name)} should be equal on every rank, and differs", hint="these folders do not belong to one checkpoint")
-
-
-def _is_tied(block: object) -> bool:
-    return bool(getattr(getattr(block, "weight", None), "tied", ""))
 
 
 def _cut_tensors(stored: Sequence[StoredTensor], cuts: Mapping[str, WeightCut], block: Block) -> Iterator[tuple[str, StoredCut]]:
