@@ -9,6 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +31,7 @@ class Cost(NamedTuple):
 LAUNCHER = """
 import os, sys
 null = os.open(os.devnull, os.O_RDWR)
-pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1), (os.POSIX_SPAWN_DUP2, null, 2)])
+pid = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)])
 _, status, usage = os.wait4(pid, 0)
 print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
 """
@@ -39,10 +40,14 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcod
 
 def once(command: Command, verdicts: Sequence[str] = ("0",)) -> Cost:
     """Run a command once; `verdicts` are the exit codes that it may end with."""
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", LAUNCHER, *command], stdout=subprocess.PIPE, text=True, check=True)
-    cpu, memory, status = done.stdout.split()
-    if status not in verdicts:
-        raise SystemExit(f"{' '.join(command)[:200]} ended with {status}")
+    with tempfile.TemporaryFile() as errors:
+        launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
+        done = subprocess.run(launcher, stdout=subprocess.PIPE, stderr=errors, text=True, check=True)
+        cpu, memory, status = done.stdout.split()
+        if status not in verdicts:
+            errors.seek(0)
+            message = errors.read().decode(errors="replace").strip()[-500:]
+            raise SystemExit(f"{' '.join(command)[:200]} ended with {status}: {message}")
     return Cost(float(cpu), int(memory))
 
 

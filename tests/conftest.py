@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,17 +54,22 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
             terminalreporter.write_line(f"{count} test{'s' * (count > 1)} skipped: {reason}")
 
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # unknown names are not looked up on the Hub; `alone` allows the servers of tests
+
 SETTINGS = (
+    *("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN_PATH", "HF_OIDC_RESOURCE", "XDG_CACHE_HOME"),
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_IMPLICIT_TOKEN"),
     *(change(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for change in (str.lower, str.upper)),
 )
-"""Environment variables that change which hosts are asked."""
+"""Environment variables that change which hosts are asked, and which files are read first."""
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore the user's network settings and stored token, and fail if a host other than this machine is looked up."""
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Ignore the user's network settings, cache and stored token, and fail if a host other than this machine is looked up."""
     import socket
+
+    monkeypatch.setenv("HF_HOME", str(tmp_path_factory.mktemp("huggingface")))
 
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
+    from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .api import convert, count, design, diff, edit, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
     from .checkpoint.meta_args import ModelArgs
@@ -81,6 +82,7 @@ __all__ = [
     "ServeReport",
     "Stack",
     "StoredNamesReport",
+    "StructureReport",
     "TrainReport",
     "UnknownModel",
     "VerifyReport",
@@ -128,6 +130,7 @@ _MODULES = {
     "analysis.plan.serving_plan": "ServeReport",
     "analysis.verify.listing": "Listing",
     "analysis.verify.check_checkpoint": "VerifyReport",
+    "analysis.verify.structure_report": "StructureReport",
     "analysis.verify.weight_names": "NamesReport",
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
+    from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
     from .conversion.edit.edit_checkpoint import EditReport
@@ -504,11 +505,20 @@ def inspect(path: str | os.PathLike[str]) -> Listing:
     return list_checkpoint(os.fspath(path))
 
 
-def verify(path: str | os.PathLike[str], *, against: _ModelSource | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
-    """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons."""
-    from .analysis.verify.check_checkpoint import verify_checkpoint
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    against: _ModelSource | None = None,
+    base: _ModelSource | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> VerifyReport | StructureReport:
+    """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
-    return verify_checkpoint(os.fspath(path), against, changes)
+    An adapter is checked against its `base` model, by default the one that it names.
+    """
+    from .analysis.verify.verify_path import verify_path
+
+    return verify_path(os.fspath(path), against, changes, base)
 
 
 @overload

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from . import embedded
-from .catalog import find_preset
+from .catalog import Preset, find_preset, find_public_id
 from .checkpoint.meta_args import (
     META_NAME_OF_KEY,
     ModelArgs,
@@ -20,7 +20,7 @@ from .checkpoint.meta_args import (
     parse_params,
     short_args,
 )
-from .checkpoint.open import FoundConfig, find_config, is_url
+from .checkpoint.open import FoundConfig, find_config, find_repo, is_url
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
@@ -58,10 +58,10 @@ Source = str | os.PathLike[str] | Keys | ModelArgs | _SupportsToDict | Model
 def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True) -> Model:
     """Load a model.
 
-    `source` is a path, a URL, a Hub address, a preset, a public id, `-` for standard input, ModelArgs as text (`dim=4096,n_layers=32,…`),
-    a mapping of configuration keys, a `ModelArgs`, a transformers configuration, or a Model (returned as it is, unless there are
-    changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta `params.json` that lacks it. A GGUF file that is
-    truncated, or whose tensors do not match its metadata, raises an error unless `check_tensors` is false.
+    `source` is a path, a preset, a repository on the Hub (`owner/name`), a URL, `-` for standard input, ModelArgs as text
+    (`dim=4096,n_layers=32,…`), a mapping of configuration keys, a `ModelArgs`, a transformers configuration, or a Model (returned as it
+    is, unless there are changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta `params.json` that lacks it.
+    A GGUF file that is truncated, or whose tensors do not match its metadata, raises an error unless `check_tensors` is false.
     """
     if isinstance(changes, str) or not hasattr(changes or {}, "items"):
         hint = 'such as {"num_hidden_layers": 40}'
@@ -118,12 +118,18 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         return _find_at(embedded.path(), problems).replace(name="embedded", source="the embedded model", location=text)
     if is_url(text):
         return _find_at(text, problems)
+    if find_repo(text) is not None:
+        preset = find_public_id(text)
+        return _find_at(text, problems) if preset is None else _preset_config(preset)
     if (args := parse_args_text(text)) is not None:
         return FoundConfig(name=short_args(args) or "model", source="the given keys", keys=args)
     if text.endswith(".json") or text.startswith((".", "/", "~")):
         hint = "a model is a config.json, params.json, their folder, a preset or a public id"
         raise ConfigError(f"{safe(text)} does not exist", hint=hint)
-    preset = find_preset(text)
+    return _preset_config(find_preset(text))
+
+
+def _preset_config(preset: Preset) -> FoundConfig:
     return FoundConfig(name=preset.name, source=f"preset {preset.slug}: {preset.source}", keys=preset.config)
 
 
@@ -136,7 +142,7 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
         from .checkpoint.gguf_metadata import COUNT_HINT
 
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
-    return config.replace(location=text)
+    return config.replace(location=config.location or text)
 
 
 def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int | None, notes: list[str]) -> Model:

@@ -187,7 +187,7 @@ def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"", "unknown_format"),
+        (b"", "empty_file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "lfs_pointer"),
         (b"<!DOCTYPE html><html></html>", "html_page"),
         (b"\n<!doctype html>", "html_page"),
@@ -197,7 +197,7 @@ def test_current_folder_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (b"\x1f\x8b\x08" + bytes(99), "unknown_format"),
         (b"\x93NUMPY\1\0", "unknown_format"),
         (b"\x89HDF\r\n\x1a\n", "unknown_format"),
-        (bytes(64), "unknown_format"),
+        (bytes(64), "zeros"),
         (b"\x1b[2J\x1b[2J", "unknown_format"),
     ],
 )
@@ -299,7 +299,7 @@ def test_truncated_file_is_reported_and_read(tmp_path: Path) -> None:
 
 
 def test_damaged_shards_are_reported_and_others_read(tmp_path: Path) -> None:
-    contents = {"a": safetensors("a"), "b": safetensors("b") + b"x", "c": b"garbage", "d": safetensors("d")}
+    contents = {"a": safetensors("a"), "b": safetensors("b") + b"x", "c": b"\xffgarb", "d": safetensors("d")}
     for name, data in contents.items():
         (tmp_path / f"{name}.safetensors").write_bytes(data)
     write_index(tmp_path, {name: f"{name}.safetensors" for name in contents})

@@ -116,10 +116,10 @@ def test_load_reads_only_the_config(pair: Pair) -> None:
     assert llamath.load(f"{endpoint.url}/org/name/blob/main/config.json?download=true").source == f"hf://org/name@{COMMIT}/config.json"
 
 
-def test_bare_id_uses_no_network_to_load(pair: Pair) -> None:
-    assert llamath.load("meta-llama/Meta-Llama-3-8B").parameters.total == 8_030_261_248
-    with pytest.raises(llamath.UnknownModel):
-        llamath.load("org/name")
+def test_public_id_of_a_preset_uses_no_network(pair: Pair) -> None:
+    for text in ("meta-llama/Meta-Llama-3-8B", "META-llama/meta-llama-3-8b"):
+        model = llamath.load(text)
+        assert model.parameters.total == 8_030_261_248 and model.source.startswith("preset llama-3-8b: ")
     assert not pair[0].seen
 
 
@@ -143,11 +143,14 @@ def test_local_path_takes_precedence_over_hub_id(pair: Pair, tmp_path: Path, mon
             open_checkpoint(text)
     assert not pair[0].seen
     Hub(*pair, {"model.safetensors": safetensors({"there": (2,)})}, repo="org/other")
-    assert open_checkpoint("org/other").commit_note == f"org/other is at commit {COMMIT}"
+    with pytest.raises(FormatError, match="no such file in the folder org") as error:
+        open_checkpoint("org/other")
+    assert error.value.hint.startswith("hf://org/other ") and not pair[0].seen
+    assert open_checkpoint("hf://org/other").commit_note == f"hf://org/other is at commit {COMMIT}"
 
 
 def test_empty_and_tiny_remote_files_are_refused(site: Site) -> None:
-    for size, code in ((0, "unknown_format"), (3, "unknown_format"), (23, "unknown_format")):
+    for size, code in ((0, "empty_file"), (3, "zeros"), (23, "zeros")):
         site.pages["/x"] = file(bytes(size))
         with pytest.raises(FormatError) as error:
             read_remote(f"{site.url}/x")

@@ -164,7 +164,7 @@ HOSTILE: dict[str, tuple[Page, str]] = {
     "redirects with a password": (redirect("http://user:word@127.0.0.1/x"), "redirect"),
     "redirects to no port": (redirect("http://127.0.0.1:99999/x"), "redirect"),
     "redirects to a strange host": (redirect("http://a%0d%0ab/x"), "redirect"),
-    "redirects to a closed port": (redirect("http://127.0.0.1:1/x"), "dropped"),
+    "redirects to a closed port": (redirect("http://127.0.0.1:1/x"), "network"),
     "redirects to no URL": (redirect("http://[/x"), "redirect"),
     "304": (status(304, {}, b""), "status"),
     "no HTTP": (raw(b"220 ftp ready\r\n"), "network"),

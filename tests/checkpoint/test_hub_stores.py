@@ -96,11 +96,13 @@ def test_a_store_whose_package_is_missing_is_named(scheme: str, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(llamath.MissingExtra, match=f"needs {package}") as error:
         read_remote(f"{scheme}://bucket/model.safetensors")
-    assert error.value.hint == "pip install 'llamath[hub]'"
+    extra = {"s3": "s3", "gs": "gcs"}[scheme]
+    assert error.value.hint == f"pip install 'llamath[{extra}]'"
     monkeypatch.setitem(sys.modules, "adlfs", None)
     with pytest.raises(LlamathError, match="needs adlfs") as error:
         read_remote("az://bucket/model.safetensors")
     assert error.value.hint == "pip install adlfs"
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
-    with pytest.raises(llamath.MissingExtra, match="fsspec"):
+    with pytest.raises(llamath.MissingExtra, match="fsspec") as error:
         read_remote(f"{scheme}://bucket/model.safetensors")
+    assert error.value.hint == f"pip install 'llamath[{extra}]'"

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -91,8 +92,10 @@ def test_implicit_token_can_be_disabled(pair: Pair, monkeypatch: pytest.MonkeyPa
     assert not any(authorized(pair[0]))
 
 
-def test_stored_token_comes_from_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_token_comes_from_huggingface_hub(pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     huggingface_hub = pytest.importorskip("huggingface_hub")
+    (tmp_path / "token").write_text("hf_stored\n")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: TOKEN)
     Hub(*pair, {"model.safetensors": safetensors({"a": (2,)})})
     read_remote("org/name")
@@ -102,7 +105,7 @@ def test_stored_token_comes_from_huggingface_hub(pair: Pair, monkeypatch: pytest
         patch.setitem(sys.modules, "huggingface_hub", None)
         pair[0].seen.clear()
         read_remote("org/name")
-        assert not any(authorized(pair[0])), "without the extra there is no stored token"
+        assert {x.headers["authorization"] for x in pair[0].seen} == {"Bearer hf_stored"}, "without the extra the file is read"
 
     def broken() -> str:
         raise RuntimeError(f"no luck with {TOKEN}")

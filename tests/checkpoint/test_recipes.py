@@ -142,6 +142,21 @@ def test_modelopt_file_next_to_a_config_is_read(tmp_path: Path) -> None:
         assert storage is not None and storage.packer.name == "fp8" and len(dict(quantized_modules(storage))) == 12 * 7
 
 
+@pytest.mark.parametrize(("group", "width"), [(32, 12), (64, 6), (128, 3)])
+def test_awq_layouts_have_the_shapes_of_autoawq(group: int, width: int) -> None:
+    """Its zeros of groups of 64 and 32 fill an even number of words, and a multiple of four."""
+    out, into = 256, 2304
+    shapes = {
+        "gemm": {".qweight": (into, 32), ".qzeros": (into // group, 32), ".scales": (into // group, out)},
+        "gemv": {".qweight": (out, into // 8), ".qzeros": (out, width), ".scales": (out, 8 * width)},
+        "gemv_fast": {".qweight": (out // 4, into), ".scales": (8 * width, out), ".scaled_zeros": (8 * width, out)},
+    }
+    for version, expected in shapes.items():
+        section = {"quant_method": "awq", "bits": 4, "group_size": group, "version": version}
+        to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+        assert to is not None and {x.suffix: x.shape for x in to.tensors(out, into)} == expected
+
+
 # transformers' quantizers
 
 

@@ -188,11 +188,6 @@ def test_verdict_names_the_model_given_with_as() -> None:
     assert "examples/tiny-llama: does not match Llama 3 8B\n" in done.stdout and "gate_proj, up_proj and down_proj" in done.stdout
 
 
-def test_unknown_repository_points_to_the_hub() -> None:
-    done = run("count", "owner/unknown-name")
-    assert done.exit_code == 2 and "hint: hf://owner/unknown-name reads it from the Hugging Face Hub" in done.stderr
-
-
 def test_one_token_is_singular() -> None:
     assert run("flops", "gpt2", "--context", "1").stdout.startswith("GPT-2 small: 247.1 MFLOPs forward over 1 token, ")
 

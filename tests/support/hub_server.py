@@ -3,6 +3,7 @@ by one that misbehaves."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import select
@@ -152,6 +153,10 @@ def raw(*parts: bytes, pause: float = 0) -> Page:
     return page
 
 
+def _digest(data: bytes) -> str:
+    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
+
+
 class Hub:
     """One repository: the endpoint serves small JSON files and redirects everything else to the store, as the Hub does."""
 
@@ -161,13 +166,16 @@ class Hub:
         self.api = f"/api/models/{repo}/revision/main"
         for revision in ("main", COMMIT):
             self.api_answer(status(200, {}, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}).encode()), revision)
+        entries = [{"type": "file", "path": x, "size": len(data), "oid": _digest(data)} for x, data in files.items()]
+        endpoint.pages[f"/api/models/{repo}/tree/{COMMIT}"] = status(200, {}, json.dumps(entries).encode())
         for name, data in files.items():
             path = quote(name)
             if name.endswith(".json"):
                 endpoint.pages[self.resolve(name)] = redirect(f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}", 307)
-                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(data)
+                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(data, f'"{_digest(data)}"')
             else:
-                endpoint.pages[self.resolve(name)] = redirect(f"{store.url}/{path}?X-Signature=sealed")
+                linked = {"X-Linked-ETag": f'"{_digest(data)}"', "X-Linked-Size": str(len(data))}
+                endpoint.pages[self.resolve(name)] = status(302, {"Location": f"{store.url}/{path}?X-Signature=sealed", **linked})
                 store.pages[f"/{path}"] = file(data)
 
     def api_answer(self, page: Page, revision: str = "main") -> None:

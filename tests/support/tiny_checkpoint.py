@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from llamath.checkpoint.naming.stored_layouts import group_by_stored_name
 from llamath.core.config import Config
 from llamath.families.registry import find_family
 from llamath.run import build, initialize
-from llamath.run.weights.load_weights import group_by_stored_name
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 torch.set_num_threads(1)  # models this small are slower with more

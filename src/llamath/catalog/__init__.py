@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -58,6 +57,18 @@ def presets() -> Iterator[Preset]:
     return map(read_preset, slugs())
 
 
+def find_public_id(text: str) -> Preset | None:
+    """Return the preset of a public id, or None; the Hub ignores case in ids, too, but not punctuation."""
+    wanted = text.lower()
+    return next((x for x in presets() if any(known.lower() == wanted for known in x.ids)), None)
+
+
+def nearest_ids(public_id: str) -> list[str]:
+    """Return the public ids of presets that are most similar to another id."""
+    known = {normalize_name(x): x for preset in presets() for x in preset.ids}
+    return [known[x] for x in nearest(normalize_name(public_id), known, cutoff=0.8)]
+
+
 def find_preset(name: str) -> Preset:
     """Find a preset by name, alias or public id, ignoring case and punctuation; the error for an unknown name lists the nearest."""
     for form in FORMS:
@@ -71,7 +82,5 @@ def find_preset(name: str) -> Preset:
                 return preset
     known = {normalize_name(x): x for preset in all_presets for x in (*preset.ids, preset.slug)}
     near = [known[x] for x in nearest(normalize_name(name), known)]
-    hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets"
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII) and not name.startswith("."):
-        hint = f"hf://{safe(name)} reads it from the Hugging Face Hub" + (f"; {hint}" if near else "")
+    hint = f"did you mean {', '.join(near)}?" if near else "llamath.models() lists the presets; a repository on the Hub is owner/name"
     raise UnknownModel(f"{safe(name)!r} is not a file, folder, preset or known public id", hint=hint)

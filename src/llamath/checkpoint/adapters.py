@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..core.errors import ConfigError, FormatError, safe
+from ..core.errors import ConfigError, FormatError, LlamathError, safe
 from ..core.linear_regex import LinearRegex
 from ..core.record_type import Record
-from .formats.checkpoint_files import ADAPTER_CONFIG, ADAPTER_FILES
+from .formats.choose_files import ADAPTER_CONFIG, ADAPTER_FILES
 from .formats.manifest import Manifest, Tensor
 from .open import OpenedCheckpoint, open_checkpoint, read_config_file
 
 Keys = Mapping[str, Any]
-_PEFT_PREFIX = "base_model.model."
+PEFT_PREFIX = "base_model.model."
 _EXPERT_PARAMETERS = (
     *("gate_up_proj", "gate_up_proj_bias", "gate_proj", "w1", "up_proj", "w3", "down_proj", "w2", "down_proj_bias"),
     *("input_linear", "output_linear", "weight", "bias"),
@@ -179,6 +179,19 @@ def find_adapter(opened: OpenedCheckpoint) -> Adapter | None:
     return read_adapter(opened.manifest, config, opened.name)
 
 
+def adapter_note(opened: OpenedCheckpoint) -> str:
+    """Return a note that the checkpoint is an adapter, with its base model, or an empty string."""
+    try:
+        adapter = find_adapter(opened)
+    except LlamathError as error:
+        return f"an adapter whose configuration cannot be used: {error}"
+    if adapter is None:
+        return ""
+    base = f"of {safe(adapter.base, 100)}" if adapter.base else "that names no base model"
+    hint = "" if adapter.base else " --base MODEL"
+    return f"{adapter.title} {base}; `llamath verify {safe(opened.name)}{hint}` checks that it fits"
+
+
 def is_adapter_file(manifest: Manifest) -> bool:
     """Whether the file has a name of an adapter's weights."""
     return len(manifest.files) == 1 and os.path.basename(manifest.files[0].name) in ADAPTER_FILES
@@ -206,18 +219,18 @@ class ModulePatterns:
         if isinstance(names, str):
             self.regex = LinearRegex(names)
         elif names is not None:
-            self.names = _names(names, where)
+            self.names = parse_names(names, where)
         self._exact = frozenset(self.names)
+
+    def names_whole(self, module: str) -> bool:
+        """Whether the whole name of a module is listed; such a module is selected in any layer."""
+        return module in self._exact
 
     def matches(self, module: str) -> bool:
         """Whether a module is selected: by its whole name, by its end, or by the regular expression."""
         if self.regex is not None:
             return self.regex.matches(module)
         return module in self._exact or any(x in self._exact for x in _ends(module))
-
-    def selected_by(self, name: str, module: str) -> bool:
-        """Whether this one name selects a module."""
-        return module == name or module.endswith(f".{name}")
 
 
 def _ends(module: str) -> Iterator[str]:
@@ -228,7 +241,8 @@ def _ends(module: str) -> Iterator[str]:
         at = module.find(".", at + 1)
 
 
-def _names(value: object, where: str) -> tuple[str, ...]:
+def parse_names(value: object, where: str) -> tuple[str, ...]:
+    """Return a list of names; raise for any other value."""
     if isinstance(value, (list, tuple)) and all(isinstance(x, str) for x in value):
         return tuple(value)
     raise ConfigError(f"{where} should be a list of names, found {safe(repr(value), 60)}")
@@ -242,11 +256,15 @@ class ValuePattern:
         if not isinstance(patterns, Mapping):
             raise ConfigError(f"{where}: {key} should be an object, found {safe(repr(patterns), 60)}")
         self.values = {x: _number(patterns, x, f"{where}: {key}") for x in patterns}
-        self._rules = [(x, LinearRegex(rf"(.*\.)?({x})")) for x in patterns]
+        self._regexes = {x: LinearRegex(rf"(.*\.)?({x})") for x in patterns}
+
+    def matches(self, pattern: str, module: str) -> bool:
+        """Whether one of the patterns matches a module."""
+        return pattern == module or self._regexes[pattern].matches(module)
 
     def find(self, module: str) -> str | None:
         """Return the first pattern that matches a module."""
-        return next((x for x, regex in self._rules if x == module or regex.matches(module)), None)
+        return next((x for x in self._regexes if self.matches(x, module)), None)
 
 
 def _number(config: Keys, key: str, where: str) -> float:
@@ -291,7 +309,7 @@ def _read_peft(manifest: Manifest, config: Keys, name: str, where: str) -> Adapt
     targets: list[AdapterTarget] = []
     incomplete: list[str] = []
     sizes = LoraSizes(config, where) if method == "LORA" else None
-    parameters = _names(config.get("target_parameters") or (), f"{where}: target_parameters")
+    parameters = parse_names(config.get("target_parameters") or (), f"{where}: target_parameters")
     depths: dict[str, int] = {}
     for module, depth in parts:
         depths[module] = max(depth, depths.get(module, 0))
@@ -343,10 +361,10 @@ def _group_peft(manifest: Manifest, method: str) -> tuple[dict[tuple[str, int], 
     parts: dict[tuple[str, int], dict[str, Tensor]] = {}
     unread: list[str] = []
     for x in manifest.tensors:
-        if not x.name.startswith(_PEFT_PREFIX):
+        if not x.name.startswith(PEFT_PREFIX):
             unread.append(x.name)
             continue
-        name = x.name.removeprefix(_PEFT_PREFIX)
+        name = x.name.removeprefix(PEFT_PREFIX)
         suffix = next((s for s in _SUFFIXES if name.endswith(s)), "")
         if suffix:
             module, role = name.removesuffix(suffix), _SUFFIXES[suffix]

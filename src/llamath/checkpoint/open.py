@@ -1,18 +1,18 @@
-"""`open_checkpoint`: the one way to open a checkpoint, given as a path, a Hub id, a URL or an object-store address.
+"""`open_checkpoint`: the one way to open a checkpoint, given as a path, a repository on the Hub, a URL or an object-store address.
 
-Only headers and small configuration files are read. `find_config` finds a model's configuration without reading a checkpoint's header,
-unless the configuration is the metadata of a GGUF file.
+A repository is read from the local Hugging Face cache if it is there, else from the Hub. Only headers and small configuration files are
+read. `find_config` finds a model's configuration without reading a checkpoint's header, unless it is the metadata of a GGUF file.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import FormatError, RemoteError, safe
+from ..core.errors import FormatError, RemoteError, UnknownModel, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
@@ -21,6 +21,7 @@ from .quantization import QUANTIZATION_KEYS
 if TYPE_CHECKING:
     from .formats.manifest import Manifest, Tensor
     from .quantization.packed_tensors import Packing
+    from .repo_id import Repo
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 """Files that hold a tokenizer's vocabulary, preferred first."""
@@ -30,7 +31,12 @@ _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
 """Dtypes that are never used for packed weights."""
 _STUB_KEYS = 2
 """Maximum number of keys of a config.json that does not describe a model, such as model_type alone; GGUF folders often have one."""
-_HUB_ID = r"(?a:[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(?:@\S+)?)"
+_NOT_THERE = frozenset(("no_checkpoint", "unreadable"))
+"""Codes of errors that say that files are missing, not that they are damaged."""
+_NOT_FOUND = frozenset(("unauthorized", "missing", "offline"))
+"""Codes of errors that a misspelled name has."""
+_UNREACHABLE = frozenset(("offline", "network", "timeout", "dropped"))
+"""Codes of errors that say that the Hub cannot be asked."""
 
 
 class FoundConfig(Record):
@@ -43,16 +49,17 @@ class FoundConfig(Record):
     notes: tuple[str, ...] = ()
     manifest: Manifest | None = None  # of the GGUF file whose metadata the keys come from
     has_checkpoint: bool = True  # False: the folder contains no checkpoint
-    location: str = ""  # the given path or address; empty for a preset or keys
+    location: str = ""  # the given path or address, that of a repository with its commit; empty for a preset or keys
 
 
 class OpenedCheckpoint(Record):
     """A checkpoint whose headers have been read."""
 
-    name: str  # as the user wrote it
+    name: str  # as the user wrote it; for a repository in the cache, the local path
     manifest: Manifest
     problems: tuple[FormatError, ...] = ()  # of files that could be read only in part
     revision: str = ""  # the commit of a Hub repository
+    cached_as: str = ""  # the repository in the cache, as the user wrote it
 
     @property
     def location(self) -> str:
@@ -79,6 +86,8 @@ class OpenedCheckpoint(Record):
     @property
     def commit_note(self) -> str:
         """A note with the commit of a Hub repository, or an empty string."""
+        if self.cached_as:
+            return f"{safe(self.cached_as)} is at commit {self.revision}, in the Hugging Face cache"
         return f"{safe(self.name)} is at commit {self.revision}" if self.revision else ""
 
     @cached_property
@@ -121,29 +130,137 @@ class OpenedCheckpoint(Record):
         return tensors
 
     @property
-    def missing_shards_note(self) -> str:
-        """A note about files that the index names and that are missing, or an empty string."""
-        return missing_shards_note(self.manifest)
+    def file_notes(self) -> tuple[str, ...]:
+        """Notes on files that are missing, on a single shard, and on how the files were chosen."""
+        return file_notes(self.manifest)
 
 
 def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool = False) -> OpenedCheckpoint:
-    """Open the checkpoint with this path or address; an existing path takes precedence over a Hub id.
+    """Open the checkpoint with this path or address; an existing path takes precedence over a repository on the Hub.
 
     With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as far as possible, unless none of the
     files can be read. Without it, the first problem is raised. With `local_only`, the text is a path.
     """
     text = resolve_name(text)
     problems: list[FormatError] | None = [] if allow_partial else None
-    revision = ""
-    if local_only or os.path.lexists(text) or not (is_url(text) or _is_hub_id(text)):
+    repo = None if local_only else find_repo(text)
+    if repo is not None:
+        return _open_cached(text, repo, problems) or _open_remote(text, repo, problems)
+    if local_only or os.path.lexists(text) or not is_url(text):
         from .formats import checkpoint_files
 
         manifest = checkpoint_files.read_checkpoint(text, problems)
-    else:
-        from .hub import read_remote
+        return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()))
+    return _open_remote(text, None, problems)
 
-        manifest, revision = read_remote(text, problems=problems)
+
+def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> OpenedCheckpoint | None:
+    """Open a checkpoint in the local Hugging Face cache; None if it is not there with all of its files."""
+    from .hub_cache import find_cached
+
+    if (cached := find_cached(repo)) is None or not os.path.lexists(cached.path):
+        return None
+    from .formats import checkpoint_files
+
+    try:
+        manifest = checkpoint_files.read_checkpoint(cached.path, problems)
+    except FormatError as error:
+        if error.code in _NOT_THERE:
+            return None
+        raise
+    if manifest.missing_files:
+        return None
+    return OpenedCheckpoint(name=cached.path, manifest=manifest, problems=tuple(problems or ()), revision=cached.commit, cached_as=text)
+
+
+def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | None) -> OpenedCheckpoint:
+    """Open a checkpoint on the Hub, a web server or in an object store."""
+    if problems is not None:
+        problems.clear()
+    if repo is not None:
+        _require_hub(text, repo)
+    from .hub import read_remote
+
+    try:
+        manifest, revision = read_remote(repo.address if repo else text, problems=problems)
+    except RemoteError as error:
+        raise _with_nearest_ids(error, repo) from None
     return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()), revision=revision)
+
+
+def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> str:
+    """Return the path of a checkpoint whose weights are needed: a repository on the Hub is downloaded to the Hugging Face cache.
+
+    `report` is called with a line about a download before it begins, and about the commit of a repository in the cache.
+    """
+    text = resolve_name(text)
+    if (repo := find_repo(text)) is None:
+        if not os.path.lexists(text):
+            _raise_if_preset(text)
+        return text
+    opened = _open_cached(text, repo, [])
+    if opened is not None and (opened.manifest.format == "gguf" or opened.tokenizer_files):
+        report(opened.commit_note)
+        return opened.name
+    try:
+        _require_hub(text, repo)
+        from .hub.download import download
+
+        return download(repo, report)
+    except RemoteError as error:
+        if opened is None or error.code not in _UNREACHABLE:
+            raise _with_nearest_ids(error, repo) from None
+        report(f"{opened.commit_note}; the Hub cannot be asked for its other files ({error})")
+        return opened.name
+
+
+def _raise_if_preset(text: str) -> None:
+    """Raise an error if a text is the name of a preset, which has no weights."""
+    from ..catalog import find_preset
+
+    try:
+        preset = find_preset(text)
+    except UnknownModel:
+        return
+    hint = f"{preset.ids[0]} downloads its weights from the Hub" if preset.ids else "give a folder, a file, or a repository on the Hub"
+    raise UnknownModel(f"{safe(text)} is a preset, which has a configuration and no weights", hint=hint)
+
+
+def find_repo(text: str) -> Repo | None:
+    """Return the repository on the Hub that a text names; None for an existing path and for everything else."""
+    if "/" not in text or text.startswith((".", "/", "~")) or os.path.lexists(text):
+        return None
+    from .repo_id import parse_repo
+
+    return parse_repo(text)
+
+
+def _require_hub(text: str, repo: Repo) -> None:
+    """Raise if a repository must not be looked up on the Hub: offline, or if the text is a path in an existing folder."""
+    from .hub_cache import cache_folder, find_cached
+    from .repo_id import is_offline
+
+    cached = find_cached(repo)
+    if is_offline():
+        found = "is incomplete in the Hugging Face cache" if cached else "is not in the Hugging Face cache"
+        message = f"{safe(text)} {found} {safe(cache_folder())}, and HF_HUB_OFFLINE forbids to ask the Hub"
+        hint = "unset HF_HUB_OFFLINE, or give the path of a local copy"
+        raise _with_nearest_ids(RemoteError("offline", message, hint=hint), repo)
+    folder = text.partition("/")[0]
+    if cached is None and "@" not in text and not is_url(text) and os.path.isdir(folder):
+        message = f"{safe(text)} cannot be read: no such file in the folder {safe(folder)}"
+        raise FormatError("unreadable", message, hint=f"hf://{safe(text)} reads it from the Hub")
+
+
+def _with_nearest_ids(error: RemoteError, repo: Repo | None) -> RemoteError:
+    """Return the error for a repository that cannot be read, with the most similar public ids of presets."""
+    if repo is None or error.code not in _NOT_FOUND:
+        return error
+    from ..catalog import nearest_ids
+
+    near = nearest_ids(repo.id)
+    message = str(error) if error.code == "offline" else f"{safe(repo.id)} cannot be read from the Hub: {error}"
+    return RemoteError(error.code, message, hint=f"did you mean {' or '.join(near)}? {error.hint}" if near else error.hint)
 
 
 def find_config(text: str, problems: list[FormatError] | None = None) -> FoundConfig:
@@ -152,11 +269,14 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     In a folder, a config.json or params.json takes precedence over the metadata of a GGUF file, unless it is a stub. Given `problems`, a
     GGUF file that is too short is listed there, and its metadata are used.
     """
+    if (repo := find_repo(text)) is not None:
+        return _find_repo_config(text, repo, problems)
     if is_url(text) and not os.path.lexists(text):
         return _find_remote_config(text, problems)
     if os.path.isdir(text):
         return _find_config_in_folder(text, problems)
-    from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
+    from .formats.checkpoint_files import read_checkpoint
+    from .formats.choose_files import EXTENSIONS
 
     folder = os.path.dirname(text)
     is_checkpoint = text.endswith((*EXTENSIONS, ".index.json"))
@@ -171,6 +291,23 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     else:
         keys, path = _with_modelopt_recipe(read_json(text), text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
+
+
+def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None) -> FoundConfig:
+    """Find the configuration of a repository: in the local Hugging Face cache, else on the Hub."""
+    from .hub_cache import find_cached
+
+    cached = find_cached(repo)
+    if cached is not None and cached.has_config:
+        found = find_config(cached.path, problems)
+        return found.replace(name=found.name if repo.path.endswith(".gguf") else safe(repo.name), location=cached.address)
+    _require_hub(text, repo)
+    try:
+        found = _find_remote_config(repo.address, problems)
+    except RemoteError as error:
+        raise _with_nearest_ids(error, repo) from None
+    at = find_repo(found.source)
+    return found.replace(location=repo._replace(revision=at.revision if at else repo.revision).address)
 
 
 def read_config(address: str) -> tuple[Mapping[str, Any], str]:
@@ -217,14 +354,30 @@ def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = Non
     return find_packings(manifest.tensors, quantization)
 
 
+def file_notes(manifest: Manifest) -> tuple[str, ...]:
+    """Return notes on files that are missing, on a single shard, and on how the files were chosen."""
+    from .formats.choose_files import parse_shard
+
+    notes = [missing_shards_note(manifest)] if manifest.missing_files else []
+    shard = parse_shard(os.path.basename(manifest.files[0].name)) if len(manifest.files) == 1 and not manifest.index else None
+    if shard and shard.total > 1 and not notes:
+        notes.append(f"this is shard {shard.number:,} of {shard.total:,}: the other tensors of the model are in the others")
+    return (*notes, *manifest.notes)
+
+
 def missing_shards_note(manifest: Manifest) -> str:
-    """Return a note about files that the index names and that are missing, or an empty string."""
-    if manifest.index is None or not (missing := manifest.index.missing):
+    """Return a note about files of the checkpoint that are missing, with the command that downloads them, or an empty string."""
+    missing = manifest.missing_files
+    if not missing:
         return ""
-    first = safe(missing[0], 80)
+    from ..core.file_diagnosis import missing_hint
+
+    first, named = safe(missing[0], 80), "named in the index " if manifest.index else "of the set "
     if len(missing) == 1:
-        return f"1 file named in the index is missing ({first}): its tensors are left out"
-    return f"{len(missing):,} files named in the index are missing ({first}, …): their tensors are left out"
+        note = f"1 file {named}is missing ({first}): its tensors are left out"
+    else:
+        note = f"{len(missing):,} files {named}are missing ({first}, …): their tensors are left out"
+    return f"{note}; {missing_hint(manifest.folder, missing)}"
 
 
 def tokenizer_files(folder: str) -> tuple[str, ...]:
@@ -235,21 +388,18 @@ def tokenizer_files(folder: str) -> tuple[str, ...]:
 
 
 def names_checkpoint(text: str) -> bool:
-    """Whether a text names something that may be a checkpoint: a path or an address, and not a configuration file or a preset."""
-    return (os.path.lexists(text) or is_url(text)) and (not text.endswith(".json") or text.endswith(".index.json"))
+    """Whether a text names something that may be a checkpoint: a path, an address or a repository, and not a configuration file."""
+    return (os.path.lexists(text) or is_remote_name(text)) and (not text.endswith(".json") or text.endswith(".index.json"))
+
+
+def is_remote_name(text: str) -> bool:
+    """Whether a text is an address or the name of a repository on the Hub, and not an existing path."""
+    return not os.path.lexists(text) and (is_url(text) or find_repo(text) is not None)
 
 
 def is_url(text: str) -> bool:
     """Whether a text is an address with a scheme: `hf://`, `https://`, `s3://`."""
     return "://" in text and re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
-
-
-def _is_hub_id(text: str) -> bool:
-    if not re.fullmatch(_HUB_ID, text):
-        return False
-    from .formats.checkpoint_files import EXTENSIONS
-
-    return not text.endswith((*EXTENSIONS, ".json"))
 
 
 def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
@@ -279,7 +429,8 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
     keys, path = _read_config_in(folder)
     has_checkpoint = True
     if keys is None or len(keys) <= _STUB_KEYS:
-        from .formats.checkpoint_files import EXTENSIONS, read_checkpoint
+        from .formats.checkpoint_files import read_checkpoint
+        from .formats.choose_files import EXTENSIONS
         from .formats.folder import LocalFolder
 
         files = LocalFolder(folder).names()
@@ -291,15 +442,34 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
 
 
 def _find_remote_config(address: str, problems: list[FormatError] | None) -> FoundConfig:
-    if not address.endswith(".gguf"):
+    if address.endswith(".gguf") and (found := _find_remote_gguf(address, problems)) is not None:
+        return found
+    from .hub import find_config as find_remote
+
+    keys, source = find_remote(address)
+    if (keys is None or len(keys) <= _STUB_KEYS) and (found := _find_remote_gguf(address, problems, optional=True)) is not None:
+        return found
+    if keys is None:
         keys, source = read_config(address)
-        return FoundConfig(name=safe(os.path.basename(os.path.dirname(source)).partition("@")[0]), keys=keys, source=safe(source))
-    opened = open_checkpoint(address, allow_partial=problems is not None)
+    return FoundConfig(name=safe(os.path.basename(os.path.dirname(source)).partition("@")[0]), keys=keys, source=safe(source))
+
+
+def _find_remote_gguf(address: str, problems: list[FormatError] | None, optional: bool = False) -> FoundConfig | None:
+    """Return the configuration in the metadata of a GGUF file; with `optional`, None for a folder without GGUF files."""
+    try:
+        opened = open_checkpoint(address, allow_partial=problems is not None)
+    except (FormatError, RemoteError) as error:
+        if optional and error.code in ("no_checkpoint", "listing"):
+            return None
+        raise
+    if optional and opened.manifest.format != "gguf":
+        return None
     if problems is not None:
         problems += opened.problems
     config = _config_of_gguf(opened.manifest, safe(address), address)
     notes = (opened.commit_note, *config.notes) if opened.commit_note else config.notes
-    return config.replace(name=safe(address.rpartition("/")[2]), folder="", notes=notes)
+    name = address.rpartition("/")[2] if address.endswith(".gguf") else opened.manifest.files[0].name.rpartition("/")[2]
+    return config.replace(name=safe(name), folder="", notes=notes)
 
 
 def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
@@ -323,7 +493,11 @@ def _config_of_gguf(manifest: Manifest, source: str, path: str) -> FoundConfig:
 
 
 def _folder_name(folder: str, path: str) -> str:
-    return safe(os.path.basename(os.path.abspath(folder)) or path)
+    """Return the name of a folder; that of a revision in the Hugging Face cache is the name of its repository."""
+    path_of_folder = os.path.abspath(folder)
+    if cached := re.search(r"/models--([^/]{1,200})/snapshots/[0-9a-f]{40,64}\Z", path_of_folder):
+        return safe(cached[1].rpartition("--")[2])
+    return safe(os.path.basename(path_of_folder) or path)
 
 
 def _begins_as_gguf(path: str) -> bool:

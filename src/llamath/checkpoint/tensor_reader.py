@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..core.errors import ConvertError, FormatError, safe
-from .formats.dtypes import PLAIN
+from .formats.dtypes import DTYPES, PLAIN
 from .formats.manifest import Manifest, Tensor
 from .formats.source import LocalFile, Source
 
@@ -92,10 +92,10 @@ class TensorReader:
         return self._read(x, x.start + start, length)
 
     def _read_part(self, x: Tensor, first: int, last: int) -> bytes:
-        size, width = PLAIN[x.dtype].bytes, _row_width(x.shape)
         if x.strides is not None:
             return b"".join(self._read_strided(x, first, last))
-        return self._read(x, x.start + first * width * size, (last - first) * width * size)
+        size = DTYPES[x.dtype].size(_row_width(x.shape))
+        return self._read(x, x.start + first * size, (last - first) * size)
 
     def _read(self, x: Tensor, start: int, length: int) -> bytes:
         try:

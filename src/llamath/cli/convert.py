@@ -11,7 +11,7 @@ import click
 from ..core.errors import safe
 from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
-from .model_options import COMPUTE_DTYPE, MODEL, force_option, parse_changes, set_option
+from .model_options import COMPUTE_DTYPE, MODEL, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     from ..api import convert
     from ..render.progress import Bar
 
+    path = local_model(source)
     try:
         with Bar("checking the source") as bar:
-            done = convert(source, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
+            done = convert(path, target, dtype=dtype or "", changes=parse_changes(changes), progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)

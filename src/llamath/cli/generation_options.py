@@ -14,7 +14,7 @@ import click
 from ..core.errors import LlamathError, safe
 from ..core.key_values import Reader, integer, number, parse_key_values
 from .command_group import shared_option
-from .model_options import COMPUTE_DTYPE, context_option, parse_changes, set_option
+from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_changes, set_option
 from .output import echo, note, print_error, warn
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
 
     exit_on_bus_error(print_error)
     Sampling(**_sampling_settings(options))
+    model = None if model is None else local_model(model)
     with Bar("opening the checkpoint") as bar:
         llama = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
     limit_threads(llama.module)

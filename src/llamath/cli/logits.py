@@ -12,12 +12,12 @@ from ..core.errors import LlamathError, MissingExtra, safe
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, parse_changes, set_option
+from .model_options import MODEL, local_model, parse_changes, set_option
 from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
+    from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
     from ..run.debug.activations import Activations
-    from ..run.weights.verified_checkpoint import VerifiedCheckpoint
 
 _TEXT = (
     "The river was low that summer, and on the 14th of July the children walked across it without wetting their knees. "
@@ -66,15 +66,16 @@ def command(
 
     --set changes a config key of B.
     """
+    from ..analysis.verify.verified_checkpoint import open_verified
     from ..render.text.verify_text import logits_text
     from ..run.debug.compare_runs import compare_activations
     from ..run.memory_budget import parse_dtype
-    from ..run.weights.verified_checkpoint import open_verified
 
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
     if prompt == "":
         raise LlamathError("the prompt is empty", hint="leave it out for a built-in text, or give --ids")
+    a, b = local_model(a), local_model(b)
     with Progress("reading headers"):
         sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
     tokens, text = _tokens(sources, prompt, ids)

@@ -159,11 +159,21 @@ def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | 
 def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
     """Load the MODEL of a command."""
     if model is None:
-        raise click.UsageError("which MODEL? A preset (llama-3-8b), a config.json, params.json or folder, - for standard input, or dim=…")
+        raise click.UsageError(
+            "which MODEL? A preset (llama-3-8b), a repository on the Hub (owner/name), a config.json, params.json or folder, "
+            "- for standard input, or dim=…"
+        )
     from ..loading import load
 
     with Progress("reading the config") if model != "-" else nullcontext():
         return load(model, changes=changes)
+
+
+def local_model(model: str) -> str:
+    """Return the local path of a MODEL whose weights are needed; a repository on the Hub is downloaded."""
+    from ..checkpoint.open import local_copy
+
+    return local_copy(model, note)
 
 
 def _count_header(model: str, error: UnknownModel) -> HeaderCount:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..checkpoint.open import find_repo
 from ..core.errors import LlamathError, safe
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -194,7 +195,7 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
         if len(words) > 1:
             raise click.UsageError("either PROMPT or --batch-file, not both")
         return (words[0] if words else None), ""
-    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0])):
+    if len(words) == 1 and (os.path.lexists(words[0]) or _is_preset(words[0]) or find_repo(words[0]) is not None):
         raise click.UsageError(f"{safe(words[0])} is a MODEL: add a PROMPT after it (- for standard input)")
     if not 1 <= len(words) <= 2:
         problem = f"found {len(words)}: quote a prompt of several words" if words else "found neither"

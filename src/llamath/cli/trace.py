@@ -14,7 +14,7 @@ from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, load_model, parse_changes, set_option, svg_option
+from .model_options import MODEL, load_model, local_model, parse_changes, set_option, svg_option
 from .output import echo, echo_json, note, print_error, write_file
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
     if location is None and prompt is not None:
         location = MODEL_NAME
-    location = resolve_name(location) if location else location
+    if location is not None:
+        location = resolve_name(location) if prompt is None else local_model(location)
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])

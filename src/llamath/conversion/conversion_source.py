@@ -16,7 +16,7 @@ from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
-from ..checkpoint.open import OpenedCheckpoint, open_checkpoint
+from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
 from ..loading import load
@@ -45,7 +45,8 @@ class ConversionSource(SourceFiles):
 
 
 def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
-    """Open the checkpoint at this path if it is complete and of a family that can be converted."""
+    """Open the checkpoint at this path, or in a repository on the Hub, if it is complete and of a family that can be converted."""
+    path = local_copy(path)
     folder = (path if os.path.isdir(path) else os.path.dirname(path)) or "."
     before = take_stamps(path, folder)
     checkpoint = open_checkpoint(path, local_only=True)

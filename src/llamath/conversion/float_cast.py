@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..checkpoint.formats.number_arrays import require_numpy
 from ..core.errors import ConvertError, MissingExtra
 
 if TYPE_CHECKING:
@@ -56,15 +57,6 @@ def is_exact(data: bytes, target: str) -> bool:
         return target == "F32" or _f16_to_f32(_f32_to_f16(data)) == data
     except ConvertError:
         return False
-
-
-def require_numpy() -> Any:
-    """Return numpy, or raise an error that says how to install it."""
-    try:
-        import numpy as np
-    except ImportError:
-        raise MissingExtra("numpy", "convert") from None
-    return np
 
 
 def _bf16_to_f32(data: bytes) -> bytes:

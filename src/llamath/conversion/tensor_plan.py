@@ -9,6 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..checkpoint.formats.dtypes import PLAIN
+from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.naming.scheme import Scheme, half_split_order, interleaved_order
 from ..checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
@@ -18,7 +19,7 @@ from ..core.positions import Llama3Rope
 from ..core.record_type import Record
 from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import ConversionSource
-from .float_cast import cast_blocks, is_exact, require_numpy
+from .float_cast import cast_blocks, is_exact
 
 
 class _RowRange(NamedTuple):

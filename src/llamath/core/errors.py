@@ -85,8 +85,8 @@ def safe(text: str, limit: int = 200) -> str:
     return re.sub(_UNSAFE, lambda found: f"\\u{{{ord(found[0]):x}}}", cut)
 
 
-def nearest(word: str, known: Iterable[str], most: int = 3) -> list[str]:
+def nearest(word: str, known: Iterable[str], most: int = 3, cutoff: float = 0.5) -> list[str]:
     """Return the known words most similar to this one, best first."""
     from difflib import get_close_matches
 
-    return get_close_matches(word[:80], list(known), n=most, cutoff=0.5)
+    return get_close_matches(word[:80], list(known), n=most, cutoff=cutoff)

@@ -77,7 +77,7 @@ _LARGEST_NUMBER = 2**53 - 1
 class Expr(int):
     """An int with an expression; arithmetic and comparison are those of int."""
 
-    terms: dict[Monomial, int]
+    terms: Mapping[Monomial, int]
 
     def __new__(cls, symbol: str, value: int) -> Expr:
         return cls.of({(Letter(symbol, int(value)),): 1})
@@ -85,7 +85,7 @@ class Expr(int):
     @classmethod
     def of(cls, terms: Mapping[Monomial, int]) -> Expr:
         """The Expr of a polynomial: coefficients by monomial."""
-        kept = {monomial: k for monomial, k in terms.items() if k}
+        kept: Mapping[Monomial, int] = terms if all(terms.values()) else {monomial: k for monomial, k in terms.items() if k}
         total = 0
         for monomial, k in kept.items():
             for atom in monomial:
@@ -250,10 +250,19 @@ def total(values: Iterable[int]) -> Expr:
 
 def product(values: Iterable[int]) -> Expr:
     """The product of Exprs and ints."""
-    terms: Mapping[Monomial, int] = {(): 1}
+    coefficient, monomial = 1, tuple[Atom, ...]()  # the product so far, while it has one term
+    terms: dict[Monomial, int] | None = None
     for value in values:
-        terms = _product(terms, value.terms if isinstance(value, Expr) else {(): int(value)})
-    return Expr.of(terms)
+        if not isinstance(value, Expr):
+            coefficient *= value
+        elif terms is None and len(value.terms) == 1:
+            ((more, k),) = value.terms.items()
+            coefficient, monomial = coefficient * k, monomial + more
+        else:
+            terms = _product({monomial: 1} if terms is None else terms, value.terms)
+    if terms is None:
+        return Expr.of({monomial: coefficient})
+    return Expr.of({monomial: coefficient * k for monomial, k in terms.items()})
 
 
 @overload

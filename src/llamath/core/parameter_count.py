@@ -5,7 +5,7 @@ Exact integers throughout; a tied matrix counts once. `total` is every weight th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .expr import Expr, product, total
@@ -103,7 +103,7 @@ def count_parameters(tree: Decoder) -> Count:
     return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
 
 
-def _parameters(tree: Decoder, folded: list[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
+def _parameters(tree: Decoder, folded: Sequence[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
     everything = sum(groups.values())
     layers = [x for x in sections if x.name == "layers"]
     return Parameters(

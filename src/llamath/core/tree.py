@@ -276,12 +276,18 @@ class Folded(NamedTuple):
     num_experts: int = 0  # number of experts, if it is part of an expert
 
 
-def fold(block: Block, depth: int = 0) -> list[Folded]:
-    """Return every distinct leaf once with its number of copies, in tree order; the cost does not depend on the number of layers."""
-    return [x for name, _ in block.children for x in fold_field(block, name, depth)]
+def fold(block: Block, depth: int = 0) -> Sequence[Folded]:
+    """Return every distinct leaf once with its number of copies, in tree order; the cost does not depend on the number of layers.
+
+    Blocks never change, so each keeps its leaves.
+    """
+    kept: dict[int, tuple[Folded, ...]] = vars(block).setdefault("_folded", {})
+    if depth not in kept:
+        kept[depth] = tuple([x for name, _ in block.children for x in fold_field(block, name, depth)])
+    return kept[depth]
 
 
-def fold_field(block: Block, name: str, depth: int = 0) -> list[Folded]:
+def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
     """Return the folded leaves under one field of a block."""
     child: Weight | Block | Stack = getattr(block, name)
     group = (block.groups.get(name, ""), block.group)
@@ -298,7 +304,7 @@ def fold_field(block: Block, name: str, depth: int = 0) -> list[Folded]:
     return [x._replace(num_experts=int(child.n)) for x in found] if name in block.expert_parallel else found
 
 
-def _with_prefix(prefix: str, inner: list[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
+def _with_prefix(prefix: str, inner: Sequence[Folded], group: tuple[str, str], times: tuple[int, int]) -> list[Folded]:
     return [
         Folded(
             f"{prefix}.{x.pattern}",

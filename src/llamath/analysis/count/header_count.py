@@ -105,9 +105,11 @@ class HeaderCount(Report):
 
 def count_header(path: str, reason: str = "") -> HeaderCount:
     """Count a checkpoint from its headers, without a family; `reason` says why it has none."""
+    from ...checkpoint.adapters import adapter_note
     from ...checkpoint.open import open_checkpoint
 
     opened = open_checkpoint(path)
+    reason = adapter_note(opened) or reason
     notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
     name = safe(os.path.basename(os.path.abspath(path)) if os.path.lexists(path) else path)
     return count_from_header(name, safe(path), opened.manifest, opened.packing_config, notes)

@@ -97,11 +97,13 @@ def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
     if op in ("lookup", "combine"):
         return "", 0
     whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
-    split = next((x.split for x in weights if x.split is not None), None)
-    if split is not None and len(weights[0].shape) > 1:
-        return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else (whole, 0)
-    sharded = [x for x in inputs if x.sharding == "tensor"]
-    return ("tensor", sharded[0].max_parts) if sharded else (whole, 0)
+    for weight in weights:
+        if (split := weight.split) is not None and len(weights[0].shape) > 1:
+            return ("tensor", split.parts if split.on_indivisible == "copy" else 0) if split.axis == 0 else (whole, 0)
+    for x in inputs:
+        if x.sharding == "tensor":
+            return "tensor", x.max_parts
+    return whole, 0
 
 
 class Region:
@@ -139,7 +141,10 @@ class Graph(Record):
 
 
 class _Bound:
-    """A block at its place: weights and blocks inside it are bound to theirs, all other fields are the block's."""
+    """A block at its place: weights and blocks inside it are bound to theirs, all other fields are the block's.
+
+    What has been bound is kept, for the next graph of the same model.
+    """
 
     def __init__(
         self, block: Block, path: str, groups: tuple[str, str] = ("", ""), splits: Mapping[str, Split | None] | None = None
@@ -183,10 +188,11 @@ class _BoundStack:
         self.stack = stack
         self.path = path
         self._groups = groups
+        self._bound: dict[int, _Bound] = {}
 
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
-        return _Bound(block, f"{self.path}.{letter}", self._groups)
+        return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
 
 
 class GraphRecorder:
@@ -236,7 +242,8 @@ class GraphRecorder:
         region = Region("", block, Expr.const(1))
         self._open(region)
         nodes = [self.add_node("ids" if width == INT64 else "hidden_states", (), shape, width=width) for shape, width in inputs]
-        region.input, region.output = next(iter(nodes), None), _Bound(block, "")(self, *nodes)
+        root = vars(block).setdefault("_bound", _Bound(block, ""))
+        region.input, region.output = next(iter(nodes), None), root(self, *nodes)
         return region.output
 
     def _open(self, region: Region) -> None:
@@ -256,8 +263,9 @@ class GraphRecorder:
     ) -> Node:
         """Append a node; without `width`, its elements are as wide as those of its first input."""
         width = width or (inputs[0].width if inputs else self.activation_bytes)
-        used = tuple(x for x in weights if x is not None)
-        node = Node(op, self._path, self._group, inputs, tuple(map(Expr.const, shape)), width, used, view, attributes)
+        used = tuple([x for x in weights if x is not None])
+        sizes = tuple([x if isinstance(x, Expr) else Expr.const(x) for x in shape])
+        node = Node(op, self._path, self._group, inputs, sizes, width, used, view, attributes)
         self._region.nodes.append(node)
         return node
 

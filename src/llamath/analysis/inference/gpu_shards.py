@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -212,7 +212,7 @@ class ShardedModel:
         return Fraction(sum(x.bytes for x in self.calculator.weights), elements or 1)
 
     @cached_property
-    def leaves(self) -> list[Folded]:
+    def leaves(self) -> Sequence[Folded]:
         """The weights, folded."""
         return fold(self.tree)
 

@@ -24,7 +24,7 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import FormatError, LlamathError, safe
+from ...core.errors import FormatError, LlamathError, RemoteError, safe
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -213,9 +213,15 @@ def read_stored_weights(model: Model) -> StoredWeights | None:
         if error.code == "no_checkpoint":
             return None
         raise
+    except RemoteError as error:
+        if error.code != "offline":
+            raise
+        raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
     listing = list_tensors(opened.manifest)
-    note = opened.missing_shards_note or _other_size_note(model, listing)
-    return stored_weights(listing, (note,) if note else ())
+    notes = opened.file_notes
+    if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
+        notes = (*notes, note)
+    return stored_weights(listing, notes)
 
 
 def _other_size_note(model: Model, listing: Listing) -> str:

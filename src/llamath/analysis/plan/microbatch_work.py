@@ -8,7 +8,7 @@ once and read once. A backward pass costs two forward passes; fused attention co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -74,7 +74,7 @@ class MicrobatchCosts:
         self.saved, self.rates = saved, rates
         self.tree, self.kernels, self.context = saved.tree, saved.kernels, saved.kernels.context
         self._costs: dict[tuple[object, ...], ForwardCost] = {}
-        self._folded: dict[int, list[Folded]] = {}
+        self._folded: dict[int, Sequence[Folded]] = {}
         self._graph = record(self.tree, new_tokens=self.context)
         self._regions = {id(x.block): x for x in self._graph.layers}
 
@@ -110,7 +110,7 @@ class MicrobatchCosts:
             expert=2 * rows * _elements_sent_to_experts(leaves) * layout.expert_tp / layout.tp if layout.ep > 1 else 0.0,
         )
 
-    def _leaves(self, block: Block) -> list[Folded]:
+    def _leaves(self, block: Block) -> Sequence[Folded]:
         if id(block) not in self._folded:
             self._folded[id(block)] = fold(block, depth=1)
         return self._folded[id(block)]
@@ -157,12 +157,12 @@ class MicrobatchCosts:
         return layout.microbatch * elements * self.kernels.width
 
 
-def _num_parallel_regions(block: Layer, leaves: list[Folded], layout: Layout) -> int:
+def _num_parallel_regions(block: Layer, leaves: Sequence[Folded], layout: Layout) -> int:
     """The number of times that a layer leaves the sequence-parallel region: once per split branch, once for parallel branches."""
     branches = {x.pattern.partition(".")[0] for x in leaves if x.split and not (x.num_experts and layout.expert_tp == 1)}
     return min(len(branches), 1) if block.parallel else len(branches)
 
 
-def _elements_sent_to_experts(leaves: list[Folded]) -> int:
+def _elements_sent_to_experts(leaves: Sequence[Folded]) -> int:
     """The number of elements that each token sends to its experts."""
     return max((int(x.active) * int(x.weight.shape[0]) for x in leaves if x.num_experts and x.split and x.split.axis == 1), default=0)

@@ -73,7 +73,13 @@ class VerifyReport(Report):
 
 def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None) -> VerifyReport:
     """Verify the checkpoint at this path or address against a model, or against the config next to it."""
-    opened = open_checkpoint(path, allow_partial=True)
+    return verify_opened(open_checkpoint(path, allow_partial=True), path, model, changes)
+
+
+def verify_opened(
+    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+) -> VerifyReport:
+    """Verify a checkpoint whose headers have been read."""
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     return verify_opened(opened, target, path, has_own_config=not model)
 
@@ -110,7 +116,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
 
     A model with more tensors than the files can have is refused.
     """
-    _check_size(model, checkpoint.manifest)
+    refuse_large_models(model, checkpoint.manifest)
     family, data = model.family, dict(model.config.data)
     schemes: list[Scheme | None] = [
         family.hf,
@@ -137,7 +143,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     )
 
 
-def _check_size(model: Model, manifest: Manifest) -> None:
+def refuse_large_models(model: Model, manifest: Manifest) -> None:
     """Raise if the config has more weights than files of this number can name, before anything is allocated for each weight.
 
     A file names at most MAX_TENSORS tensors; no published checkpoint stacks more experts into them than that.

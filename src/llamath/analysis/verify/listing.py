@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
-from ...checkpoint.open import missing_shards_note, packings_of
+from ...checkpoint.open import file_notes, packings_of
 from ...core.number_format import format_count
 from ...core.record_type import Record, encode_json
 from ...core.report import Report, html_table
@@ -311,8 +311,7 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
-    if note := missing_shards_note(manifest):
-        yield note
+    yield from file_notes(manifest)
     if duplicates := len(columns.name) - manifest.num_distinct_names:
         yield f"{format_count(duplicates, 'tensor')} with the name of another: all are counted"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
@@ -364,6 +363,7 @@ def _packing_json(x: Packing) -> dict[str, Any]:
 
 def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
+    from ...checkpoint.adapters import adapter_note
     from ...checkpoint.open import open_checkpoint
     from ...core.errors import ConfigError, RemoteError
 
@@ -373,4 +373,6 @@ def list_checkpoint(path: str) -> Listing:
         packing = opened.packing_config
     except (ConfigError, RemoteError) as error:
         remarks.append(f"note: {error}; quantization is detected from the headers alone")
-    return list_tensors(opened.manifest, packing).replace(remarks=tuple(remarks))
+    listing = list_tensors(opened.manifest, packing)
+    notes = tuple(x for x in (adapter_note(opened), *listing.notes) if x)
+    return listing.replace(notes=notes, remarks=tuple(remarks))

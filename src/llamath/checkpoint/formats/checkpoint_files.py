@@ -7,12 +7,14 @@ lead to the model's own folder or to the Hub cache that contains it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, unfinished_beside
+from .choose_files import choose_files, gguf_parts, list_names
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
@@ -21,12 +23,6 @@ _READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkp
 """Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
 """A list that receives the errors of unreadable files; without one, the first error is raised."""
-_STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
-"""File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
-_INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
-EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
-ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-"""The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
 MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
@@ -39,7 +35,7 @@ def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
     folder, name = os.path.split(path)
     if path.endswith(".index.json"):
         return read_index(LocalFolder(folder), name, problems)
-    parts = split_parts(name)
+    parts = gguf_parts(name)
     if len(parts) > 1:
         return read_files(LocalFolder(folder), parts, problems)
     try:
@@ -59,7 +55,22 @@ def read_file(path: str) -> Manifest:
 def _read_source(source: Source) -> Manifest:
     """Read one file in the format that its first bytes show, and close it."""
     with source:
-        return _reader(_detect_format(source))(source)
+        try:
+            manifest = _reader(_detect_format(source))(source)
+        except FormatError as error:
+            if (unfinished := diagnose_name(source.name)) is None:
+                raise
+            raise _diagnosed(unfinished, error.manifest) from None
+        if isinstance(source, LocalFile) and os.path.lexists(control := f"{source.name}.aria2"):
+            raise _diagnosed(unfinished_beside(source.name, control), manifest)
+        return manifest
+
+
+def _diagnosed(found: Diagnosis, manifest: object = None) -> FormatError:
+    """Return the error of a file that is something else, with the part of it that could be read."""
+    error = FormatError(found.code, found.message, hint=found.hint)
+    error.manifest = manifest
+    return error
 
 
 @cache
@@ -73,16 +84,12 @@ def _detect_format(source: Source) -> str:
     start = source.read(0, min(9, source.size))
     if start[:4] in (b"GGUF", b"FUGG"):
         return "gguf"
-    if start[:4] == b"PK\x03\x04" or (start[:2] == b"\x80\x02" and start[8:] != b"{"):  # or a safetensors header of 640 + 65,536 k bytes
+    if start[5:9] == b"\0\0\0{":  # the length of a header, whose first bytes may be any
+        return "safetensors"
+    if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"):
         return "torch"
-    if start == b"version h":
-        raise FormatError("lfs_pointer", f"{safe(source.name)} is a Git LFS pointer, not the file itself", hint="fetch it: git lfs pull")
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        raise FormatError(
-            "html_page",
-            f"{safe(source.name)} is an HTML page, not a checkpoint",
-            hint="the download saved an error or login page: download the file again, with a token that may read the repository",
-        )
+    if found := diagnose(source.read(0, min(HEAD_BYTES, source.size)), source.name, source.size):
+        raise _diagnosed(found)
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
@@ -90,51 +97,12 @@ def _detect_format(source: Source) -> str:
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
-    """Read the checkpoint in a folder: a standard file or index, else the only set of files there is."""
-    entries = folder.names()
-    if isinstance(folder, LocalFolder) and (other := _transformers_weights(folder, entries)):
-        return read_index(folder, other, problems) if other.endswith(_INDEX_EXTENSIONS) else read_files(folder, [other], problems)
-    indexes = [x for x in entries if x.endswith(_INDEX_EXTENSIONS)]
-    if ADAPTER_CONFIG in entries and (weights := next((x for x in ADAPTER_FILES if x in entries), "")):
-        return read_files(folder, [weights], problems)
-    if standard_name := next((x for x in (*_STANDARD_NAMES, "consolidated.safetensors", *indexes[:1]) if x in entries), None):
-        return read_index(folder, standard_name, problems) if standard_name in indexes else read_files(folder, [standard_name], problems)
-    if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
-        from .torch_checkpoint import siblings
-
-        return read_files(folder, siblings(meta_shard, entries), problems)
-    file_names = [x for x in entries if x.endswith(EXTENSIONS)]
-    if not file_names:
-        raise FormatError("no_checkpoint", f"{safe(folder.name)} contains no checkpoint", hint=f"expected {', '.join(EXTENSIONS)}")
-    parts = split_parts(file_names[0])
-    if not set(file_names) <= set(parts):
-        message = f"{safe(folder.name)} contains {len(file_names)} checkpoint files without an index: {_list_names(file_names)}"
-        raise FormatError("ambiguous", message, hint="name one of them")
-    return read_files(folder, parts, problems)
-
-
-def _transformers_weights(folder: LocalFolder, entries: Sequence[str]) -> str:
-    """Return the file that config.json tells transformers to load in place of the standard ones, or an empty string.
-
-    A folder with both a checkpoint and an adapter's configuration is refused: transformers loads the adapter's base model, wherever it is.
-    """
-    if ADAPTER_CONFIG in entries and (both := next((x for x in _STANDARD_NAMES if x in entries), "")):
-        raise FormatError(
-            "adapter",
-            f"{safe(folder.name)}: expected a checkpoint or an adapter, found both {both} and {ADAPTER_CONFIG}, "
-            "for which transformers loads another base model",
-            hint=f"name the file to read: {safe(folder.path(both))}",
-        )
-    try:
-        name = folder.json("config.json").get("transformers_weights") if "config.json" in entries else None
-    except ConfigError:
-        return ""  # whoever reads the configuration reports it
-    if name is None or (isinstance(name, str) and name in entries):
-        return name or ""
-    found = f"no file {safe(str(name), 80)}"
-    raise FormatError(
-        "transformers_weights", f"{safe(folder.name)}: expected the file that transformers_weights in config.json names, found {found}"
-    )
+    """Read the checkpoint in a folder: the file or index that its config names or a standard one, else the only set of files there is."""
+    chosen = choose_files(folder, folder.names())
+    if chosen.subfolder:
+        folder = folder.inner(chosen.subfolder)
+    manifest = read_index(folder, chosen.index_name, problems) if chosen.index_name else read_files(folder, chosen.names, problems)
+    return manifest.replace(missing=chosen.missing, notes=chosen.notes) if chosen.missing or chosen.notes else manifest
 
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:
@@ -167,7 +135,7 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     result = _read(folder, names, problems)
     if result.missing:
         raise FormatError(
-            "unreadable", f"{_list_names(result.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
+            "unreadable", f"{list_names(result.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
         )
     return _join_set(result.manifests) if len(result.manifests) == len(names) else merge(result.manifests)
 
@@ -230,19 +198,3 @@ def merge(manifests: Sequence[Manifest]) -> Manifest:
         metadata |= manifest.metadata
     files = tuple(file for manifest in manifests for file in manifest.files)
     return Manifest(format=manifests[0].format, files=files, tensors=TensorTable(TensorColumns(*columns)), metadata=metadata)
-
-
-def split_parts(path: str) -> list[str]:
-    """Return all parts of a split GGUF file (`NAME-00001-of-00003.gguf`), or just the path of any other file."""
-    if not path.endswith(".gguf"):
-        return [path]
-    from .gguf import siblings
-
-    return list(siblings(path))
-
-
-def _list_names(names: Iterable[str], limit: int = 4) -> str:
-    """Return the first names, escaped, and the number of the others."""
-    all_names = list(names)
-    shown = ", ".join(safe(x, 80) for x in all_names[:limit])
-    return f"{shown} and {len(all_names) - limit:,} more" if len(all_names) > limit else shown

@@ -22,6 +22,7 @@ class Folder:
     """A flat folder of files; subclasses implement listing and opening."""
 
     name: str
+    is_read_by_transformers = False
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of its files."""
@@ -35,6 +36,10 @@ class Folder:
         """Read the JSON object in a small file."""
         raise NotImplementedError
 
+    def inner(self, path: str) -> Folder:
+        """Return a folder in this one."""
+        raise FormatError("shard_name", f"{safe(path)} is in a folder of its own", hint="name the file itself")
+
     def path(self, name: str) -> str:
         """Return the path or address of a file in this folder."""
         return f"{self.name}/{name}"
@@ -46,6 +51,8 @@ class Folder:
 
 class LocalFolder(Folder):
     """A local folder; an empty path is the current one."""
+
+    is_read_by_transformers = True
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -71,6 +78,14 @@ class LocalFolder(Folder):
     def json(self, name: str) -> dict[str, Any]:
         """Read the JSON object strictly."""
         return read_json(resolve_inside(self.name, name))
+
+    def inner(self, path: str) -> Folder:
+        """Return a folder in this one; links out of it are not followed."""
+        target = os.path.join(self.name, *map(check_file_name, path.split("/")))
+        own = os.path.realpath(self.name or ".")
+        if os.path.commonpath((os.path.realpath(target), own)) != own:
+            raise FormatError("link", f"{safe(target)} is a symbolic link out of {safe(own)}")
+        return LocalFolder(target)
 
     def path(self, name: str) -> str:
         """Return the local path."""

@@ -13,9 +13,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
+from ...core.file_diagnosis import diagnose, truncated_hint
 from .dtypes import GGML, DType
 from .manifest import CheckpointFile, Manifest, Tensor
-from .source import SHORTER, Cursor, Source
+from .source import Cursor, Source
 
 _MAX_VALUE = 16 << 20
 """Maximum bytes of a string that `values` returns."""
@@ -99,11 +100,6 @@ MAX_KEPT_BYTES, MAX_KEPT_VALUES, MAX_KEPT_STRING, BYTES_PER_VALUE = 16 << 20, 51
 SMALLEST_KEY, SMALLEST_TENSOR = 8 + 1 + 4 + 1, 8 + 4 + 4 + 8
 REQUIRED_TYPES = {"general.alignment": UINT32, "split.no": UINT16, "split.count": UINT16, "split.tensors.count": INT32}
 """Keys needed to read the file, with the type that llama.cpp requires."""
-_HINTS_BY_MAGIC = {
-    b"vers": "this is a Git LFS pointer: fetch the file with `git lfs pull`",
-    b"PK\x03\x04": "this is a ZIP archive: is it a PyTorch checkpoint?",
-    b"tjgg": "this is a GGML file from before August 2023: convert the model again with a current llama.cpp",
-}
 
 
 class _Preamble(NamedTuple):
@@ -125,7 +121,9 @@ def read(source: Source) -> Manifest:
     manifest = Manifest(format="gguf", files=(file,), tensors=tensors, metadata=metadata)
     if end > source.size:
         last = f"expected {safe(tensors[-1].name)} to end at byte {end:,}, found the file's end at byte {source.size:,}"
-        error = FormatError("truncated", f"{safe(source.name)} is {end - source.size:,} bytes short: {last}", hint=SHORTER)
+        error = FormatError(
+            "truncated", f"{safe(source.name)} is {end - source.size:,} bytes short: {last}", hint=truncated_hint(source.name)
+        )
         error.manifest = manifest
         raise error
     return manifest
@@ -135,8 +133,10 @@ def preamble(source: Source) -> _Preamble:
     """Read the magic, the version and the counts."""
     name, data = safe(source.name), source.read(0, min(source.size, 24))
     if data[:4] != b"GGUF":
-        found = f"expected a file that begins with b'GGUF', found {data[:4]!r}"
-        raise FormatError("magic", f"{name}: {found}", hint=_HINTS_BY_MAGIC.get(data[:4], ""))
+        known = diagnose(data, source.name, source.size)
+        raise FormatError(
+            "magic", f"{name}: expected a file that begins with b'GGUF', found {data[:4]!r}", hint=known.hint if known else ""
+        )
     if len(data) < 24:
         raise source.truncated_error(0, 24)
     order = ">" if data[4:6] == b"\0\0" else "<"

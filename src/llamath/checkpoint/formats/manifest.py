@@ -122,6 +122,24 @@ class Manifest(Record):
     tensors: Sequence[Tensor]
     metadata: Mapping[str, Any] = {}  # untrusted strings: escape them before display
     index: ShardIndex | None = None
+    missing: tuple[str, ...] = ()  # files of the same set that are not there, if there is no index
+    notes: tuple[str, ...] = ()  # on how its files were chosen
+
+    @property
+    def absent_files(self) -> tuple[str, ...]:
+        """The names of its files that do not exist or could not be read."""
+        return (*self.index.missing, *self.index.unreadable) if self.index else self.missing
+
+    @property
+    def missing_files(self) -> tuple[str, ...]:
+        """The names of its files that do not exist."""
+        return self.index.missing if self.index else self.missing
+
+    @property
+    def folder(self) -> str:
+        """The path or address of the folder with its files."""
+        first = self.index.path if self.index else self.files[0].name if self.files else ""
+        return first.rpartition("/")[0]
 
     @cached_property
     def num_distinct_names(self) -> int:

@@ -15,9 +15,10 @@ from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-define
 from typing import NamedTuple, NoReturn
 
 from ...core.errors import FormatError, safe
+from ...core.file_diagnosis import truncated_hint
 from .dtypes import PLAIN
 from .manifest import CheckpointFile, Manifest, TensorColumns, TensorTable
-from .source import SHORTER, Source
+from .source import Source
 
 MAX_TENSORS, _MAX_IRREGULAR, MAX_STRINGS, MAX_DIMENSIONS, MAX_NAME, _MAX_CACHED_KIND = 1 << 18, 10_000, 1 << 14, 64, 1 << 16, 200
 """Maximum tensors, irregularly written tensors or kinds, metadata strings, dimensions, name length, and length of a cached kind."""
@@ -206,7 +207,7 @@ def read(source: Source) -> Manifest:
     length = int.from_bytes(source.read(0, 8), "little")
     if length > source.size - 8:
         message = f"{name}: expected a header of {length:,} bytes, found only {source.size - 8:,}"
-        raise FormatError("header_length", message, hint=SHORTER)
+        raise FormatError("header_length", message, hint=truncated_hint(name))
     if length > MAX_HEADER:
         raise FormatError("header_length", f"{name}: expected a header of at most {MAX_HEADER:,} bytes, found {length:,}")
     header, metadata = _header(source.read(8, length), name)
@@ -331,7 +332,7 @@ def _check_positions(columns: TensorColumns, base: int, size: int, name: str) ->
         at, before = ends[i], names[i]
     if at > size:
         short = f"{name} is {at - size:,} bytes short: {safe(before)} ends at byte {at:,}, the file at {size:,}"
-        return FormatError("truncated", short, hint=SHORTER)
+        return FormatError("truncated", short, hint=truncated_hint(name))
     if at < size:
         return FormatError("trailing", f"{name}: {size - at:,} bytes after {safe(before)} belong to no tensor")
     return None

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any, Self
 
 from ...core.errors import FormatError, safe
+from ...core.file_diagnosis import truncated_hint
 
 _FIRST_WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes that a cursor reads ahead: the first window and the largest."""
-SHORTER = "a download may be incomplete: compare its size with the publisher's"
 _CACHED_BYTES = 4096
 """Bytes at the start of a local file that are read at once and cached; small headers fit in."""
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -46,7 +46,7 @@ class Source:
         return FormatError(
             "truncated",
             f"{safe(self.name)}: expected {length:,} bytes from byte {start:,}, {found}",
-            hint=SHORTER,
+            hint=truncated_hint(self.name),
         )
 
     def __enter__(self) -> Self:

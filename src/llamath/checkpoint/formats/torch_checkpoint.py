@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
+from ...core.file_diagnosis import truncated_hint
 from .manifest import CheckpointFile, Manifest, Tensor
 from .pickle_reader import PickleInterpreter
 from .source import Source
@@ -26,6 +27,8 @@ _MAX_DEPTH = 64
 """Maximum nesting of dictionaries and lists."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _VERSIONS = range(1, 11)
+_TRUNCATED = ("truncated", "end_record")
+"""Codes of the errors of a file that ends too early."""
 _PART = r"(consolidated\.)([0-9]{2})(\.pth)"
 
 
@@ -47,7 +50,8 @@ def read(source: Source) -> Manifest:
         tensors, values = _tensors(content)
     except FormatError as error:
         text, name = str(error), safe(source.name)
-        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=error.hint) from None
+        hint = error.hint or (truncated_hint(source.name) if error.code in _TRUNCATED else "")
+        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=hint) from None
     stored = sum(storage.bytes for storage in content.storages.values())
     file = CheckpointFile(source.name, source.size, source.size - stored)
     return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.metadata, "values": values})

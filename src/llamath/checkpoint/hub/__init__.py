@@ -1,7 +1,7 @@
 """Remote checkpoints: read headers and configurations from the Hub, web servers and object stores, never whole files.
 
-HTTP and the Hub need only the standard library; the extra `hub` has huggingface_hub (for a stored token) and fsspec (object stores).
-Nothing here is imported unless a model is given by URL or Hub id.
+Headers need only the standard library. Weights are downloaded by huggingface_hub (extra `hub`), and object stores read through fsspec
+(extras `s3` and `gcs`). Nothing here is imported unless a model is given by URL or Hub id.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 from ...core.errors import ConfigError, RemoteError, safe
 from ...core.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
+from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
+from ..repo_id import parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
-from .hub_repo import HubFolder, Repo, WebFolder, new_session, parse_repo
+from .hub_repo import HubFolder, WebFolder, new_session
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Repo", "Session", "parse_repo", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote"]
 
 
 class _RemoteCheckpoint(NamedTuple):
@@ -39,7 +41,7 @@ class _OpenedFolder(NamedTuple):
 
 
 def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> _RemoteCheckpoint:
-    """Read the header of the checkpoint at `hf://org/name[@revision][/file]`, `org/name`, `https://…` or `s3://…`."""
+    """Read the header of the checkpoint at `hf://owner/name[@revision][/file]`, `owner/name`, `https://…` or `s3://…`."""
     with _open_folder(text, limits) as opened:
         folder, file = opened.folder, opened.file
         if not file:
@@ -47,18 +49,28 @@ def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limi
         elif file.endswith(".index.json"):
             manifest = checkpoint.read_index(folder, file, problems)
         else:
-            manifest = checkpoint.read_files(folder, checkpoint.split_parts(file), problems)
+            manifest = checkpoint.read_files(folder, gguf_parts(file), problems)
         return _RemoteCheckpoint(manifest, opened.revision)
 
 
 def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any], str]:
     """Read the configuration at an address or in the repository or folder there; returns it and its address with the commit."""
+    keys, source = find_config(text, limits=limits)
+    if keys is None:
+        raise ConfigError(
+            f"{safe(source)} has neither {' nor '.join(CONFIG_FILES)}", hint="llamath ls counts the tensors of any checkpoint"
+        )
+    return keys, source
+
+
+def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any] | None, str]:
+    """Read the configuration at an address; None and the address of the folder if there is none."""
     with _open_folder(text, limits) as opened:
         if opened.file.endswith(".json"):
             return opened.folder.json(opened.file), opened.folder.path(opened.file)
         if config := _find_config(opened.folder):
             return config[1], opened.folder.path(config[0])
-        raise ConfigError(f"{safe(opened.folder.name)} has neither {' nor '.join(CONFIG_FILES)}")
+        return None, opened.folder.name
 
 
 def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:

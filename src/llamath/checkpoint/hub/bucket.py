@@ -29,8 +29,8 @@ _IMPLEMENTATIONS = {
 }
 """Scheme → fsspec implementation; `memory` is for tests."""
 
-_IN_EXTRA = frozenset(("s3fs", "gcsfs"))
-"""Packages in the extra `hub`."""
+_EXTRAS = {"s3fs": "s3", "gcsfs": "gcs"}
+"""Implementation → the extra that installs it."""
 
 
 class _BucketFile(Source):
@@ -95,12 +95,12 @@ def open_bucket(text: str) -> tuple[_BucketFolder, str]:
     try:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtra("fsspec", "hub") from None
+        raise MissingExtra("fsspec", _EXTRAS.get(_IMPLEMENTATIONS[scheme], "s3")) from None
     try:
         store, path = url_to_fs(text)
     except ImportError:
-        if _IMPLEMENTATIONS[scheme] in _IN_EXTRA:
-            raise MissingExtra(_IMPLEMENTATIONS[scheme], "hub") from None
+        if extra := _EXTRAS.get(_IMPLEMENTATIONS[scheme]):
+            raise MissingExtra(_IMPLEMENTATIONS[scheme], extra) from None
         raise LlamathError(
             f"{scheme}:// needs {_IMPLEMENTATIONS[scheme]}, which is not installed", hint=f"pip install {_IMPLEMENTATIONS[scheme]}"
         ) from None

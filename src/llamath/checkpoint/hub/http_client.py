@@ -158,13 +158,15 @@ class Session:
             except TimeoutError:
                 connection.close()
                 raise RemoteError("timeout", f"{url.display} takes too long to answer", hint="try again later") from None
+            except ConnectionRefusedError as error:
+                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
             except (ConnectionError, IncompleteRead, ssl.SSLEOFError) as error:
                 connection.close()
                 if last:
                     raise RemoteError("dropped", f"{url.display}: the connection was dropped twice ({_reason(error)})") from None
             except (HTTPException, OSError, ValueError) as error:
                 connection.close()
-                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}") from None
+                raise RemoteError("network", f"{url.display} cannot be reached: {_reason(error)}", hint=_OFFLINE) from None
             except BaseException:
                 connection.close()
                 raise
@@ -239,6 +241,7 @@ def _reason(error: Exception) -> str:
     return safe(error.strerror or str(error), 120) if isinstance(error, OSError) else type(error).__name__
 
 
+_OFFLINE = "without a network, presets, local files and models in the Hugging Face cache can be used"
 _LOGIN = "if it is gated, accept its terms on its page; then set HF_TOKEN, which is sent over https alone, or run `hf auth login`"
 _ACCESS = "your token was sent and does not suffice: accept the model's terms on its page, or give the token read access to gated models"
 _STATUS_ERRORS: dict[int, tuple[str, str, str]] = {

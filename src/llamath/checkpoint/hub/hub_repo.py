@@ -1,7 +1,7 @@
 """Model repositories on the Hub: an id and a revision are resolved to a commit, whose files are a `Folder`.
 
 Only documented routes are used: `/api/models/{id}/revision/{revision}` for the commit and the file names, and
-`/{id}/resolve/{commit}/{file}` for the bytes. huggingface_hub (extra `hub`) is used only to find the token that `hf auth login` stored.
+`/{id}/resolve/{commit}/{file}` for the bytes. Weights are downloaded by huggingface_hub; see `download`.
 """
 
 from __future__ import annotations
@@ -9,70 +9,35 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from ...core.errors import FormatError, RemoteError, safe
 from ..formats.checkpoint_files import MAX_SHARDS
 from ..formats.folder import check_file_name
 from ..formats.source import Source
+from ..hub_cache import hub_home
+from ..repo_id import Repo, endpoint, is_commit, is_enabled, is_offline
 from .http_client import Limits, Session
 from .http_file import HttpFile, fetch_json
 from .remote_folder import RemoteFolder
 from .urls import Url, parse_url, quote_url
 
-T = TypeVar("T")
-_ENDPOINT = "https://huggingface.co"
 _MAX_API_BYTES = 8 << 20
 """Maximum bytes of a response of the Hub's API; those for the largest repositories have one million."""
-_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-_REVISION = r"refs/(?:pr|convert)/[^/@\s]{1,100}|[^/@\s]{1,255}"
-_ID = re.compile(rf"(?P<id>{_NAME}/{_NAME})(?:@(?P<revision>{_REVISION}))?(?P<path>)", re.ASCII)
-_URI = re.compile(rf"hf://(?:models/)?(?P<id>{_NAME}(?:/{_NAME})?)(?:@(?P<revision>{_REVISION}))?(?:/(?P<path>.*))?", re.ASCII | re.DOTALL)
-_WITHIN = r"/(?:tree|blob|resolve)/(?P<revision>[^/?#]+)(?:/(?P<path>[^?#]*))?"
-_PAGE = re.compile(rf"(?P<id>{_NAME}/{_NAME})(?:{_WITHIN})?/?(?:[?#].*)?", re.ASCII | re.DOTALL)
-_OTHERS = ("api", "blog", "buckets", "collections", "datasets", "docs", "kernels", "papers", "spaces")
-_COMMIT = re.compile("[0-9a-f]{40}(?:[0-9a-f]{24})?")
-
-
-class Repo(NamedTuple):
-    """A model repository, a revision, and a file or folder in it."""
-
-    id: str
-    revision: str = "main"
-    path: str = ""
-
-
-def parse_repo(text: str) -> Repo | None:
-    """Parse `org/name[@revision]`, `hf://org/name[@revision][/path]` or the URL of a page of the endpoint."""
-    site = endpoint()
-    match = _URI.fullmatch(text) if text.startswith("hf://") else _ID.fullmatch(text)
-    if text.startswith(f"{site}/"):
-        match = _PAGE.fullmatch(text[len(site) + 1 :])
-    if match and match["id"].partition("/")[0] not in _OTHERS and ".." not in match["id"]:
-        return Repo(match["id"], unquote(match["revision"] or "main"), unquote(match["path"] or "").strip("/"))
-    if text.startswith("hf://"):
-        raise RemoteError(
-            "id", f"{safe(text)} is not a model on the Hub", hint="hf://org/name, hf://org/name@revision or hf://org/name/file"
-        )
-    return None
-
-
-def endpoint() -> str:
-    """Return the Hub's URL."""
-    return (os.environ.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")
+_MAX_TOKEN_BYTES = 4096
 
 
 def new_session(limits: Limits | None = None) -> Session:
     """Return a session with the endpoint and its token."""
-    if _is_set("HF_HUB_OFFLINE") or _is_set("TRANSFORMERS_OFFLINE"):
+    if is_offline():
         raise RemoteError("offline", "the Hub is disabled by HF_HUB_OFFLINE", hint="unset it, or give the path of a local copy")
-    return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), _find_token(), limits)
+    return Session(parse_url(endpoint(), "url", "HF_ENDPOINT"), find_token(), limits)
 
 
-def _find_token() -> str:
-    """Return the token for the endpoint, or an empty string."""
-    if _is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+def find_token() -> str:
+    """Return the token for the endpoint as huggingface_hub finds it, or an empty string: HF_TOKEN, else that of `hf auth login`."""
+    if is_enabled(os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return ""
     text = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN") or _stored_token()
     if not re.fullmatch("[!-~]*", text := text.strip()):
@@ -81,18 +46,23 @@ def _find_token() -> str:
 
 
 def _stored_token() -> str:
+    """Return the token of `hf auth login`; huggingface_hub, where it is installed, renews one that expires."""
+    path = os.path.expandvars(os.path.expanduser(os.environ.get("HF_TOKEN_PATH") or os.path.join(hub_home(), "token")))
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = file.read(_MAX_TOKEN_BYTES)
+    except (OSError, ValueError):
+        stored = ""
+    if not stored and not os.environ.get("HF_OIDC_RESOURCE"):
+        return ""
     try:
         from huggingface_hub import get_token
     except ImportError:
-        return ""
+        return stored
     try:
-        return get_token() or ""
+        return get_token() or stored
     except Exception as error:  # its message might contain a token
         raise RemoteError("token", f"huggingface_hub cannot get a token: {type(error).__name__}", hint="set HF_TOKEN") from None
-
-
-def _is_set(name: str) -> bool:
-    return os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 class WebFolder(RemoteFolder):
@@ -131,11 +101,14 @@ class WebFolder(RemoteFolder):
 class HubFolder(WebFolder):
     """The files of a commit of a repository, or of a folder in it."""
 
+    is_read_by_transformers = True
+
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
+        self._repo = repo
         self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
         inner = _folder_of(repo.path, files)
-        start = f"{inner}/" if inner else ""
+        self._start = start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
         url = session.parse_url(f"{site}/{repo.id}/resolve/{self.commit}/{quote_url(repo.path if repo.path in files else start, '/')}")
         super().__init__(session, url, f"hf://{repo.id}@{self.commit}/{start}".rstrip("/"))
@@ -148,6 +121,10 @@ class HubFolder(WebFolder):
         """Open a file if it is listed."""
         return super().open(name) if check_file_name(name) in self._names else None
 
+    def inner(self, path: str) -> HubFolder:
+        """Return a folder in this one, at the same commit."""
+        return HubFolder(self._session, Repo(self._repo.id, self.commit, f"{self._start}{path}"))
+
     def json(self, name: str) -> dict[str, Any]:
         """Read a JSON object if it is listed."""
         if check_file_name(name) not in self._names:
@@ -158,9 +135,9 @@ class HubFolder(WebFolder):
 def _resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     """Return the commit of a revision, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
+    if not isinstance(commit, str) or not is_commit(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
         raise RemoteError("api", f"{endpoint()} returned no commit and files for {repo.id}", hint="check HF_ENDPOINT")
-    if _COMMIT.fullmatch(repo.revision) and commit != repo.revision:
+    if is_commit(repo.revision) and commit != repo.revision:
         raise RemoteError("api", f"{endpoint()} returned commit {commit} of {repo.id} instead of {repo.revision}")
     paths = {x["rfilename"] for x in siblings if isinstance(x, dict) and isinstance(x.get("rfilename"), str)}
     return commit, {x for x in paths if _is_plain_path(x)}
@@ -179,5 +156,5 @@ def _folder_of(path: str, files: set[str]) -> str:
     if path in files:
         return path.rpartition("/")[0]
     if path and not any(x.startswith(f"{path}/") for x in files):
-        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="llamath.inspect('hf://org/name') lists its files")
+        raise RemoteError("missing", f"the repository has no {safe(path)}", hint="llamath.inspect('hf://owner/name') lists its files")
     return path

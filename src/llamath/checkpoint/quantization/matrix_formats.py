@@ -14,16 +14,17 @@ from ..formats.dtypes import DTYPES
 
 
 class Axis(NamedTuple):
-    """The length of an axis of a stored tensor: ⌈letter · times / per⌉, or a constant."""
+    """The length of an axis of a stored tensor: ⌈letter · times / per⌉ · each, or a constant."""
 
     letter: str  # out, in, out·in, or empty for a constant
     times: int = 1
     per: int = 1
+    each: int = 1
 
     def length(self, out: int, into: int) -> int:
         """Return the length for a matrix of this shape."""
         n = {"out": out, "in": into, "out·in": out * into, "": 1}[self.letter]
-        return -(-n * self.times // self.per)
+        return -(-n * self.times // self.per) * self.each
 
     @property
     def symbol(self) -> str:
@@ -31,7 +32,8 @@ class Axis(NamedTuple):
         if not self.letter:
             return str(self.times)
         top = self.letter if self.times == 1 else f"{self.letter}·{self.times}"
-        return f"⌈{top}/{self.per:,}⌉" if self.per > 1 else top
+        top = f"⌈{top}/{self.per:,}⌉" if self.per > 1 else top
+        return top if self.each == 1 else f"{top}·{self.each}"
 
 
 OUT, IN, ALL = Axis("out"), Axis("in"), Axis("out·in")
@@ -167,15 +169,23 @@ def _group_title(method: str, bits: int, group: int) -> str:
     return f"{method} with {bits} bits, a scale for " + (f"{group} weights" if group > 0 else "each row")
 
 
-def awq_format(bits: int = 4, group: int = 128, gemv: bool = False) -> MatrixFormat:
-    """Return AWQ in the GEMM layout, or in the GEMV layout, whose groups fill whole words of packed zeros."""
+def awq_format(bits: int = 4, group: int = 128, layout: str = "gemm") -> MatrixFormat:
+    """Return AWQ in one of its layouts: GEMM; GEMV, whose zeros fill whole words; GEMV-fast, which packs four rows in 16 bits."""
     word, groups = 32 // bits, _groups(group)
-    if gemv:
-        words = per(IN, group * word) if group > 0 else Axis("")
+    words = 128 // group if 0 < group < 128 else 1  # AutoAWQ rounds the words of zeros up to a multiple of this many
+    wide = Axis("in", 1, group * word * words, words) if group > 0 else Axis("")
+    tall = wide._replace(each=word * words) if group > 0 else Axis("", word)
+    if layout == "gemv":
         parts = (
             MatrixPart(".qweight", "I32", (OUT, per(IN, word))),
-            MatrixPart(".qzeros", "I32", (OUT, words)),
-            MatrixPart(".scales", "F16", (OUT, Axis("", word), words)),
+            MatrixPart(".qzeros", "I32", (OUT, wide)),
+            MatrixPart(".scales", "F16", (OUT, tall)),
+        )
+    elif layout == "gemv_fast":
+        parts = (
+            MatrixPart(".qweight", "I16", (per(OUT, 4), IN)),
+            MatrixPart(".scales", "F16", (tall, OUT)),
+            MatrixPart(".scaled_zeros", "F16", (tall, OUT)),
         )
     else:
         parts = (
@@ -204,7 +214,7 @@ def marlin_format(bits: int = 4, group: int = 128) -> MatrixFormat:
     parts = (
         MatrixPart(".B", "I32", (per(IN, 16), Axis("out", bits // 2))),
         MatrixPart(".s", "F16", (_groups(group), OUT)),
-        MatrixPart(".workspace", "I32", (per(OUT, 128), Axis("", 16))),
+        MatrixPart(".workspace", "I32", (Axis("out", 1, 128, 16),)),
     )
     return MatrixFormat(name=_group_name("marlin", bits, group), title=_group_title("Marlin", bits, group), parts=parts)
 

@@ -309,7 +309,7 @@ def _awq(config: Keys, _: str) -> Recipe:
     version = str(config.get("version", "gemm")).lower()
     if version not in ("gemm", "gemv", "gemv_fast", "exllama", "ipex", "auto"):
         raise _unknown(f"AWQ version {version}")
-    to = formats.awq_format(bits, group, gemv=version == "gemv")
+    to = formats.awq_format(bits, group, version)
     choose = _skipping(config, to, ("modules_to_not_convert",), head_by_default=True, translate_key=_like_awq)
     return Recipe(method="awq", name=to.name, choose=choose, patterns=_strings(config, "modules_to_not_convert") or ())
 

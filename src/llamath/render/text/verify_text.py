@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
 from ...core.errors import safe
-from ...core.number_format import format_count, short_count
+from ...core.number_format import format_count, format_list, short_count
 from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+    from ...analysis.verify.structure_report import StructureReport
+    from ...analysis.verify.verify_tensors import Finding
 
 MAX_ROWS, BAR_WIDTH = 12, 24
 """The most rows of a list; the length of the longest bar."""
@@ -132,8 +134,37 @@ def verify_text(report: VerifyReport) -> str:
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
     lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
-    for x in verdict.findings:
+    return "\n".join([*lines, *_findings(verdict.findings)])
+
+
+def structure_text(report: StructureReport) -> str:
+    """Return what a checkpoint is, what was checked, its facts, and the findings with their hints."""
+    bad = sum(x.severity != "info" for x in report.findings)
+    answer = (report.matches or "is whole") if report.ok else format_count(bad, "problem")
+    lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.title}, {answer}", "")]
+    lines += [dim(line) for line in wrap(report.checked, "")]
+    rows = [(key.replace("_", " "), text) for key, value in report.facts.items() if (text := _fact(value))]
+    width = max((len(key) for key, _ in rows), default=0)
+    for key, text in rows:
+        first, *rest = wrap(text, " " * (width + 2))
+        lines += [f"{key:{width}}  {first.lstrip()}", *rest]
+    return "\n".join([*lines, *_findings(report.findings)])
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, Mapping):
+        return format_list(f"{_fact(x)} {safe(str(key), 60)}" for key, x in value.items())
+    if isinstance(value, (list, tuple)):
+        return format_list(map(_fact, value), 8)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else safe(str(value), 200)
+
+
+def _findings(findings: Iterable[Finding]) -> Iterator[str]:
+    for x in findings:
         first, *rest = wrap(x.message, "  ")
-        lines += [f"{_MARKS[x.severity]}{first[1:]}", *rest]
-        lines += [dim(line) for line in wrap(f"hint: {x.hint}", "    ")] if x.hint else []
-    return "\n".join(lines)
+        yield f"{_MARKS[x.severity]}{first[1:]}"
+        yield from rest
+        if x.hint:
+            yield from (dim(line) for line in wrap(f"hint: {x.hint}", "    "))

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
 from ...checkpoint.naming.scheme import half_split_order, interleaved_order
+from ...checkpoint.naming.stored_layouts import reorder_rows
 from ...core.blocks import Attention
 from ...core.tree import fill_pattern, walk
 from ..memory_budget import dtype_name
-from ..weights.stored_layouts import reorder_rows
 from .activations import Activations
 
 _SAME_ROWS_TOLERANCE = 0.2

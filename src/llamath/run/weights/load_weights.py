@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoint.naming.scheme import Scheme
-from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
+from ...checkpoint.naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
+from ...core.tree import Block, Leaf
 from ..debug.nan_check import forget_check
 from ..module import Module, set_weight, tie_weights
-from .stored_layouts import LayoutParams, layout_params, split_tensor, undo_layout
 
 
 def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -23,7 +23,7 @@ def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]
         tensor = tensors[name]
         is_layer_tensor = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
         for expert, parts in stacked.items():
-            yield from _split_tensor(tensor if is_layer_tensor else tensor[expert[0]], parts, scheme, _layout_params_at(tree, leaves[0]))
+            yield from _split_tensor(tensor if is_layer_tensor else tensor[expert[0]], parts, scheme, layout_params_at(tree, leaves[0]))
 
 
 def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, params: LayoutParams) -> Iterator[tuple[str, Tensor]]:
@@ -31,26 +31,7 @@ def _split_tensor(x: Tensor, leaves: list[Leaf], scheme: Scheme, params: LayoutP
     tensors = split_tensor(x, shapes, scheme.layout_of(leaves[0].pattern), params)
     for leaf, shape, part in zip(leaves, shapes, tensors, strict=True):
         module = leaf.path.split(".", 3)[-1]
-        yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), params, module).reshape(shape)
-
-
-def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
-    """Return the weights in each stored tensor, in tree order."""
-    groups: dict[str, list[Leaf]] = {}
-    for leaf in walk(tree):
-        if not leaf.weight.tied:
-            groups.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
-    return groups
-
-
-def _layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
-    """Return the layout parameters of the blocks that contain a weight."""
-    block: Block | Stack = tree
-    params = LayoutParams()
-    for name in leaf.path.split(".")[:-1]:
-        block = block[int(name)] if isinstance(block, Stack) else getattr(block, name)
-        params = layout_params(block, params) if isinstance(block, Block) else params
-    return params
+        yield leaf.path, undo_layout(part, scheme.layout_of(leaf.pattern), params, module, torch).reshape(shape)
 
 
 @torch.no_grad()

@@ -10,16 +10,16 @@ from warnings import catch_warnings, simplefilter
 import torch
 from torch import Tensor
 
+from ...analysis.verify.verified_checkpoint import StoredTensors
 from ...checkpoint.formats import gguf
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.source import LocalFile
+from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import FormatError, LlamathError, safe
 from .dequantize import PackedWeight, dequantize, scales_name
-from .ggml_blocks import dequantize_blocks, to_little_endian
-from .verified_checkpoint import StoredTensors
 
 TORCH_DTYPES = {
     "F64": torch.float64,
@@ -106,8 +106,8 @@ class MappedFiles:
         blocks, result = self.bytes(x).view(-1, block_type.bytes), torch.empty(x.elements, dtype=dtype)
         step = CHUNK_ELEMENTS // block_type.block
         for first in range(0, len(blocks), step):
-            data = blocks[first : first + step]
-            values = dequantize_blocks(to_little_endian(data, x.dtype) if big_endian else data, x.dtype)
+            data = blocks[first : first + step].numpy()
+            values = torch.from_numpy(dequantize_ggml(swap_ggml_bytes(data, x.dtype) if big_endian else data, x.dtype)).flatten()
             result[first * block_type.block :][: len(values)] = values
         return result.view(x.shape)
 

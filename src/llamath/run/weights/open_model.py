@@ -10,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_verified
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.naming.stored_layouts import group_by_stored_name
+from ...checkpoint.quantization.ggml_values import GGML_DECODERS
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from ...core.tree import fill_pattern, walk
@@ -22,10 +25,8 @@ from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
 from .bus_error import watch_files
 from .dequantize import reject_unreadable
-from .ggml_blocks import DEQUANTIZERS
-from .load_weights import canonical_weights, group_by_stored_name, load_weights
+from .load_weights import canonical_weights, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
-from .verified_checkpoint import VerifiedCheckpoint, open_verified
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
@@ -143,8 +144,8 @@ def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
     reject_unreadable(checkpoint.path, stored.packings, stored.tensors)
     packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
     for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
-        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *DEQUANTIZERS):
-            known = ", ".join((*_FLOAT_DTYPES, *DEQUANTIZERS))
+        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *GGML_DECODERS):
+            known = ", ".join((*_FLOAT_DTYPES, *GGML_DECODERS))
             raise LlamathError(f"{safe(checkpoint.path)}: {safe(name)} has the unsupported dtype {dtype}", hint=f"supported: {known}")
 
 

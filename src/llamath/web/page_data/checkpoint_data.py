@@ -11,7 +11,7 @@ from ...analysis.verify.verify_tensors import Finding
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor
-from ...checkpoint.open import is_url, names_checkpoint, packings_of
+from ...checkpoint.open import is_remote_name, names_checkpoint, packings_of
 from ...core.errors import FormatError, safe
 from ...core.tree import Stack
 from ...embedded import resolve_name
@@ -42,7 +42,7 @@ class StoredWeight(NamedTuple):
 
 def load_with_checkpoint(source: str) -> Model:
     """Load a model, and verify the headers of a local checkpoint against it."""
-    if is_url(source) or not names_checkpoint(resolve_name(source)):
+    if is_remote_name(source) or not names_checkpoint(resolve_name(source)):
         return load(source)
     try:
         report = verify_checkpoint(source)

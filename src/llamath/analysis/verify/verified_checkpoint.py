@@ -1,4 +1,4 @@
-"""`open_verified`: a local checkpoint that matches its config; the first fault that `verify` finds is raised as an error."""
+"""`open_verified`: a checkpoint (downloaded if it is on the Hub) that matches its config; the first fault is raised."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.open import OpenedCheckpoint, open_checkpoint, packings_of
+from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
-from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
 
@@ -47,10 +46,10 @@ class VerifiedCheckpoint(Record):
 
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
-    """Open the checkpoint in this folder or file and verify it."""
-    path = resolve_name(path)
+    """Open the checkpoint in this folder, file or repository on the Hub and verify it."""
+    path = local_copy(path)
     if not os.path.lexists(path):
-        hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
+        hint = "give a folder, a file, or a repository on the Hub (owner/name)"
         raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
     checkpoint = open_checkpoint(path)
     check_expansion(checkpoint.manifest)

@@ -1,0 +1,49 @@
+"""`StructureReport`: the result of checking a checkpoint that no config describes tensor by tensor, such as an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from ...core.errors import safe
+from ...core.number_format import format_count
+from ...core.report import Report, html_table
+from .verify_tensors import Finding
+
+
+class StructureReport(Report):
+    """What a checkpoint is, the facts that were read from it, and the findings."""
+
+    path: str
+    kind: str  # adapter, fsdp, deepspeed, diffusers, encoder
+    title: str  # what it is, in words
+    format: str
+    checked: str  # what was checked, and what was not, in words
+    findings: tuple[Finding, ...]
+    expected: int = 0  # tensors that were looked for; 0 if nothing says how many there should be
+    matched: int = 0
+    model: str | None = None  # the model that it was checked against: an adapter's base
+    scheme: str | None = None
+    facts: Mapping[str, Any] = {}
+    note: str = ""  # on how it was found
+    matches: str = ""  # the verdict in words, such as `fits llama-3-8b`
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("ok", "kind", "title", "scheme", "path", "model", "format", "expected", "matched", "checked", "facts", "findings"),
+    )
+
+    @property
+    def ok(self) -> bool:
+        """Return whether nothing contradicts it."""
+        return all(x.severity == "info" for x in self.findings)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line."""
+        bad = sum(x.severity != "info" for x in self.findings)
+        answer = self.matches or "is whole"
+        return f"{safe(self.path)}: {self.title}, {answer if self.ok else format_count(bad, 'problem')}"
+
+    def html_tables(self) -> Iterable[str]:
+        """One row for each finding."""
+        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.findings])
