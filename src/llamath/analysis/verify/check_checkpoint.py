@@ -81,10 +81,10 @@ def verify_opened(
 ) -> VerifyReport:
     """Verify a checkpoint whose headers have been read."""
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
-    return verify_opened(opened, target, path, has_own_config=not model)
+    return verify_against(target, opened, path, has_own_config=not model)
 
 
-def verify_opened(opened: OpenedCheckpoint, target: Model, path: str = "", *, has_own_config: bool = True) -> VerifyReport:
+def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, has_own_config: bool = True) -> VerifyReport:
     """Verify an opened checkpoint against a model; one rank's part of it is verified against the shapes on that rank."""
     try:
         quantization = opened.packing_config

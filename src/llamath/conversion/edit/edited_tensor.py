@@ -7,9 +7,10 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 from ...checkpoint.formats.manifest import Tensor
+from ...checkpoint.formats.number_arrays import require_numpy
 from ...checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
 from ...core.errors import ConvertError, safe
-from ..float_cast import FLOAT_BYTES, cast_floats, require_numpy
+from ..float_cast import FLOAT_BYTES, cast_floats
 
 Ranges = tuple[tuple[int, int], ...]
 """Half-open ranges of indices, in order."""

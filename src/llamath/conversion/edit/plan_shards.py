@@ -8,10 +8,10 @@ from typing import NamedTuple
 from ...analysis.tensor_parallel_shard import TensorParallelShard, WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params
 from ...checkpoint.tensor_reader import TensorReader
-from ...core.blocks import Attention, Decoder, LatentAttention
+from ...core.blocks import Decoder
 from ...core.errors import ConvertError, safe
-from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Stack
 from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
 
@@ -150,7 +150,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     if "flat" in words:
         each = int(parts[0].weight.size) // rows[0]
         rows, kept = [rows[0] * each], [tuple((a * each, b * each) for a, b in kept[0])]
-    groups = _count_groups(words, block, rows) if len(parts) > 1 else 1
+    groups = count_groups(words, rows, _layout_params(block)) if len(parts) > 1 else 1
     appended = next((cut.appended for cut in own if cut is not None and cut.appended), 0)
     return StoredCut(stored_axis, merge_ranges(_interleaved(rows, kept, groups)), appended)
 
@@ -173,18 +173,7 @@ def _interleaved(rows: Sequence[int], kept: Sequence[Ranges], groups: int) -> It
             at += last - first
 
 
-def _count_groups(words: Sequence[str], block: Block, rows: Sequence[int]) -> int:
-    """Return the number of groups that the rows of several weights alternate in."""
+def _layout_params(block: Block) -> LayoutParams:
+    """Return the sizes that the layouts of a layer's mixer depend on; those of other weights depend on none."""
     attn = getattr(block, "attn", None)
-    if "rows" in words:
-        return rows[0]
-    if "heads" in words:
-        if isinstance(attn, Attention):
-            return int(attn.kv_heads)
-        if isinstance(attn, LatentAttention):
-            return int(attn.heads)
-        if isinstance(attn, GatedDeltaNet):
-            return int(attn.key_heads)
-    if "each" in words and isinstance(attn, Attention):
-        return int(attn.heads)
-    return 1
+    return layout_params(attn, LayoutParams()) if isinstance(attn, Block) else LayoutParams()
