@@ -70,6 +70,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--json": {"is_flag": True, "help": "Print JSON, errors included."},
     "--brief": {"is_flag": True, "help": "Answer in one line."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
+    "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
     "--device": {"default": "cpu", "show_default": True, "metavar": "NAME", "help": "Device to compute on: cpu, cuda, cuda:1, …"},
 }
 """The options that many commands share, with their settings; `llamath help options` explains them."""

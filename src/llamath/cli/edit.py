@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .command_group import command as make_command
-from .model_options import MODEL, force_option
+from .model_options import MODEL, dry_run_option, force_option, local_model
 from .output import echo, echo_json
 
 _EXAMPLES = (
@@ -28,8 +28,8 @@ _EXAMPLES = (
 @click.option("--untie", is_flag=True, help="Store the head as a matrix of its own.")
 @click.option("--tp-shard", default="", metavar="R/N", help="Write the part of rank R of N (tensor parallelism); ranks count from 0.")
 @click.option("--join-shards", is_flag=True, help="Join the ranks in the subfolders of SRC, or Meta's consolidated.NN.pth.")
-@click.option("--dry-run", is_flag=True, help="Check SRC and print the change.")
 @force_option
+@dry_run_option
 def command(source: str, target: str, *, form: str | None, **options: Any) -> None:
     """Write an edited copy of the checkpoint SRC to the folder DST, with a config that describes it.
 
@@ -41,7 +41,7 @@ def command(source: str, target: str, *, form: str | None, **options: Any) -> No
 
     try:
         with Bar("checking the source") as bar:
-            report = edit(source, target, progress=bar.update, **options)
+            report = edit(local_model(source), target, progress=bar.update, **options)
     except KeyboardInterrupt as stopped:
         for text in getattr(stopped, "__notes__", ()):
             echo(f"stopped: {text}", err=True)

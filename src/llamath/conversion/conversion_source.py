@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..analysis.tensor_parallel_shard import reject_shard
+from ..analysis.shard_tree import reject_shard
 from ..analysis.verify.check_checkpoint import expectation_of
 from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf

@@ -20,7 +20,7 @@ from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
-from ..tensor_parallel_shard import check_shardable, shard_of, shard_tree
+from ..shard_tree import check_shardable, shard_of, shard_tree
 from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, verify_tensors
 
@@ -96,8 +96,9 @@ def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, h
         expectation = expectation._replace(tree=shard_tree(target.tree, shard))
     verdict = verify_tensors(expectation, opened.manifest, opened.problems, quantization)
     if shard is not None:
-        message = f"rank {shard.rank} of {shard.world_size} of a checkpoint that was cut for tensor parallelism"
-        remark = Finding(code="tensor_parallel_shard", severity="info", message=message, hint="llamath edit --join-shards joins the ranks")
+        remark = Finding(
+            code="tensor_parallel_shard", severity="info", message=str(shard), hint="llamath edit --join-shards joins the ranks"
+        )
         verdict = verdict.replace(findings=(*verdict.findings, remark))
     if verdict.scheme == "hf" and has_own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings

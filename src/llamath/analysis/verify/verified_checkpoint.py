@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.tensor_parallel_shard import reject_shard
+from ...analysis.shard_tree import reject_shard
 from ...analysis.verify.check_checkpoint import expectation_of
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor

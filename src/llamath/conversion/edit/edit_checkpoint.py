@@ -13,12 +13,13 @@ from typing import Any, ClassVar, NamedTuple
 from ...analysis.flops.flop_count import forward_flops
 from ...analysis.graph.recorder import record
 from ...analysis.inference.inference_memory import DEFAULT_CONTEXT
-from ...analysis.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, check_shardable, shard_of, shard_tree
+from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
 from ...analysis.verify.check_checkpoint import verify_against
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.open import OpenedCheckpoint, quantization_config_of
 from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...core.blocks import Decoder
 from ...core.errors import ConvertError, safe
 from ...core.expr import Expr

@@ -6,18 +6,17 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ...analysis.verify.check_checkpoint import VerifyReport, verify_checkpoint
+from ...analysis.verify.check_checkpoint import VerifyReport, verify_opened
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, fused_scheme
-from ...checkpoint.open import packings_of
+from ...checkpoint.open import local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...core.errors import ConvertError, FormatError, safe
 from ...core.strict_json import read_json
-from ...embedded import resolve_name
 from ...families.classes import headless_scheme
 from ...model import Model
 from ..source_files import SourceFiles, take_stamps
@@ -57,14 +56,10 @@ class EditSource(SourceFiles):
 
 def open_edit_source(path: str) -> EditSource:
     """Open the checkpoint in this folder if it is complete, matches its config.json, and its tensors can be copied."""
-    path = resolve_name(path)
-    if not os.path.lexists(path):
-        hint = "download it first (hf download NAME --local-dir FOLDER), and give the folder"
-        raise ConvertError(f"{safe(path)} is not a local path, and an edit reads every weight", hint=hint)
+    path = local_copy(path)
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     before = take_stamps(path, folder)
-    report = verify_checkpoint(path)
-    opened, model = report.checkpoint, report.model
+    opened = open_checkpoint(path, allow_partial=True, local_only=True)
     kind = opened.manifest.format
     if kind == "gguf" or not opened.has_config_json:
         what = "a GGUF file" if kind == "gguf" else "a checkpoint without config.json"
@@ -72,6 +67,8 @@ def open_edit_source(path: str) -> EditSource:
             f"{safe(path)}: expected a Hugging Face checkpoint with config.json, found {what}",
             hint="convert it first: llamath convert SRC DST --names hf",
         )
+    report = verify_opened(opened, path)
+    model = report.model
     problems = [x for x in report.findings if x.severity != "info" and x.code not in KEPT_FINDINGS]
     if problems:
         first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""

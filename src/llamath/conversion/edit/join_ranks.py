@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from ...analysis.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
 from ...checkpoint.formats.folder import LocalFolder, resolve_inside
 from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.errors import ConvertError, safe
 from ...core.strict_json import read_json

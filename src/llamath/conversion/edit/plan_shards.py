@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...analysis.tensor_parallel_shard import TensorParallelShard, WeightCut, weight_cuts
+from ...analysis.shard_tree import WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params
+from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...core.errors import ConvertError, safe

@@ -1,8 +1,8 @@
-"""`TensorParallelShard`: one rank's part of a checkpoint, which `llamath edit --tp-shard` writes.
+"""`shard_tree`: the weights of one rank under tensor parallelism.
 
-Its config.json is that of the whole model, with the rank and the number of ranks under `tensor_parallel_shard`. Weights are cut as their
-blocks declare (`Block.cuts`), as vLLM and Megatron load them: heads and channels by rank, key/value heads copied where there are more
-ranks, embedding and head cut by rows, with rows of zeros appended where the ranks do not divide them. Everything else is a copy.
+Weights are cut as their blocks declare (`Block.cuts`), as vLLM and Megatron load them: heads and channels by rank, key/value heads copied
+where there are more ranks, embedding and head cut by rows, with rows of zeros appended where the ranks do not divide them. Everything else
+is a copy.
 """
 
 from __future__ import annotations
@@ -10,24 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
 from ..core.blocks import Attention, Decoder
-from ..core.errors import ConfigError, LlamathError, safe
+from ..core.errors import LlamathError, safe
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
 from .parallel_layout import Layout, check_layout
 
-SHARD_KEY = "tensor_parallel_shard"
 _CONVOLVED = {GatedDeltaNet: ("query", "key", "value"), Mamba2: ("x", "b", "c")}
 """Mixers whose convolution has the channels of several projections, one after another."""
-
-
-class TensorParallelShard(NamedTuple):
-    """A rank, counted from 0, and the number of ranks."""
-
-    rank: int
-    world_size: int
 
 
 class WeightCut(NamedTuple):
@@ -48,25 +41,11 @@ def shard_of(model: Model) -> TensorParallelShard | None:
     return parse_shard(model.config.data, model.config.source)
 
 
-def parse_shard(keys: Mapping[str, Any], source: str) -> TensorParallelShard | None:
-    """Parse the shard in a config."""
-    value = keys.get(SHARD_KEY)
-    if value is None:
-        return None
-    rank, size = (value.get("rank"), value.get("world_size")) if isinstance(value, Mapping) else (None, None)
-    if type(rank) is not int or type(size) is not int or not 0 <= rank < size <= 1_000_000:
-        raise ConfigError(
-            f"{source}: {SHARD_KEY} should be a rank and a world_size, not {safe(repr(value), 60)}",
-            hint='such as {"rank": 0, "world_size": 2}',
-        )
-    return TensorParallelShard(rank, size)
-
-
 def reject_shard(model: Model, path: str) -> None:
     """Raise if a checkpoint is one rank's part of a model."""
     if (shard := shard_of(model)) is not None:
         raise LlamathError(
-            f"{safe(path)} is rank {shard.rank} of {shard.world_size} of a checkpoint that was cut for tensor parallelism",
+            f"{safe(path)} is {shard}",
             hint="join the ranks: llamath edit FOLDER-OF-THE-RANKS DST --join-shards",
         )
 
