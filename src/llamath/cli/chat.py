@@ -41,7 +41,7 @@ _PROMPT = "> "
 @click.argument("model", required=False, type=MODEL)
 @generation_options
 def command(model: str | None, *, form: str | None, **options: Any) -> None:
-    """Chat with MODEL, a folder or file with its weights. /help lists what can be typed; lines of a pipe are read as if typed.
+    """Chat with MODEL, a folder, file or repository on the Hub. /help lists what can be typed; lines of a pipe are read as if typed.
 
     With --json, each answer is one line of JSON.
     """

@@ -221,7 +221,8 @@ class _CommandGroup(_Main, click.Group):
                 formatter.write(f"  {example:{width}}{text}\n" if fits else f"  {example}\n      {text}\n")
         formatter.write_paragraph()
         formatter.write_text(
-            "MODEL is a preset (llama-3-8b), a known public id, hf://owner/name, a config.json, params.json, GGUF file or folder, "
+            "MODEL is a preset (llama-3-8b), a repository on the Hub (owner/name, owner/name@revision, owner/name/file.gguf; the local "
+            "Hugging Face cache is read first), a config.json, params.json, GGUF file or folder, "
             "- for standard input, or ModelArgs: dim=4096,n_layers=32,n_heads=32,vocab_size=32000"
         )
         formatter.write_paragraph()

@@ -50,7 +50,7 @@ class _Size(click.ParamType[int]):
 @force_option
 @dry_run_option
 def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
-    """Convert the Llama-family checkpoint SRC to DST, a folder, or a file for GGUF."""
+    """Convert the Llama-family checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert
     from ..render.progress import Bar
 

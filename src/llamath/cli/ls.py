@@ -14,7 +14,7 @@ from .output import echo
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
     "llamath ls model.gguf --format tree",
-    "llamath ls hf://owner/name --unfold --format csv",
+    "llamath ls owner/name --unfold --format csv",
 )
 
 
@@ -22,7 +22,7 @@ _EXAMPLES = (
 @click.argument("path", type=MODEL)
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
-    """List the tensors in the checkpoint at PATH: a file, an index, a folder, a Hugging Face id, or a URL."""
+    """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on the Hub, or a URL."""
     from ..analysis.verify.listing import list_checkpoint
 
     with Progress("reading headers"):

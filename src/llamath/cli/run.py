@@ -41,7 +41,7 @@ _MAX_PROMPT_BYTES = 1 << 26
 """Size of the largest file of prompts."""
 _EXAMPLES = (
     "llamath run 'Anna had a red ball. She'",
-    "llamath run ./Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
+    "llamath run meta-llama/Llama-3.2-1B-Instruct 'Why is the sky blue?' --temperature 0.7",
     "llamath run ./model.gguf - --brief < prompt.txt",
     "llamath run ./my-model --batch-file prompts.jsonl > answers.jsonl",
 )
@@ -56,8 +56,9 @@ _EXAMPLES = (
 @click.option("--batch-file", metavar="FILE", help="Prompts, one per line or JSON object; prints JSON lines.")
 @click.option("--batch", type=click.IntRange(min=1), default=_DEFAULT_BATCH, show_default=True, metavar="N", help="Prompts per batch.")
 def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form: str | None, **options: Any) -> None:
-    """Generate text with MODEL, a folder or file with weights. Instruction-tuned models answer PROMPT, base models continue it.
+    """Generate text with MODEL, a folder, file or repository on the Hub.
 
+    Instruction-tuned models answer PROMPT, base models continue it.
     Without MODEL, uses the bundled demo model. PROMPT - reads standard input. --brief prints the text without statistics.
     """
     with device_or_mesh(options["device"]) as device:

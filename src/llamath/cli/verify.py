@@ -11,7 +11,7 @@ from .output import echo, echo_json
 
 _EXAMPLES = (
     "llamath verify ./my-checkpoint",
-    "llamath verify hf://owner/name",
+    "llamath verify owner/name",
     "llamath verify consolidated.00.pth --as llama-2-7b",
     "llamath verify ./my-adapter --base ./my-checkpoint",
 )
