@@ -511,14 +511,18 @@ def verify(
     against: _ModelSource | None = None,
     base: _ModelSource | None = None,
     changes: Mapping[str, Any] | None = None,
+    full: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport | StructureReport:
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
-    An adapter is checked against its `base` model, by default the one that it names.
+    An adapter is checked against its `base` model, by default the one that it names. With `full`, every byte is read: the values of the
+    tensors are checked, and the sums of the files where there is something to compare them with. `progress` is called with the numbers of
+    processed and of all bytes.
     """
     from .analysis.verify.verify_path import verify_path
 
-    return verify_path(os.fspath(path), against, changes, base)
+    return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
 
 
 @overload

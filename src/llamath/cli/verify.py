@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import click
 
-from ..render.progress import Progress
+from ..core.errors import LlamathError, safe
+from ..render.progress import Bar, Progress
 from .command_group import command as make_command
-from .model_options import MODEL, parse_changes, set_option
-from .output import echo, echo_json
+from .model_options import MODEL, force_option, parse_changes, set_option
+from .output import echo, echo_json, note, write_file
+
+if TYPE_CHECKING:
+    from ..analysis.verify.check_checkpoint import VerifyReport
+    from ..analysis.verify.structure_report import StructureReport
 
 _EXAMPLES = (
     "llamath verify ./my-checkpoint",
+    "llamath verify ./my-checkpoint --full",
     "llamath verify owner/name",
     "llamath verify consolidated.00.pth --as llama-2-7b",
     "llamath verify ./my-adapter --base ./my-checkpoint",
@@ -21,9 +30,22 @@ _EXAMPLES = (
 @click.argument("path", type=MODEL)
 @click.option("--as", "model", type=MODEL, metavar="MODEL", help="The expected model.  [default: the config next to the files]")
 @click.option("--base", type=MODEL, metavar="MODEL", help="The base model of an adapter.  [default: the one that it names]")
+@click.option("--full", is_flag=True, help="Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.")
+@click.option("--write-sums", is_flag=True, help="Write SHA256SUMS next to the files.")
 @set_option
-def command(path: str, *, model: str | None, base: str | None, changes: tuple[str, ...], form: str | None) -> int:
-    """Check the checkpoint at PATH against its config, or an adapter against its base model.
+@force_option
+def command(
+    path: str,
+    *,
+    model: str | None,
+    base: str | None,
+    full: bool,
+    write_sums: bool,
+    changes: tuple[str, ...],
+    force: bool,
+    form: str | None,
+) -> int:
+    """Check the checkpoint at PATH against its config, or an adapter against its base model, and with --full its values.
 
     Exit code 0: complete and matching, 1: findings, 2: unreadable.
     """
@@ -31,8 +53,18 @@ def command(path: str, *, model: str | None, base: str | None, changes: tuple[st
     from ..analysis.verify.verify_path import verify_path
     from ..render.text.verify_text import structure_text, verify_text
 
-    with Progress("reading headers"):
-        report = verify_path(path, model, parse_changes(changes), base)
+    if force and not write_sums:
+        raise click.UsageError("--force goes with --write-sums")
+    if write_sums and not force:
+        _refuse_existing_sums(path)
+    if full or write_sums:
+        with Bar("reading headers") as bar:
+            report = verify_path(path, model, parse_changes(changes), base, full=full, all_sums=write_sums, progress=bar.update)
+    else:
+        with Progress("reading headers"):
+            report = verify_path(path, model, parse_changes(changes), base)
+    if write_sums:
+        _write_sums(report, force=force)
     if report.note:
         echo(report.note, err=True)
     if form == "json":
@@ -41,3 +73,27 @@ def command(path: str, *, model: str | None, base: str | None, changes: tuple[st
         text = structure_text(report) if isinstance(report, StructureReport) else verify_text(report)
         echo(report.summary if form == "brief" else text)
     return int(not report.ok)
+
+
+def _refuse_existing_sums(path: str) -> None:
+    """Refuse to replace the sums of local files before everything is read."""
+    from ..checkpoint.file_sums import SUMS_FILE
+    from ..embedded import resolve_name
+
+    path = resolve_name(path)
+    target = os.path.join(path if os.path.isdir(path) else os.path.dirname(path), SUMS_FILE)
+    if os.path.lexists(path) and os.path.lexists(target):
+        hint = f"llamath verify {safe(path)} --full compares with it; --force overwrites it"
+        raise LlamathError(f"{safe(target)} already exists", hint=hint)
+
+
+def _write_sums(report: VerifyReport | StructureReport, *, force: bool) -> None:
+    """Write the sums, unless the files are known to be damaged."""
+    from ..checkpoint.file_sums import SUMS_FILE, format_sums
+
+    assert report.full is not None
+    target = os.path.join(report.full.folder, SUMS_FILE)
+    if any(x.severity == "error" for x in (*report.findings, *report.full.findings)):
+        note(f"{safe(target)} was not written, because of the errors")
+        return
+    write_file(target, format_sums({x.name: x.sha256 for x in report.full.files if x.sha256}), overwrite=force)

@@ -22,6 +22,7 @@ from ...loading import Source, load
 from ...model import Model
 from ..shard_tree import check_shardable, shard_of, shard_tree
 from .diagnose import Expectation
+from .full_check import FullCheck
 from .verify_tensors import Finding, Verdict, verify_tensors
 
 
@@ -33,28 +34,29 @@ class VerifyReport(Report):
     checkpoint: OpenedCheckpoint
     verdict: Verdict
     has_own_config: bool = True  # False: verified against another model than the config next to the files
+    full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok=verdict.ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
-        *("matched=verdict.matched", "findings=verdict.findings"),
+        *("ok", "scheme=verdict.scheme", "path", "model=model.name", "format=manifest.format", "expected=verdict.expected"),
+        *("matched=verdict.matched", "findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether the checkpoint matches its config."""
-        return self.verdict.ok
+        """Return whether the checkpoint matches its config, and, if its files were read in full, whether no finding is an error."""
+        return self.verdict.ok and (self.full is None or self.full.ok)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """One finding for each cause."""
-        return self.verdict.findings
+        """One finding for each cause; those about values and sums come last."""
+        return self.verdict.findings + (self.full.findings if self.full else ())
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
-        bad = sum(x.severity != "info" for x in self.findings)
-        answer = f"matches {self.model.name}" if self.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
-        return f"{safe(self.path)}: {answer}"
+        bad = sum(x.severity != "info" for x in self.verdict.findings)
+        answer = f"matches {self.model.name}" if self.verdict.ok else f"does not match {self.model.name}, {format_count(bad, 'problem')}"
+        return f"{safe(self.path)}: {answer}{f'; {self.full.summary}' if self.full else ''}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ...core.errors import safe
 from ...core.number_format import format_count
 from ...core.report import Report, html_table
+from .full_check import FullCheck
 from .verify_tensors import Finding
 
 
@@ -27,23 +28,36 @@ class StructureReport(Report):
     facts: Mapping[str, Any] = {}
     note: str = ""  # on how it was found
     matches: str = ""  # the verdict in words, such as `fits llama-3-8b`
+    full: FullCheck | None = None  # None: only headers were read
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("ok", "kind", "title", "scheme", "path", "model", "format", "expected", "matched", "checked", "facts", "findings"),
+        *("ok", "kind", "title", "scheme", "path", "model", "format", "expected", "matched", "checked", "facts"),
+        *("findings=all_findings", "full"),
     )
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing contradicts it."""
+        """Return whether nothing contradicts it, and, if its files were read in full, whether no finding is an error."""
+        return self.is_whole and (self.full is None or self.full.ok)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing in the headers contradicts it."""
         return all(x.severity == "info" for x in self.findings)
+
+    @property
+    def all_findings(self) -> tuple[Finding, ...]:
+        """The findings; those about values and sums come last."""
+        return self.findings + (self.full.findings if self.full else ())
 
     @property
     def summary(self) -> str:
         """The verdict in one line."""
         bad = sum(x.severity != "info" for x in self.findings)
         answer = self.matches or "is whole"
-        return f"{safe(self.path)}: {self.title}, {answer if self.ok else format_count(bad, 'problem')}"
+        full = f"; {self.full.summary}" if self.full else ""
+        return f"{safe(self.path)}: {self.title}, {answer if self.is_whole else format_count(bad, 'problem')}{full}"
 
     def html_tables(self) -> Iterable[str]:
         """One row for each finding."""
-        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.findings])
+        yield html_table(("severity", "finding", "hint"), [(x.severity, x.message, x.hint) for x in self.all_findings])

@@ -6,18 +6,49 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...checkpoint.adapters import find_adapter
-from ...checkpoint.open import open_checkpoint
+from ...checkpoint.file_stream import Progress
+from ...checkpoint.open import OpenedCheckpoint, is_url, open_checkpoint
 from ...core.errors import ArgumentError, safe
 from ...loading import Source
 from .check_checkpoint import VerifyReport, verify_opened
+from .full_check import check_files
 from .structure_report import StructureReport
 
 
 def verify_path(
-    path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None, base: Source | None = None
+    path: str,
+    model: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    base: Source | None = None,
+    *,
+    full: bool = False,
+    all_sums: bool = False,
+    progress: Progress | None = None,
 ) -> VerifyReport | StructureReport:
-    """Verify a checkpoint against a model or its own config, or an adapter against its base model."""
+    """Verify a checkpoint against a model or its own config, or an adapter against its base model.
+
+    With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
+    """
     opened = open_checkpoint(path, allow_partial=True)
+    report = _verify_headers(opened, path, model, changes, base)
+    if not (full or all_sums):
+        return report
+    head = report.model.tree.head if isinstance(report, VerifyReport) else None
+    found = check_files(
+        opened,
+        report.verdict.roles if isinstance(report, VerifyReport) else {},
+        values=full,
+        all_sums=all_sums,
+        is_tied=head is not None and bool(head.weight.tied),
+        hub_sums=_hub_sums(model) if isinstance(model, str) else None,
+        progress=progress,
+    )
+    return report.replace(full=found)
+
+
+def _verify_headers(
+    opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
+) -> VerifyReport | StructureReport:
     if model is None and (adapter := find_adapter(opened)) is not None:
         from .adapter_check import verify_adapter
 
@@ -25,3 +56,16 @@ def verify_path(
     if base is not None:
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
     return verify_opened(opened, path, model, changes)
+
+
+def _hub_sums(model: str) -> Mapping[str, str] | None:
+    """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
+    if not is_url(model):
+        return None
+    from ...checkpoint.repo_id import is_offline, parse_repo
+
+    if is_offline() or not parse_repo(model):
+        return None
+    from ...checkpoint.hub import read_sums
+
+    return read_sums(model)

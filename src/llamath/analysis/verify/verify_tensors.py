@@ -58,6 +58,7 @@ class Verdict(Record):
     expected: int  # tensors
     matched: int
     findings: tuple[Finding, ...]
+    roles: Mapping[str, str] = {}  # stored name → role of its weight
 
     @property
     def ok(self) -> bool:
@@ -88,7 +89,8 @@ def verify_tensors(
         findings += _differences(expectation, best.scheme, expected, shapes, manifest, packings)
     findings += _dtypes(expectation, best, columns)
     findings += _padding(expectation)
-    return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings))
+    roles = {name: x.parts[0].weight.role for name, x in zip(best.names, best.tensors, strict=True)}
+    return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings), roles=roles)
 
 
 def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:

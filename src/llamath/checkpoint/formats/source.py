@@ -114,6 +114,21 @@ class LocalFile(Source):
             raise FormatError("unreadable", f"{safe(self.name)} cannot be read at byte {start:,}: {error.strerror}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_into(self, start: int, buffer: memoryview) -> None:
+        """Fill a buffer with the bytes from `start`, or raise."""
+        at = start
+        try:
+            while buffer and (count := os.preadv(self._file, [buffer], at)):
+                buffer, at = buffer[count:], at + count
+        except OSError as error:
+            raise FormatError("unreadable", f"{safe(self.name)} cannot be read at byte {at:,}: {error.strerror}") from None
+        if buffer:
+            raise self.truncated_error(at, len(buffer), at)
+
+    def current_size(self) -> int:
+        """Return the size of the file now."""
+        return os.fstat(self._file).st_size
+
     def close(self) -> None:
         """Close the file."""
         file, self._file = self._file, -1

@@ -20,9 +20,9 @@ from ..repo_id import parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
-from .hub_repo import HubFolder, WebFolder, new_session
+from .hub_repo import HubFolder, WebFolder, fetch_sums, new_session
 
-__all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote"]
+__all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote", "read_sums"]
 
 
 class _RemoteCheckpoint(NamedTuple):
@@ -71,6 +71,18 @@ def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
         if config := _find_config(opened.folder):
             return config[1], opened.folder.path(config[0])
         return None, opened.folder.name
+
+
+def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:
+    """Return the entity tags of the files of a Hub repository, or of the folder in it that the address names, by file name.
+
+    A tag is the SHA-256 of a file that is stored with LFS or Xet, and the SHA-1 of the git blob of any other.
+    """
+    repo = parse_repo(text)
+    if repo is None:
+        raise RemoteError("id", f"{safe(text)}: expected a model on the Hub", hint="hf://org/name or hf://org/name@revision")
+    with closing(new_session(limits)) as session:
+        return fetch_sums(session, repo)
 
 
 def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:

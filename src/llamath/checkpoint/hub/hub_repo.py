@@ -143,6 +143,25 @@ def _resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     return commit, {x for x in paths if _is_plain_path(x)}
 
 
+def fetch_sums(session: Session, repo: Repo) -> dict[str, str]:
+    """Return the entity tags of the files next to each other in a repository, or in a folder of it, by file name."""
+    path = f"{repo.id}/revision/{quote_url(repo.revision)}"
+    data = fetch_json(session, session.parse_url(f"{endpoint()}/api/models/{path}?blobs=true"), _MAX_API_BYTES)
+    _, files = _resolve_commit(data, repo)
+    inner = _folder_of(repo.path, files)
+    start = f"{inner}/" if inner else ""
+    sums = {}
+    for x in data["siblings"]:
+        name, lfs = (x.get("rfilename"), x.get("lfs")) if isinstance(x, dict) else (None, None)
+        if name in files and name.startswith(start) and "/" not in name[len(start) :]:
+            tag = lfs.get("sha256") if isinstance(lfs, dict) else x.get("blobId")
+            if isinstance(tag, str):
+                sums[name[len(start) :]] = tag
+    if not sums:
+        raise RemoteError("api", f"{endpoint()} returned no sums of the files of {repo.id}", hint="check HF_ENDPOINT")
+    return sums
+
+
 def _is_plain_path(path: str) -> bool:
     """Whether every part of a path is a plain file name; other files are ignored."""
     try:

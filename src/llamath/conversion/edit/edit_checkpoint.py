@@ -174,11 +174,11 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
             raise ConvertError(f"--drop-layers: expected at least one layer to remain, found all {count} dropped")
         gone = set(dropped)
         edit = edit.replace(layers=tuple(x for x in range(count) if x not in gone))
-        edits.append(f"dropped {describe_numbers(dropped, 'layer')}")
+        edits.append(f"dropped {describe_numbers(dropped, 'layer', count)}")
     if options.keep_experts is not None:
         count = count_experts(tree)
         edit = edit.replace(experts=(experts := select_numbers(options.keep_experts, count, "--keep-experts", "expert")))
-        edits.append(f"kept {describe_numbers(experts, 'expert')} of {count}")
+        edits.append(f"kept {describe_numbers(experts, 'expert', count)}")
         groups = next((x for moe in mixtures(tree) if (x := keep_groups(moe, experts)) is not None), None)
     if options.resize_vocab is not None:
         edit = edit.replace(vocab=_check_vocab(source, options.resize_vocab))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ...core.errors import ConvertError, safe
-from ...core.number_format import format_count, format_ranges
+from ...core.number_format import format_ranges
 from ...core.record_type import Record
 
 _NUMBER = r"-?\d{1,9}"
@@ -76,16 +76,16 @@ def parse_tp_shard(text: str) -> tuple[int, int]:
     return rank, ranks
 
 
-def describe_numbers(numbers: Iterable[int], noun: str) -> str:
-    """Return numbers of layers or experts as text: `layers 20–27`."""
+def describe_numbers(numbers: Iterable[int], noun: str, count: int) -> str:
+    """Return some of `count` layers or experts as text: `layers 20–27 (8 of 32)`."""
     runs: list[tuple[int, int, int]] = []
     for x in numbers:
         if runs and runs[-1][1] == x - 1:
             runs[-1] = (runs[-1][0], x, 1)
         else:
             runs.append((x, x, 1))
-    count = sum(b - a + 1 for a, b, _ in runs)
-    return f"{format_count(count, noun)}: {format_ranges(tuple(runs))}"
+    chosen = sum(last - first + 1 for first, last, _ in runs)
+    return f"{noun if chosen == 1 else f'{noun}s'} {format_ranges(tuple(runs))} ({chosen} of {count})"
 
 
 def _parse_items(text: str, option: str) -> list[re.Match[str]]:

@@ -12,6 +12,7 @@ from ..table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.full_check import FullCheck
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
     from ...analysis.verify.structure_report import StructureReport
     from ...analysis.verify.verify_tensors import Finding
@@ -130,17 +131,28 @@ def verify_text(report: VerifyReport) -> str:
     what = f"{format_count(len(manifest.tensors), 'tensor')} in {files}, {size:,} bytes, {verdict.scheme} names"
     expected = "its config" if report.has_own_config else model.name
     answer = f"matches {expected}" if verdict.ok else f"does not match {expected}"
+    answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {answer}", "")]
     lines += [dim(line) for line in wrap(f"{what}; verified against {model.name} ({model.source})", "")]
     total = f"{format_count(verdict.expected, 'tensor')} of {format_count(model.parameters.total, 'parameter')}"
     lines += wrap(f"{verdict.matched:,} of the {total} {'is' if verdict.matched == 1 else 'are'} there", "")
-    return "\n".join([*lines, *_findings(verdict.findings)])
+    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    return "\n".join([*lines, *_findings(report.findings)])
+
+
+def _describe_reading(full: FullCheck) -> str:
+    """Say how much was read, and what the files were compared with."""
+    what = f"values of {format_count(full.tensors, 'tensor')} examined" if full.values_checked else "values not examined"
+    sources = list(dict.fromkeys(source for x in full.files for source in x.compared_with))
+    compared = f"sums of {full.compared} of {format_count(len(full.files), 'file')} compared with {format_list(sources)}"
+    return f"{full.bytes_read:,} bytes read, {what}; {safe(compared) if sources else 'no sums to compare with'}"
 
 
 def structure_text(report: StructureReport) -> str:
     """Return what a checkpoint is, what was checked, its facts, and the findings with their hints."""
     bad = sum(x.severity != "info" for x in report.findings)
-    answer = (report.matches or "is whole") if report.ok else format_count(bad, "problem")
+    answer = (report.matches or "is whole") if report.is_whole else format_count(bad, "problem")
+    answer += f"; {report.full.summary}" if report.full else ""
     lines = [bold(line) for line in wrap(f"{safe(report.path)}: {report.title}, {answer}", "")]
     lines += [dim(line) for line in wrap(report.checked, "")]
     rows = [(key.replace("_", " "), text) for key, value in report.facts.items() if (text := _fact(value))]
@@ -148,7 +160,8 @@ def structure_text(report: StructureReport) -> str:
     for key, text in rows:
         first, *rest = wrap(text, " " * (width + 2))
         lines += [f"{key:{width}}  {first.lstrip()}", *rest]
-    return "\n".join([*lines, *_findings(report.findings)])
+    lines += wrap(_describe_reading(report.full), "") if report.full else []
+    return "\n".join([*lines, *_findings(report.all_findings)])
 
 
 def _fact(value: object) -> str:
