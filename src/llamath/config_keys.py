@@ -519,7 +519,6 @@ NO_EFFECT: dict[str, str] = {
         "for a classifier's summary layer, which a language model does not have": """summary_activation summary_first_dropout
             summary_proj_to_labels summary_type summary_use_proj""",
         "the context again": "n_ctx",
-        "the rank whose part of the weights is next to this config, which is that of the whole model": "tensor_parallel_shard",
         "for images: text has one position per token": "use_mrope img_processor",
     }.items()
     for key in keys.split()
