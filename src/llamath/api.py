@@ -574,8 +574,8 @@ def edit(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    drop_layers: str | Iterable[int] | None = None,
-    keep_experts: str | Iterable[int] | None = None,
+    drop_layers: str | int | Iterable[int] | None = None,
+    keep_experts: str | int | Iterable[int] | None = None,
     resize_vocab: int | None = None,
     untie: bool = False,
     tp_shard: str = "",
@@ -596,8 +596,8 @@ def edit(
     if resize_vocab is not None:
         _positive("resize_vocab", resize_vocab)
     options = EditOptions(
-        drop_layers=drop_layers if drop_layers is None or isinstance(drop_layers, str) else tuple(drop_layers),
-        keep_experts=keep_experts if keep_experts is None or isinstance(keep_experts, str) else tuple(keep_experts),
+        drop_layers=tuple(drop_layers) if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str) else drop_layers,
+        keep_experts=tuple(keep_experts) if isinstance(keep_experts, Iterable) and not isinstance(keep_experts, str) else keep_experts,
         resize_vocab=resize_vocab,
         untie=untie,
         tp_shard=tp_shard,

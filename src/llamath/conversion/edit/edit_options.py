@@ -12,8 +12,8 @@ from ...core.record_type import Record
 _NUMBER = r"-?\d{1,9}"
 _ITEM = re.compile(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?(?::(\d{{1,9}}))?", re.ASCII)
 _MAX_ITEMS = 100_000
-Selection = str | Iterable[int]
-"""Numbers: `"20:28"`, `"0:32,40"`, `range(20, 28)`."""
+Selection = str | int | Iterable[int]
+"""Numbers: `"20:28"`, `"0:32,40"`, `20`, `range(20, 28)`."""
 
 
 class EditOptions(Record):
@@ -54,7 +54,7 @@ def select_numbers(selection: Selection, count: int, option: str, noun: str) -> 
     if isinstance(selection, str):
         chosen = [x for item in _parse_items(selection, option) for x in _numbers_of(item, count, option, noun)]
     else:
-        chosen = list(selection)
+        chosen = list(selection) if isinstance(selection, Iterable) else [selection]
         if wrong := [x for x in chosen if type(x) is not int]:
             raise ConvertError(f"{option} should list numbers of {noun}s, found {safe(repr(wrong[0]), 60)}")
         chosen = [_check_number(x, count, option, noun) for x in chosen]
