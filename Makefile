@@ -2,14 +2,27 @@
 # make test       install what the tests need and run them        make test-fast  the tests of a minute, without torch or a browser
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
+# make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
+#
+# With CPython 3.11 on Linux, x86-64, pip accepts only files with the sha256 sums in requirements/. Elsewhere, or with LOCKED=0, versions
+# are pinned by constraints.txt without sums. The sums of torch are those of its build without CUDA, which is at
+# https://download.pytorch.org/whl/cpu where your package index does not have it (PIP_EXTRA_INDEX_URL).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PINS := -c constraints.txt
+LOCKED ?= $(shell $(PYTHON) -c 'import platform as p; print(p.python_version_tuple()[:2] == ("3", "11") and p.system() + p.machine() == "Linuxx86_64")')
 
-.PHONY: demo test test-fast lint docs bench fuzz browser clean
+# $(call install,LOCK,REQUIREMENTS): the pinned files of requirements/LOCK.txt, or the requirements by the pinned versions
+ifeq ($(LOCKED),True)
+install = $(PIP) install --require-hashes -r requirements/$(1).txt
+else
+install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
+endif
+
+.PHONY: demo test test-fast lint docs bench fuzz dist lock browser clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
 	@echo; $(BIN)/llamath verify embedded
@@ -28,6 +41,7 @@ lint: $(VENV)/.oracles
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/lock.py --check
 	$(BIN)/python tools/docs.py --check
 	$(BIN)/python tools/config_reference.py --check
 	$(BIN)/python tools/accuracy.py --check
@@ -53,24 +67,29 @@ fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'
 	@for reader in safetensors gguf pth index config; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
+dist: $(VENV)/.package
+	$(BIN)/python tools/dist.py
+
+lock: $(VENV)/.package
+	$(BIN)/python tools/lock.py
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { apt-get update -qq && apt-get install -y -qq python3-venv python3-pip; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --upgrade 'pip>=25.1'
 
-$(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install $(PINS) -e .
+$(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt requirements/package.txt
+	@$(call install,package,--upgrade 'pip>=25.1' hatchling editables click)
+	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.package
-	@$(PIP) install $(PINS) torch
-	@$(PIP) install $(PINS) -e '.[run]'
+$(VENV)/.run: $(VENV)/.package requirements/demo.txt
+	@$(call install,demo,torch tokenizers numpy)
 	@touch $@
 
-# torch is installed first and pinned, so that packages that depend on it find the CPU build already there
-$(VENV)/.oracles: $(VENV)/.package
-	$(PIP) install $(PINS) torch
-	$(PIP) install $(PINS) --group dev --group oracles
+# without sums, torch is installed first, so that packages that depend on it find the CPU build already there
+$(VENV)/.oracles: $(VENV)/.package requirements/test.txt
+	@$(call install,test,torch)
+	@test '$(LOCKED)' = True || $(PIP) install $(PINS) --group dev --group oracles
 	@touch $@
 
 # The page is tested in Debian's Chromium; root installs it where it is missing

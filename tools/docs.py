@@ -7,7 +7,8 @@
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of a matrix, bits per weight.
-- A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py.
+- A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a ```reading block those of
+  bench/verify_full.py.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
 """A command, which may continue on lines after a backslash, and its output."""
 BENCH = re.compile(r"^```bench\n.*?^```$", re.MULTILINE | re.DOTALL)
+READING = re.compile(r"^```reading\n.*?^```$", re.MULTILINE | re.DOTALL)
 SPEED = re.compile(r"^```speed\n.*?^```$", re.MULTILINE | re.DOTALL)
 CUT = "…\n"
 WIDTH = 96
@@ -157,6 +159,16 @@ def bench(_: re.Match[str]) -> str:
     return "```bench\n" + "\n".join(lines) + "\n```"
 
 
+def reading(_: re.Match[str]) -> str:
+    """Return the results of bench/verify_full.py: GB/s, and the share of the speed of a plain sequential read."""
+    lines = []
+    for result in json.loads((ROOT / "bench" / "results" / "verify_full.json").read_text())["results"]:
+        lines.append(f"{result['title']}{' ' * (39 - len(result['title']))}GB/s  of a plain read  CPU s/GB")
+        for name, row in result["rows"].items():
+            lines.append(f"  {name:<44}{row['gb_per_s']:6.2f}{row.get('share', ''):>17}{row['cpu_s_per_gb']:>10.2f}")
+    return "```reading\n" + "\n".join(lines) + "\n```"
+
+
 def speed(_: re.Match[str]) -> str:
     """Return the results of bench/run.py: how many times less CPU time than transformers each engine takes."""
     results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
@@ -238,6 +250,7 @@ GENERATED = {
     SHARED_OPTIONS: shared_options,
     COMMANDS: commands,
     BENCH: bench,
+    READING: reading,
     SPEED: speed,
 }
 

@@ -197,6 +197,87 @@ def _config(data: bytes) -> object:
     return model.parameters.total, list(model.config.unread())
 
 
+# sums: text; values: a dtype, a shape, and bytes that arrive in pieces
+
+
+def _sums_seeds() -> Iterator[bytes]:
+    digest = "0123456789abcdef" * 4
+    lines = (f"{digest}  a.bin", f"{digest} *./b c", f"SHA256 (d) = {digest}", f"SHA256 (e) = f) = {digest}", "# x", "", digest)
+    yield from (f"{x}\n{y}\n".encode() for x in lines for y in lines)
+
+
+def _sums(data: bytes) -> object:
+    from llamath.checkpoint.file_sums import parse_sums
+    from llamath.core.errors import FormatError
+
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise FormatError("utf8", "not text") from None
+    sums = parse_sums(text, "fuzz")
+    if not all(name and len(x) == 64 and set(x) <= set("0123456789abcdef") for name, x in sums.items()):
+        raise Differs(f"malformed sums were read: {sums}")
+    return sums
+
+
+_VALUE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E4M3FNUZ": "", "U8": "u1"}
+
+
+def _values_seeds() -> Iterator[bytes]:
+    for kind in range(len(_VALUE_TYPES)):
+        for width in (1, 3, 16, 40):
+            yield bytes((kind, width, 7)) + bytes(range(256)) * 3
+            yield bytes((kind, width, 1)) + b"\xff\x7f\x00\x00" * 100 + bytes(400)
+
+
+def _float_words() -> Iterator[bytes]:
+    """Bit patterns around the largest finite numbers, zeros, and the smallest numbers."""
+    for x in (0x7F, 0x80, 0xFF, 0x7C00, 0x7BFF, 0xFC00, 0x7F80, 0x7F7F, 0xFF80, 0x8000, 1, 0x7F800000, 0xFF7FFFFF, 0x80000000):
+        yield x.to_bytes(4, "little").rstrip(b"\0") * 3
+    yield from (b"\0" * 64, b"\0\0\0\0\0\0\xf0\x7f", b"\xff\xff\xff\xff\xff\xff\xef\xff")
+
+
+def _values(data: bytes) -> object:
+    import numpy as np
+
+    from llamath.checkpoint.formats.dtypes import PLAIN
+    from llamath.checkpoint.formats.manifest import Tensor
+    from llamath.checkpoint.formats.number_arrays import float8_table
+    from llamath.checkpoint.tensor_stats import TensorStats
+    from llamath.core.errors import FormatError
+
+    if len(data) < 16:
+        raise FormatError("short", "too short")
+    dtype, width, step, data = list(_VALUE_TYPES)[data[0] % len(_VALUE_TYPES)], 1 + data[1] % 64, 1 + data[2], data[3:]
+    rows = len(data) // (width * PLAIN[dtype].bytes)
+    data = bytearray(data[: rows * width * PLAIN[dtype].bytes])
+    if not rows:
+        raise FormatError("short", "no whole row")
+    stats = TensorStats(Tensor("x", dtype, (rows, width), 0, 0, len(data)), dtype if dtype != "U8" else "packed")
+    for at in range(0, len(data), step):
+        stats.feed(memoryview(data)[at : at + step])
+    stats.finish()
+    if dtype == "BF16":
+        values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    elif dtype.startswith("F8_"):
+        values = float8_table(dtype)[np.frombuffer(data, "u1")]
+    else:
+        values = np.frombuffer(data, _VALUE_TYPES[dtype])
+    with np.errstate(all="ignore"):
+        values = values.astype("f8")
+        is_zero = not (values != 0).any()
+        norm = float(np.linalg.norm(values / max(1e-300, float(np.abs(values).max())))) * float(np.abs(values).max())
+    if dtype == "U8":
+        return stats.complete
+    found = stats.nan, stats.infinite, stats.is_zero
+    expected = int(np.isnan(values).sum()), int(np.isinf(values).sum()), is_zero
+    if found != expected:
+        raise Differs(f"{dtype}: found {found}, numpy {expected}")
+    if not any(expected[:2]) and 1e-150 < norm < 1e150 and abs(stats.norm() - norm) > 1e-3 * norm:
+        raise Differs(f"{dtype}: the norm is {stats.norm()}, numpy {norm}")
+    return found
+
+
 _ODD = '{ } [ ] : , 0 1 2 3 7 64 -1 1.5 1e999 1e-9 true false null "" "a" "\\ud800" {} [] [0] {"a":1}'.split()
 _ODD += [str(2**63), str(2**64), "9" * 40, '"' + "n" * 300 + '"', '"../x"', '"\\u001b[2J"', " ", "\n"]
 
@@ -224,6 +305,8 @@ TARGETS = {
         tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
     ),
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
+    "sums": Target(("llamath.checkpoint.file_sums",), _sums_seeds, lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"), _sums),
+    "values": Target(("llamath.checkpoint.tensor_stats",), _values_seeds, _float_words, _values, packages=("numpy",)),
     "config": Target(
         (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
         _config_seeds,

@@ -111,6 +111,7 @@ ONCE = {
     **{f"ls/{x}": f"ls {place} --json" for x, place in PLACES.items()},
     **{f"verify/{x}": f"verify {place} --json" for x, place in PLACES.items()},
     "verify/set": "verify examples/tiny-llama --set num_key_value_heads=4 --json",
+    "verify/full": "verify examples/tiny-llama --full --json",
     "verify/as": "verify examples/tiny-llama --as embedded --json",
     "logits/same": "logits examples/tiny-llama examples/tiny-llama --json",
     "logits/set": "logits examples/tiny-llama examples/tiny-llama --set rope_theta=500000 --json",

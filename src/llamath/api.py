@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -22,6 +20,8 @@ from .loading import Source, load
 from .model import Model
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -526,19 +526,22 @@ def verify(
 
 
 @overload
-def names(model: _ModelSource, *, names: None = None) -> NamesReport: ...
+def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
 @overload
-def names(model: _ModelSource, *, names: Scheme) -> StoredNamesReport: ...
-def names(model: _ModelSource, *, names: Scheme | None = None) -> NamesReport | StoredNamesReport:
-    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it."""
+def names(model: _ModelSource, *, names: Scheme, dtype: str = "") -> StoredNamesReport: ...
+def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "") -> NamesReport | StoredNamesReport:
+    """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it.
+
+    A quantized checkpoint has other tensors: their names, dtypes and shapes follow from the recipe in the config, or from `dtype`.
+    """
     loaded = load(model)
     if names is not None:
-        from .analysis.count.count_report import stored_names
+        from .analysis.inference.stored_names import stored_names
 
-        return stored_names(loaded, names)
+        return stored_names(loaded, names, dtype)
     from .analysis.verify.weight_names import weight_names
 
-    return weight_names(loaded)
+    return weight_names(loaded, dtype)
 
 
 def convert(
@@ -648,6 +651,8 @@ def _count(argument: str, value: Count) -> int:
 
 def _count_text(value: Count) -> str:
     """Return a count as it is written: a float has the digits of its shortest form, so 8e9 is rounded and 8030261248.0 is exact."""
+    from decimal import Decimal
+
     return str(Decimal(float.__repr__(value)).normalize()) if isinstance(value, float) else str(value)
 
 
@@ -689,6 +694,8 @@ def _range(argument: str, value: Range | None) -> tuple[int, int] | None:
 
 
 def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
+    from fractions import Fraction
+
     if value is None:
         return None
     ends = value.split(":") if isinstance(value, str) else list(value) if isinstance(value, tuple) else [value]
@@ -704,6 +711,8 @@ def _ratio(argument: str, value: _Ratio | None) -> tuple[float, float] | None:
 
 
 def _tolerance(value: float | str | Fraction) -> Fraction:
+    from fractions import Fraction
+
     text = str(value).strip()
     try:
         share = Fraction(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -813,6 +822,8 @@ def _total_memory(on: GPUs) -> int:
 def _with_mfu(
     report: FlopsReport, on: tuple[int, Device], tokens_per_second: float | None, tflops: float | None, counted_by: str, precision: str
 ) -> FlopsReport:
+    from fractions import Fraction
+
     from .analysis.flops.mfu import Throughput, speed_of, with_mfu
 
     number, gpu = on

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.count.count_report import CountReport, stored_names
+from llamath.analysis.count.count_report import CountReport
+from llamath.analysis.inference.stored_names import stored_names
 from llamath.catalog import slugs
 from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli
@@ -121,7 +122,8 @@ def test_json_lists_every_expert() -> None:
     model = llamath.load("deepseek-v3")
     output = CountReport(model=model).to_json()
     assert len([x for x in output["weights"] if x["group"] == "experts"]) == 58 * 256 * 3
-    assert len(stored_names(model, "hf").to_json()["tensors"]) == 45_395
+    assert len(stored_names(model, "hf", "bf16").to_json()["tensors"]) == 45_395
+    assert len(stored_names(model, "hf").to_json()["tensors"]) == 90_427  # with a tensor of scales for each FP8 matrix
     assert output["parameters"]["total"] == 671_026_419_200
 
 

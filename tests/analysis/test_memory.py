@@ -100,8 +100,9 @@ def test_json_has_the_documented_keys(slug: str) -> None:
 
 def evaluate(text: str) -> int:
     """Evaluate the numbers of a formula: the part after its equals sign, or all of it."""
-    numbers = text.rpartition(" = ")[2].partition(", of ")[0].partition(", for ")[0].replace("·", "*").replace(",", "")
-    return int(eval(numbers))
+    numbers = text.rpartition(" = ")[2].partition(", of ")[0].partition(", for ")[0]
+    plain = re.sub(r"(\d),(?=\d{3})", r"\1", numbers).replace("·", "*")
+    return int(eval(re.sub(r"⌈(.*?) / (\d+)⌉", r"-(-(\1) // \2)", plain)))
 
 
 @pytest.mark.parametrize(

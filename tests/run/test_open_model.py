@@ -449,19 +449,53 @@ def test_preset_is_not_a_checkpoint() -> None:
 
 
 def test_unsupported_quantization_is_named(hf: Callable[..., Path], tmp_path: Path) -> None:
-    def awq(x: dict[str, Tensor]) -> None:
+    def marlin(x: dict[str, Tensor]) -> None:
         for name in [name for name in x if name.endswith("proj.weight")]:
             out, into = x.pop(name).shape
             base = name.removesuffix("weight")
-            x[f"{base}qweight"] = torch.zeros(into, out // 8, dtype=torch.int32)
-            x[f"{base}qzeros"] = torch.zeros(into // 16, out // 8, dtype=torch.int32)
-            x[f"{base}scales"] = torch.zeros(into // 16, out, dtype=torch.float16)
+            x[f"{base}B"] = torch.zeros(into // 16, 2 * out, dtype=torch.int32)
+            x[f"{base}s"] = torch.zeros(into // 16, out, dtype=torch.float16)
 
-    place = copy_checkpoint(
-        hf("F16"), tmp_path, awq, {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True}}
-    )
-    with pytest.raises(LlamathError, match=r"quantization scheme awq \(model\.layers\.0\..*\) is not supported"):
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 16, "checkpoint_format": "marlin"}}
+    place = copy_checkpoint(hf("F16"), tmp_path, marlin, config)
+    with pytest.raises(LlamathError, match=r"quantization scheme gptq \(model\.layers\.0\..*\) is not supported: Marlin"):
         open_model(str(place))
+
+
+def _packed_in_4_bits(numbers: Tensor, dim: int) -> Tensor:
+    """Pack eight numbers along an axis into each word, the first in the lowest bits."""
+    moved = numbers.movedim(dim, -1).reshape(*numbers.movedim(dim, -1).shape[:-1], -1, 8).long()
+    return sum(moved[..., i] << 4 * i for i in range(8)).to(torch.int32).movedim(-1, dim).contiguous()  # type: ignore[union-attr]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_gptq_weights_are_dequantized(family: str, tmp_path: Path) -> None:
+    """GPT-2's matrices are [in, out] in plain files; GPTQ packs both in the same way."""
+    sizes = {"gpt2": {"n_embd": 32, "n_head": 2, "n_inner": 64}, "llama": {"hidden_size": 32, "intermediate_size": 64}}[family]
+    both = pair({**next(x for key, x in load_tiny_configs().items() if key.startswith(family)), **sizes})
+    both.theirs.save_pretrained(tmp_path)
+    expected: dict[str, Tensor] = {}
+
+    def pack(x: dict[str, Tensor]) -> None:
+        random = torch.Generator().manual_seed(0)
+        for name in [n for n in x if n.endswith(("proj.weight", "c_attn.weight", "c_fc.weight")) and x[n].dim() == 2]:
+            shape = x.pop(name).shape
+            into, out = shape if family == "gpt2" else shape[::-1]
+            q, zero = torch.randint(0, 16, (into, out), generator=random), torch.randint(1, 16, (into // 16, out), generator=random)
+            scale = torch.rand(into // 16, out, generator=random).half()
+            base, group = name.removesuffix("weight"), torch.arange(into) // 16
+            x |= {f"{base}qweight": _packed_in_4_bits(q, 0), f"{base}qzeros": _packed_in_4_bits(zero - 1, 1)}
+            x |= {f"{base}scales": scale, f"{base}g_idx": group.int()}
+            values = (q - zero[group]) * scale.float()[group]
+            expected[name] = values if family == "gpt2" else values.T.contiguous()
+
+    config = {"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 16}}
+    packed = copy_checkpoint(tmp_path, tmp_path / "packed", pack, config)
+    plain = copy_checkpoint(tmp_path, tmp_path / "plain", lambda x: x.update(expected))
+    actual, wanted = (open_model(str(x), "float32").module.state_dict() for x in (packed, plain))
+    assert all(torch.equal(actual[name], x) for name, x in wanted.items())
+    assert len(expected) > 3
 
 
 @torch.no_grad()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..core.expr import Expr, floor_div, total
+from ..core.number_format import group_digits
 from ..core.record_type import Record
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
@@ -16,6 +19,18 @@ class MemoryLine(Record):
     bytes: int
     formula: str
     exact: bool = True
+
+
+def expression_line(what: str, size: int, note: str = "", exact: bool = True) -> MemoryLine:
+    """Return a line with the formula of its bytes, in letters and in numbers."""
+    size = Expr.const(size)
+    formula = group_digits(f"{size.symbol} = {size.numbers}") + (f", {note}" if note else "")
+    return MemoryLine(what=what, bytes=size, formula=formula, exact=exact)
+
+
+def letters_of(lines: Iterable[MemoryLine]) -> dict[str, int]:
+    """Return the dimensions of the model in the formulas of lines, with their values."""
+    return {letter: n for x in lines for letter, n in Expr.const(x.bytes).atoms.items() if letter not in ("B", "T", "n")}
 
 
 def overhead_bytes(dynamic: int) -> Expr:

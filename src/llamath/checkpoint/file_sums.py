@@ -47,13 +47,13 @@ def parse_sums(text: str, where: str) -> dict[str, str]:
         if not line.strip() or line.startswith("#"):
             continue
         name, digest = _parse_line(line)
+        name = name.removeprefix("./")
         if not name or len(digest) != _SHA256_DIGITS or not _HEX.issuperset(digest):
             raise FormatError(
                 "sums",
                 f"{where}: expected a SHA-256 sum and a file name in line {number:,}, found {safe(repr(line), 60)}",
                 hint="write it with sha256sum, or with llamath verify --write-sums",
             )
-        name = name.removeprefix("./")
         if sums.setdefault(name, digest) != digest:
             raise FormatError("sums", f"{where}: line {number:,} contradicts an earlier sum of {safe(name)}")
     return sums

@@ -19,6 +19,7 @@ from ..embedded import resolve_name
 from .quantization import QUANTIZATION_KEYS
 
 if TYPE_CHECKING:
+    from .formats.choose_files import Shard
     from .formats.manifest import Manifest, Tensor
     from .quantization.packed_tensors import Packing
     from .repo_id import Repo
@@ -356,13 +357,25 @@ def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = Non
 
 def file_notes(manifest: Manifest) -> tuple[str, ...]:
     """Return notes on files that are missing, on a single shard, and on how the files were chosen."""
-    from .formats.choose_files import parse_shard
+    from ..core.file_diagnosis import missing_hint
 
     notes = [missing_shards_note(manifest)] if manifest.missing_files else []
-    shard = parse_shard(os.path.basename(manifest.files[0].name)) if len(manifest.files) == 1 and not manifest.index else None
-    if shard and shard.total > 1 and not notes:
+    if manifest.missing_index:
+        index = safe(manifest.missing_index, 80)
+        notes.append(f"{index}, by which loaders find the shards, is missing; {missing_hint(manifest.folder, [index])}")
+    if shard := single_shard(manifest):
         notes.append(f"this is shard {shard.number:,} of {shard.total:,}: the other tensors of the model are in the others")
     return (*notes, *manifest.notes)
+
+
+def single_shard(manifest: Manifest) -> Shard | None:
+    """Return the place of a file in its set if it was opened alone; None for whole checkpoints."""
+    from .formats.choose_files import parse_shard
+
+    if len(manifest.files) != 1 or manifest.index is not None or manifest.missing_index:
+        return None
+    shard = parse_shard(os.path.basename(manifest.files[0].name))
+    return shard if shard is not None and shard.total > 1 else None
 
 
 def missing_shards_note(manifest: Manifest) -> str:

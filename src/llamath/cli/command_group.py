@@ -88,12 +88,12 @@ def shared_option(name: str, parameter: str = "") -> Callable[[Callable[..., Any
 class _Main(click.Command):
     """Run as a program: print help and errors, as text or JSON, and end with an exit code."""
 
-    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:  # noqa: ARG002
         """Return --help, which prints like any answer: in the encoding of stdout, and with an error if that is full."""
-        option = super().get_help_option(ctx)
-        if option is not None:
-            option.callback = _print_help
-        return option
+        if self._help_option is None:  # built here, because click would import gettext's catalogs to translate its text
+            text = "Show this message and exit."
+            self._help_option = click.Option(["--help"], is_flag=True, is_eager=True, expose_value=False, callback=_print_help, help=text)
+        return self._help_option
 
     def main(
         self,

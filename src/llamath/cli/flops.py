@@ -8,7 +8,6 @@ import click
 
 from ..core.errors import LlamathError, safe
 from ..core.key_values import number, parse_key_values, plain
-from ..hardware import parse_devices
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
@@ -50,6 +49,8 @@ def command(model: Model, *, on: str | None, mfu: str | None, attention: str, fo
     chosen = _attention(attention)
     speed = parse_key_values(mfu or "", "--mfu", _MFU)
     if on is not None:
+        from ..hardware import parse_devices
+
         parse_devices(on)
     if (on, mfu) != (None, None) and (on is None or ("tokens_per_second" in speed) == ("tflops" in speed)):
         raise click.UsageError("an MFU needs --on GPUS and --mfu with either tokens_per_second=N or tflops=N")

@@ -9,7 +9,6 @@ import click
 
 from ..core.errors import safe
 from ..core.key_values import Reader, choice, parse_key_values, plain, yes_or_no
-from ..hardware import parse_devices
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
@@ -94,6 +93,8 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
 
 
 def _note_gpus(on: str) -> None:
+    from ..hardware import parse_devices
+
     count, device = parse_devices(on)
     if count > 1:
         note(f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; `llamath fit` splits the model over them")

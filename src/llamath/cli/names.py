@@ -7,30 +7,30 @@ import click
 from ..api import Scheme
 from ..model import Model
 from .command_group import command as make_command
-from .model_options import takes_model
+from .model_options import dtype_option, takes_model
 from .output import echo, echo_json
 
-_EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf")
+_EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf", "llamath names llama-3-8b --names hf --dtype fp8")
 
 
 @make_command("names", _EXAMPLES, brief=True)
 @takes_model
 @click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor under these names.")
-def command(model: Model, *, names: Scheme | None, form: str | None) -> None:
+@dtype_option("Format of the weights, if not MODEL's own: fp8, nvfp4, awq, gptq, mxfp4, q4_k_m, …")
+def command(model: Model, *, names: Scheme | None, dtype: str, form: str | None) -> None:
     """Show the names of every weight in HF, Meta and GGUF files, or list all tensors of one of them."""
     from .. import api
     from ..render.text.verify_text import names_text
 
     if form is not None:
-        report = api.names(model, names=names) if names else api.names(model)
+        report = api.names(model, names=names, dtype=dtype) if names else api.names(model, dtype=dtype)
         if form == "json":
             echo_json({"model": model.name, **report.to_json()})
         else:
             echo(report.summary)
     elif names is None:
-        echo(names_text(api.names(model)))
+        echo(names_text(api.names(model, dtype=dtype)))
     else:
-        from ..render.csv_rows import unfolded_rows
-
-        for line in unfolded_rows(model, model.scheme(names), None, None):
-            echo(line)
+        for x in api.names(model, names=names, dtype=dtype).tensors:
+            shape = "×".join(str(int(n)) for n in x.shape)
+            echo("\t".join((x.name, shape, str(x.parameters), *([x.dtype] if x.dtype else []))))

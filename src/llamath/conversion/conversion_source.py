@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..analysis.shard_tree import reject_shard
-from ..analysis.verify.check_checkpoint import expectation_of
+from ..analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ..analysis.verify.verify_tensors import verify_tensors
 from ..checkpoint.formats import gguf
 from ..checkpoint.formats.manifest import Tensor
@@ -26,7 +26,7 @@ from .source_files import SourceFiles, take_stamps
 
 _SUPPORTED = frozenset({"llama", "qwen2"})
 """GGUF architectures of the families that can be converted."""
-_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index"})
+_FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index"})
 """Codes of findings of `verify` that do not apply to the converted files."""
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
 _KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed")
@@ -64,6 +64,9 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
     reject_shard(model, checkpoint.name)
+    checkpoint, added = without_training_names(checkpoint, model)
+    notes += [x.message for x in added]
+    stored = checkpoint.tensors_by_name
     scheme = _detect_scheme(checkpoint, model, stored)
     if model.config.source.endswith("params.json"):
         inferred = {key: x for key, x in infer_missing_config(model.config.data, scheme, stored).items() if key not in changes}

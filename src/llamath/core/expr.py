@@ -22,6 +22,12 @@ class Letter(NamedTuple):
     value: int
 
 
+class Factor(Letter):
+    """A number that is written as a factor of its own, like the 2 bytes of an element."""
+
+    __slots__ = ()
+
+
 class Variable(NamedTuple):
     """A quantity that is chosen for each pass, like the batch size: a symbol with its current value."""
 
@@ -47,7 +53,16 @@ class Alias(NamedTuple):
     definition: Expr
 
 
-Atom = Letter | Variable | Call | Alias
+class Group(NamedTuple):
+    """An expression in brackets, which is not multiplied out."""
+
+    symbol: str
+    value: int
+    numbers: str
+    content: Expr
+
+
+Atom = Letter | Variable | Call | Alias | Group
 Monomial = tuple[Atom, ...]
 
 
@@ -105,6 +120,17 @@ class Expr(int):
         """A variable with its current value."""
         return cls.of({(Variable(symbol, int(value)),): 1})
 
+    @classmethod
+    def factor(cls, value: int) -> Expr:
+        """A number that is not multiplied with others: `Expr.factor(2) * x * Expr.factor(2)` is written `2·x·2`."""
+        return cls.of({(Factor(str(value), value),) if value != 1 else (): 1})
+
+    def in_brackets(self) -> Expr:
+        """Return a sum as one factor that is not multiplied out: `(r + p)·T`."""
+        if len(self.terms) < 2:
+            return self
+        return Expr.of({(Group(f"({self.symbol})", int(self), f"({self.numbers})", self),): 1})
+
     def with_symbol(self, symbol: str) -> Expr:
         """Return this value as a dimension with its own letter."""
         return Expr(symbol, int(self))
@@ -121,7 +147,7 @@ class Expr(int):
     @property
     def numbers(self) -> str:
         """Write the expression with values for letters: `32·128`."""
-        return _format(self.terms, lambda atom: atom.numbers if isinstance(atom, Call) else str(atom.value))
+        return _format(self.terms, lambda atom: atom.numbers if isinstance(atom, (Call, Group)) else str(atom.value))
 
     @property
     def atoms(self) -> dict[str, int]:
@@ -140,7 +166,9 @@ class Expr(int):
                 if isinstance(atom, Call):
                     for argument in atom.arguments:
                         yield from argument._leaves()
-                else:
+                elif isinstance(atom, Group):
+                    yield from atom.content._leaves()
+                elif not isinstance(atom, Factor):
                     yield atom
 
     @property
@@ -158,6 +186,8 @@ class Expr(int):
 
     def with_letters(self, values: Mapping[str, int]) -> Expr:
         """Return the same expression with other values or expressions in place of letters: numbers give letters with these values."""
+        if all(isinstance(atom, Letter) and atom.symbol not in values for monomial in self.terms for atom in monomial):
+            return self
         return total(product((k, *(_replace_letter(atom, values) for atom in monomial))) for monomial, k in self.terms.items())
 
     def evaluate(self, **values: int) -> int:
@@ -172,7 +202,7 @@ class Expr(int):
         return result
 
     @cached_property
-    def _compiled(self) -> list[tuple[int, list[Variable], list[Call | Alias]]]:
+    def _compiled(self) -> list[tuple[int, list[Variable], list[Call | Alias | Group]]]:
         """The terms, each as the product of its numbers, its variables and its other atoms."""
         found = []
         for monomial, k in self.terms.items():
@@ -242,9 +272,10 @@ def total(values: Iterable[int]) -> Expr:
     terms: dict[Monomial, int] = {}
     keys: dict[Monomial, Monomial] = {}
     for value in values:
-        for monomial, k in Expr.const(value).terms.items():
-            first = keys.setdefault(tuple(sorted(monomial)), monomial)
-            terms[first] = terms.get(first, 0) + k
+        for monomial, k in value.terms.items() if isinstance(value, Expr) else (((), int(value)),):
+            if monomial not in terms:
+                monomial = keys.setdefault(tuple(sorted(monomial)), monomial)
+            terms[monomial] = terms.get(monomial, 0) + k
     return Expr.of(terms)
 
 
@@ -309,6 +340,11 @@ def ceil_div(a: int, b: int) -> int:
     return _divided("ceil", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else -(-a // b)
 
 
+def written_ceil_div(a: int, b: int) -> Expr:
+    """⌈a / b⌉, written as a quotient even if there are no variables, unless b is 1."""
+    return Expr.const(a) if type(b) is int and b == 1 else _written("ceil", Expr.const(a), Expr.const(b))
+
+
 def round_div(a: int, b: int) -> Expr:
     """The integer nearest to a / b, halves rounded up; a number where there are no variables."""
     return _divided("round", a, b) if isinstance(a, Expr) or isinstance(b, Expr) else Expr.const(_round_div(a, b))
@@ -352,10 +388,14 @@ def _never_less(a: Expr, b: Expr) -> bool:
 
 
 def _call(function: str, *arguments: Expr) -> Expr:
+    if not any(x.variables for x in arguments):
+        return Expr.const(_FUNCTIONS[function][0](*map(int, arguments)))
+    return _written(function, *arguments)
+
+
+def _written(function: str, *arguments: Expr) -> Expr:
     compute, written = _FUNCTIONS[function]
     value = compute(*map(int, arguments))
-    if not any(x.variables for x in arguments):
-        return Expr.const(value)
     symbols, numbers = ([x.symbol for x in arguments], [x.numbers for x in arguments])
     if function not in ("min", "max"):
         symbols, numbers = [_bracketed(x) for x in symbols], [_bracketed(x) for x in numbers]
@@ -374,23 +414,29 @@ def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
         return _CONSTRUCTORS[atom.function](*(x.at(**values) for x in atom.arguments))
     if isinstance(atom, Alias):
         return atom.definition.at(**values).alias(atom.symbol)
+    if isinstance(atom, Group):
+        return atom.content.at(**values).in_brackets()
     return Expr.of({(atom,): 1})
 
 
 def _replace_letter(atom: Atom, values: Mapping[str, int]) -> Expr:
-    if isinstance(atom, Letter):
-        value = values.get(atom.symbol, atom.value)
+    if isinstance(atom, Letter) and not isinstance(atom, Factor) and atom.symbol in values:
+        value = values[atom.symbol]
         return value if isinstance(value, Expr) else Expr(atom.symbol, value)
     if isinstance(atom, Call):
         return _CONSTRUCTORS[atom.function](*(x.with_letters(values) for x in atom.arguments))
     if isinstance(atom, Alias):
         return atom.definition.with_letters(values).alias(atom.symbol)
+    if isinstance(atom, Group):
+        return atom.content.with_letters(values).in_brackets()
     return Expr.of({(atom,): 1})
 
 
-def _evaluate(atom: Call | Alias, values: Mapping[str, int]) -> int:
+def _evaluate(atom: Call | Alias | Group, values: Mapping[str, int]) -> int:
     if isinstance(atom, Alias):
         return atom.definition.evaluate(**values)
+    if isinstance(atom, Group):
+        return atom.content.evaluate(**values)
     return _FUNCTIONS[atom.function][0](*(x.evaluate(**values) for x in atom.arguments))
 
 
@@ -434,8 +480,12 @@ def _number_json(n: int) -> Json:
 def _atom_json(atom: Atom) -> Json:
     if isinstance(atom, Variable):
         return atom.symbol
+    if isinstance(atom, Factor):
+        return _number_json(atom.value)
     if isinstance(atom, Letter):
         return ["let", atom.symbol, _number_json(atom.value)]
+    if isinstance(atom, Group):
+        return atom.content.to_expression_json()
     if isinstance(atom, Alias):
         return ["as", atom.symbol, atom.definition.to_expression_json()]
     return [atom.function, *(x.to_expression_json() for x in atom.arguments)]

@@ -100,9 +100,8 @@ _REMOTE = (
     r"(?a:url\s{0,9}=\s{0,9}(?:https?://|git@)(?:[^/@\s]{1,200}@)?(?P<host>[^/:@\s]{1,200}(?::\d{1,5})?)[/:]"
     r"(?P<id>[\w.-]{1,96}/[\w.-]{1,96}?)(?:\.git)?/?\s)"
 )
-_PLAIN_FILE = r"(?a:[A-Za-z0-9_][\w.+-]{0,254}(?:/[A-Za-z0-9_][\w.+-]{0,254}){0,8})"
 _ANY_REPOSITORY = "OWNER/NAME"
-_MAX_PARENTS, _MAX_GIT_CONFIG = 12, 1 << 16
+_MAX_PARENTS, _MAX_GIT_CONFIG, _MAX_ARGUMENTS = 12, 1 << 16, 8
 
 
 def diagnose(head: bytes, name: str, size: int, expected: str = "a checkpoint") -> Diagnosis | None:
@@ -119,7 +118,7 @@ def diagnose(head: bytes, name: str, size: int, expected: str = "a checkpoint") 
     text = head.decode("latin-1")
     for kind in _KINDS:
         if re.search(kind.pattern, text, re.IGNORECASE | re.DOTALL):
-            if kind.code == "text_file" and expected == "JSON":
+            if kind.code == "text_file" and expected != "a checkpoint":
                 break
             what = f"{kind.what}{_details(kind.code, text)}"
             return Diagnosis(kind.code, f"{safe(name)} is {what}, not {_expected(kind, expected)}", _fix(kind.fix, name))
@@ -188,7 +187,7 @@ def download_command(path: str, names: Iterable[str] = ()) -> str:
         listed = [x if inside == "." else f"{inside}/{x}" for x in files or [own]]
     else:
         listed = []
-    return " ".join(("hf", "download", repository, *_arguments(listed), "--local-dir", _quote(_shown(root))))
+    return " ".join(("hf", "download", repository, *_arguments(listed), "--local-dir", quote_path(_shown(root))))
 
 
 def _hub_cache_command(found: re.Match[str], names: list[str], folder: str) -> str:
@@ -201,7 +200,7 @@ def _hub_cache_command(found: re.Match[str], names: list[str], folder: str) -> s
     if listed and any(os.path.lexists(os.path.join(folder, x)) for x in names):
         words.append("--force-download")
     if os.path.abspath(found["root"]) != os.path.abspath(_default_cache()):
-        words += ["--cache-dir", _quote(_shown(found["root"]))]
+        words += ["--cache-dir", quote_path(_shown(found["root"]))]
     return " ".join(words)
 
 
@@ -211,8 +210,10 @@ def _default_cache() -> str:
 
 
 def _arguments(names: list[str]) -> list[str]:
-    """Return file names as arguments; none, which means all files, if there are many or a name would need quoting."""
-    return names if len(names) <= 3 and all(re.fullmatch(_PLAIN_FILE, x) for x in names) else []
+    """Return file names as arguments; of many files, all weights."""
+    if len(names) > _MAX_ARGUMENTS:
+        return ["--include", "'*.safetensors'"]
+    return [quote_path(x) if re.fullmatch(r"[^-\x00-\x1f\x7f][^\x00-\x1f\x7f]{0,254}", x) else "FILE" for x in names]
 
 
 def _find_repository(folder: str) -> tuple[str, str]:
@@ -269,8 +270,8 @@ def _fix(key: str, name: str) -> str:
     if key == "lfs" and _is_in_clone(folder):
         return f"fetch the file itself: `{_lfs_pull(folder)}` (once on each machine before it: `git lfs install`)"
     if key == "annex" and _is_in_clone(folder):
-        return f"fetch the file itself: `git -C {_quote(_shown(folder))} annex get {_quote(safe(file))}`"
-    return _LOCAL_FIXES.get(key, key).format(command=download, file=_quote(_shown(name)))
+        return f"fetch the file itself: `git -C {quote_path(_shown(folder))} annex get {quote_path(safe(file))}`"
+    return _LOCAL_FIXES.get(key, key).format(command=download, file=quote_path(_shown(name)))
 
 
 _LOCAL_FIXES = {
@@ -279,8 +280,8 @@ _LOCAL_FIXES = {
     "download": "download the file itself: `{command}`",
     "login": "the download saved an error or login page; with a token that may read the repository (`hf auth login`): `{command}`",
     "space": "the download reserved the space and did not finish, or the disk was full: `{command}`",
-    "finish": "finish the download: `{command}`",
-    "aria2": "finish the download: repeat the aria2c command with --continue=true, or `{command}`",
+    "finish": "repeat the command that began the download, such as `{command}`",
+    "aria2": "repeat the aria2c command with --continue=true, or `{command}`",
     "other": _OTHER,
 }
 _REMOTE_FIXES = {
@@ -296,7 +297,7 @@ _REMOTE_FIXES = {
 
 
 def _lfs_pull(folder: str) -> str:
-    return f"git -C {_quote(_shown(folder))} lfs pull"
+    return f"git -C {quote_path(_shown(folder))} lfs pull"
 
 
 def _expected(kind: _Kind, expected: str) -> str:
@@ -329,7 +330,7 @@ def _shown(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def _quote(path: str) -> str:
+def quote_path(path: str) -> str:
     """Return a path as one word of a shell, never an option; characters that could harm a terminal are escaped."""
     text = safe(f"./{path}" if path.startswith("-") else path, 4096)
     return text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\"'\"'") + "'"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
+_LONG_NUMBER = re.compile(r"\d{4,}")
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 
 
@@ -92,3 +94,8 @@ def format_flops(n: int) -> str:
     """Return a number of FLOPs: 140.6 TFLOPs."""
     text = format_si(n)
     return f"{text[:-1]} {text[-1]}FLOPs" if text[-1].isalpha() else f"{text} FLOPs"
+
+
+def group_digits(formula: str) -> str:
+    """Write the numbers of a formula with commas: `8192·2` as `8,192·2`."""
+    return _LONG_NUMBER.sub(lambda x: f"{int(x[0]):,}", formula)

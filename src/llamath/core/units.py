@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from .errors import LlamathError, safe
 from .record_type import Record
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _DECIMAL = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -90,6 +93,8 @@ def _whole(text: str, what: str, units: Mapping[str, int], hint: str) -> int:
 
 
 def _number(found: re.Match[str]) -> Fraction:
+    from fractions import Fraction
+
     whole = found["whole"].replace(",", "").replace("_", "")
     return Fraction(f"{whole}.{found['part'] or 0}e{found['ten'] or 0}")
 

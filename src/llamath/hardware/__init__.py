@@ -19,14 +19,14 @@ from ..core.report import Report, html_table
 from ..core.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
-_DEFAULT_NETWORK = parse_bandwidth("100Gbit/s")
-"""The network of each device across nodes, if its vendor sells no system with another."""
+_DEFAULT_NETWORK = 100 * 10**9 // 8
+"""100 Gbit/s: the network of each device across nodes, if its vendor sells no system with another."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MAX_DEVICES = 10**7
 """The largest number of devices."""
-_VENDOR_WORDS = re.compile(r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b")
+_VENDOR_WORDS = r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b"
 """Words of drivers' names that are not needed to tell devices apart."""
-COUNT = re.compile(r"\s*([0-9]{1,9})\s*[x×*]\s*(.+)", re.DOTALL | re.IGNORECASE)
+COUNT = r"(?si)\s*([0-9]{1,9})\s*[x×*]\s*(.+)"
 HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
 
 
@@ -169,7 +169,7 @@ def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
 
 
 def _parse_counted(text: str) -> tuple[int, Device]:
-    match = COUNT.fullmatch(text)
+    match = re.fullmatch(COUNT, text)
     if not match:
         return 1, parse_device(text)
     n = int(match[1])
@@ -180,7 +180,7 @@ def _parse_counted(text: str) -> tuple[int, Device]:
 
 def normalize_name(name: str) -> str:
     """Return a name without case, punctuation and vendors' words."""
-    words = _VENDOR_WORDS.sub(" ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
+    words = re.sub(_VENDOR_WORDS, " ", re.sub(r"[^a-z0-9]+", " ", name.lower()))
     return words.replace(" ", "") or name.lower()
 
 

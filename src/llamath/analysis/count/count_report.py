@@ -86,7 +86,9 @@ class StoredTensor(Record):
     """A tensor as files of one format have it."""
 
     name: str
-    shape: tuple[Expr, ...]
+    shape: tuple[Expr | int, ...]
+    dtype: str = ""  # of a quantized checkpoint; else empty
+    parameters: int = 0  # that its values stand for
 
 
 class StoredNamesReport(Report):
@@ -108,13 +110,6 @@ class StoredNamesReport(Report):
         rows = [(x.name, "×".join(str(int(n)) for n in x.shape)) for x in self.tensors[:_MAX_HTML_ROWS]]
         more = len(self.tensors) - len(rows)
         yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
-
-
-def stored_names(model: Model, scheme: str) -> StoredNamesReport:
-    """List the tensors of a model as files of one format have them."""
-    check_listable(model)
-    tensors = tuple(StoredTensor(name=x.name, shape=tuple(x.shape)) for x in model.scheme(scheme).tensors(model.tree))
-    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors)
 
 
 def check_listable(model: Model) -> None:

@@ -16,7 +16,7 @@ from ...core.errors import safe
 from ...core.number_format import format_count, short_count
 from ...core.parameter_count import Parameters
 from ...core.report import Report
-from ..verify.listing import Listing, TensorRow, list_tensors
+from ..verify.listing import STATE, Listing, TensorRow, list_tensors
 from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
@@ -42,7 +42,7 @@ class HeaderCount(Report):
     @cached_property
     def rows(self) -> tuple[TensorRow, ...]:
         """The folded rows that are counted."""
-        return tuple(x for x in self.listing.rows if not is_rotary_table(x))
+        return tuple(x for x in self.listing.rows if x.role != STATE and not is_rotary_table(x))
 
     @property
     def total(self) -> int:
@@ -67,7 +67,8 @@ class HeaderCount(Report):
     @property
     def stored(self) -> Mapping[str, int]:
         """The stored elements and their bytes."""
-        return {"elements": self.listing.total.elements, "bytes": self.listing.total.bytes}
+        total, state = self.listing.total, self.listing.training_state
+        return {"elements": total.elements - state.elements, "bytes": total.bytes - state.bytes}
 
     @property
     def weights(self) -> list[dict[str, Any]] | None:
@@ -94,7 +95,8 @@ class HeaderCount(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The reason for the missing family, and the limits of the count."""
-        return tuple(x for x in (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *self.listing.notes) if x)
+        notes = (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
+        return tuple(x for x in notes if x)
 
     @property
     def summary(self) -> str:
@@ -125,6 +127,13 @@ def count_from_header(
 def is_rotary_table(row: TensorRow) -> bool:
     """Return whether these tensors hold rotary factors."""
     return row.pattern.endswith(_ROTARY_TABLES)
+
+
+def _training_state_note(listing: Listing) -> Iterator[str]:
+    state = listing.training_state
+    if state.tensors:
+        sizes = f"{format_count(state.tensors, 'tensor')} with {format_count(state.elements, 'element')}, {state.bytes:,} bytes"
+        yield f"state of the optimizer or the training run, not counted: {sizes}"
 
 
 def _rotary_table_note(listing: Listing) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Decoder
-from ...core.expr import Expr, ceil_div, product, total
+from ...core.expr import Expr, product, total, written_ceil_div
 from ...core.record_type import Record
 from ..graph.recorder import Graph, Region, record
 from ..graph.rules import RULES, CachedTensor, cached_tokens
@@ -41,13 +41,21 @@ class CacheSpec(Record):
 
     def growing_bytes(self, context: int, batch: int, stored: KVFormat) -> Expr:
         """Return the bytes that grow with the tokens, of all layers and sequences."""
-        rows = total(product((ceil_div(row, stored.block), stored.bytes)) for row in self.rows)
-        return product((self.layers, rows, self.tokens(context), batch))
+        blocks = [written_ceil_div(row, stored.block) for row in self.rows]
+        rows = (Expr.factor(len(blocks)), self._layer_count, blocks[0]) if len(set(self.rows)) == 1 else (self._layer_count, total(blocks))
+        return product((*(x.in_brackets() for x in rows), self.tokens(context), batch, _factor(stored.bytes))) if blocks else Expr.const(0)
 
     def fixed_bytes(self, batch: int, stored: KVFormat) -> Expr:
         """Return the bytes of states, of all layers and sequences."""
-        states = total((product((self.state or 0, _STATE_BYTES)), product((self.conv_state or 0, stored.conv_state_bytes))))
-        return product((self.layers, batch, states))
+        sizes = ((self.state, _STATE_BYTES), (self.conv_state, stored.conv_state_bytes))
+        states = total(product((n.in_brackets(), _factor(size))) for n, size in sizes if n is not None)
+        return product((self._layer_count, batch, states.in_brackets()))
+
+    @property
+    def _layer_count(self) -> Expr:
+        """The number of layers: one letter, or a number."""
+        layers = Expr.const(self.layers)
+        return layers if len(layers.atoms) == 1 and layers == layers.atoms.get(layers.symbol) else Expr.factor(int(layers))
 
 
 class KVFormat(NamedTuple):
@@ -59,6 +67,10 @@ class KVFormat(NamedTuple):
 
 
 _STATE_BYTES = 4
+
+
+def _factor(n: int) -> Expr:
+    return n if isinstance(n, Expr) else Expr.factor(n)
 
 
 class CachePart(Record):

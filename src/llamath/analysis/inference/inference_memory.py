@@ -13,16 +13,16 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError
-from ...core.expr import Expr, maximum, minimum, product
+from ...core.errors import LlamathError, safe
+from ...core.expr import Expr, maximum, minimum, product, total
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
-from ..memory_line import MemoryLine, overhead_line
-from .cache_bytes import CachePart, CacheSpec, KVCacheSize, cache_specs, kv_format, parse_kv_dtype, sum_cache_specs
+from ..memory_line import MemoryLine, expression_line, letters_of, overhead_bytes, overhead_line
+from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, describe_recipe, weight_storage
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ DEFAULT_CONTEXT = 4096
 """The context of a model whose config has none."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
+_LOGIT_BYTES = 4
+"""Logits are in float32."""
 MAX_TOKENS = 2**32
 """Contexts, batches and chunks are smaller than this."""
 
@@ -240,19 +242,44 @@ class MemoryCalculator:
     @property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
-        recipe = describe_recipe(self.storage) if self.storage is not None else ()
+        recipe = describe_recipe(self.storage) if self.storage is not None else []
+        if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
+            recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
         return (*self.model.notes, *recipe, *self.checkpoint_notes)
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """The bytes of an element of the activations."""
+        return DTYPES[self.packer.compute_dtype].bytes
+
+    def activations(self, tokens: int) -> Expr:
+        """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
+        return product((tokens, self.peak.width.in_brackets(), Expr.factor(self.element_bytes)))
+
+    @cached_property
+    def _dynamic_bytes(self) -> Expr:
+        """The bytes of everything but the weights, in T and B."""
+        context, batch = Expr.variable("T", 1), Expr.variable("B", 1)
+        cache = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype).bytes
+        activations = self.activations(prefill_chunk(context, batch, self.request.chunk))
+        used = total((cache, activations, logits_bytes(batch, self.tree)))
+        return used + overhead_bytes(used)
+
+    def total_bytes(self, context: int, batch: int) -> int:
+        """Return the memory of `batch` sequences of `context` tokens; `at` returns its parts."""
+        return sum(x.bytes for x in self.weights) + self._dynamic_bytes.evaluate(T=context, B=batch)
 
     def at(self, context: int, batch: int) -> _ContextMemory:
         """Return the memory of `batch` sequences of `context` tokens."""
-        weights = sum(x.bytes for x in self.weights)
-        cache, size = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype), DTYPES[self.packer.compute_dtype].bytes
-        chunk, each = prefill_chunk(context, batch, self.request.chunk), self.peak.width * size
-        logits, vocab = logits_bytes(batch, self.tree), int(self.tree.vocab)
+        tokens, sequences = Expr.variable("T", context), Expr.variable("B", batch)
+        cache = sum_cache_specs(self.cache_specs, tokens, sequences, self.kv_dtype)
+        chunk = prefill_chunk(tokens, sequences, self.request.chunk)
+        activations, logits = self.activations(chunk.alias("n")), logits_bytes(sequences, self.tree)
+        peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
         dynamic = [
-            *_cache_lines(cache, self.kv_dtype),
-            MemoryLine(what="activations", bytes=chunk * each, formula=_activations_formula(self.peak, chunk, size), exact=False),
-            MemoryLine(what="logits", bytes=logits, formula=f"B·V·4 = {batch:,}·{vocab:,}·4, of the last position, in fp32"),
+            *_cache_lines(cache),
+            expression_line("activations", activations, peak, exact=False),
+            expression_line("logits", logits, "of the last position, in fp32"),
         ]
         overhead = overhead_line(sum(x.bytes for x in dynamic), "everything but the weights")
         return _ContextMemory(
@@ -262,23 +289,23 @@ class MemoryCalculator:
             batch=batch,
             chunk=chunk,
             lines=(*self.weights, *dynamic, overhead),
-            weights=weights,
+            weights=sum(x.bytes for x in self.weights),
             cache=cache,
-            prefill=chunk * each,
-            decode=batch * each,
+            prefill=activations,
+            decode=self.activations(sequences),
             logits=logits,
             overhead=overhead.bytes,
-            letters=_letters(cache, self.peak) | {"V": vocab},
+            letters=letters_of(dynamic),
             storage=self.storage,
         )
 
     def max_context(self, limit: int) -> int | None:
         """Return the longest context that fits in `limit` bytes with the requested batch; 0 if none does, None if any does."""
-        return largest_fitting(lambda n: self.at(n, self.request.batch).total <= limit)
+        return largest_fitting(lambda n: self.total_bytes(n, self.request.batch) <= limit)
 
     def max_batch(self, limit: int) -> int | None:
         """Return the largest batch that fits in `limit` bytes with the requested context; 0 if none does, None if any does."""
-        return largest_fitting(lambda n: self.at(self.context, n).total <= limit)
+        return largest_fitting(lambda n: self.total_bytes(self.context, n) <= limit)
 
     def report(self, contexts: Sequence[int] = (), within: int | None = None) -> MemoryReport:
         """Return the report of the longest of the contexts, or of the requested one; `within` is a limit in bytes."""
@@ -322,7 +349,7 @@ def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
 
 def logits_bytes(batch: int, tree: Decoder) -> Expr:
     """Return the bytes of the logits of each sequence's last token, in float32."""
-    return product((4, batch, tree.vocab))
+    return product((batch, tree.vocab, Expr.factor(_LOGIT_BYTES)))
 
 
 def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int | None:
@@ -369,6 +396,8 @@ def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
         else:
             formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
         yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)
+    if n := storage.num_cache_scales:
+        yield MemoryLine(what="weights, cache scales", bytes=storage.cache_scale_bytes, formula=f"{n:,} tensors of the KV cache's scales")
 
 
 def _element_bytes(codec: str) -> str:
@@ -376,49 +405,9 @@ def _element_bytes(codec: str) -> str:
     return str(dtype.bytes) if dtype.block == 1 else f"{dtype.bytes}/{dtype.block}"
 
 
-def _cache_lines(cache: KVCacheSize, dtype: str) -> Iterator[MemoryLine]:
+def _cache_lines(cache: KVCacheSize) -> Iterator[MemoryLine]:
     for x in cache.parts:
         if x.growing:
-            yield MemoryLine(what=f"cache, {x.spec.kind}", bytes=x.growing, formula=_growing_formula(x, cache, dtype))
+            yield expression_line(f"cache, {x.spec.kind}", x.growing)
         if x.fixed:
-            what = "state" if x.growing else f"cache, {x.spec.kind}"
-            yield MemoryLine(what=what, bytes=x.fixed, formula=_state_formula(x, cache, dtype))
-
-
-def _growing_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
-    layers, rows, tokens = Expr.const(x.spec.layers), x.spec.rows, x.spec.tokens(cache.context)
-    times, same = len(rows) if len(set(rows)) == 1 else 1, rows[0] if len(set(rows)) == 1 else None
-    letters = _bracketed(same.symbol if same is not None else " + ".join(row.symbol for row in rows))
-    numbers = _bracketed(same.numbers if same is not None else " + ".join(row.numbers for row in rows))
-    span = "T" if x.spec.window is None else f"min(T, {int(x.spec.window):,})"
-    head = f"{times}·" if times > 1 else ""
-    each = _element_bytes(parse_kv_dtype(dtype).name)
-    return f"{head}{_letter(layers)}·{letters}·{span}·B·{each} = {head}{int(layers)}·{numbers}·{tokens:,}·{cache.batch:,}·{each}"
-
-
-def _state_formula(x: CachePart, cache: KVCacheSize, dtype: str) -> str:
-    layers = Expr.const(x.spec.layers)
-    parts = [(n, size) for n, size in ((x.spec.state, 4), (x.spec.conv_state, kv_format(dtype).conv_state_bytes)) if n]
-    letters = " + ".join(f"{_bracketed(n.symbol)}·{size}" for n, size in parts)
-    numbers = " + ".join(f"{_bracketed(n.numbers)}·{size}" for n, size in parts)
-    return f"{_letter(layers)}·B·({letters}) = {int(layers)}·{cache.batch:,}·({numbers})"
-
-
-def _bracketed(text: str) -> str:
-    return f"({text})" if " " in text else text
-
-
-def _letters(cache: KVCacheSize, peak: _PeakActivations) -> dict[str, int]:
-    """Return the letters of the formulas with their values."""
-    written = [x for part in cache.parts for x in (*part.spec.rows, part.spec.state, part.spec.conv_state) if x is not None]
-    layers = [Expr.const(part.spec.layers) for part in cache.parts]
-    return {letter: n for x in (*layers, *written, peak.width) for letter, n in x.atoms.items()}
-
-
-def _letter(layers: Expr) -> str:
-    return layers.symbol if len(layers.atoms) == 1 and "+" not in layers.symbol else str(int(layers))
-
-
-def _activations_formula(peak: _PeakActivations, tokens: int, size: int) -> str:
-    formula = f"n·({peak.width.symbol})·{size} = {tokens:,}·({peak.width.numbers})·{size}"
-    return f"{formula}, for n tokens: the peak, in {peak.branch}, of a forward pass with flash attention"
+            yield expression_line("state" if x.growing else f"cache, {x.spec.kind}", x.fixed)

@@ -7,6 +7,7 @@ embedding, head, norms, biases, routers and convolutions are not packed. A GGUF 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -21,7 +22,7 @@ from ...checkpoint.quantization.gguf_file_types import (
     assign_types,
 )
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
-from ...checkpoint.quantization.recipes import Choice, Matrix, Recipe, module_names
+from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
 from ...core.errors import FormatError, LlamathError, RemoteError, safe
@@ -68,11 +69,13 @@ class WeightStorage(Record):
     packer: WeightFormat
     weights: tuple[_StoredWeight, ...]
     matrices: tuple[RecipeMatrix, ...] = ()  # those of a recipe
+    cache_scale_bytes: int = 0  # scales of the KV cache that a recipe stores
+    num_cache_scales: int = 0
 
     @property
     def bytes(self) -> int:
-        """The bytes of all weights, a tied matrix once."""
-        return sum(x.total for x in self.weights)
+        """The bytes of all weights, a tied matrix once, and of the scales of the KV cache."""
+        return sum(x.total for x in self.weights) + self.cache_scale_bytes
 
     @property
     def elements(self) -> int:
@@ -137,8 +140,6 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
     if kept:
         parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
         notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
-    if recipe.kv_cache:
-        notes.append(f"the recipe declares a KV cache in {safe(recipe.kv_cache, 20)}; --kv-dtype sets the one that is counted here")
     return [*notes, *recipe.notes]
 
 
@@ -176,7 +177,7 @@ def weight_storage(
             raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
         return WeightStorage(packer=packer, weights=tuple(_gguf_mix(tree, packer, gguf, measured)))
-    packed = _packed_patterns(tree, packer)
+    packed = packed_patterns(tree, packer)
     stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
     return WeightStorage(packer=packer, weights=tuple(stored))
 
@@ -190,7 +191,7 @@ class StoredWeights(Record):
 
 def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights:
     """Return the weights of a checkpoint, by the dtypes that its headers declare."""
-    dtypes = sorted(listing.dtypes.items(), key=lambda item: -item[1].bytes)
+    dtypes = sorted(listing.weight_dtypes.items(), key=lambda item: -item[1].bytes)
     return StoredWeights(
         lines=tuple(
             MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
@@ -238,7 +239,7 @@ def _other_size_note(model: Model, listing: Listing) -> str:
     )
 
 
-def _packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
+def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     """Return the patterns of the weights that a scheme packs."""
     if packer.matrix_bytes is None:
         return frozenset()
@@ -267,12 +268,33 @@ def _recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: 
             chosen = [y for x in _recipe_matrices(fold_field(tree, name), names, classes) for y in _choose(x, recipe, (-1,))]
             weights += [y for x in chosen for y in x.weights(packer)]
             matrices += [y for x in chosen if (y := x.matrix) is not None]
+    num_scales = scale_bytes = 0
     for block, layers in _layers_by_block(tree.layers, recipe):
+        if recipe.cache_scales is not None and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None:
+            num_scales += (n := len(found[0]) * len(layers))
+            scale_bytes += n * DTYPES[recipe.cache_scales.dtype].size(prod(recipe.cache_scales.lengths(found[1])))
         leaves = [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
         chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
-    return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices))
+    scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
+    return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
+
+
+def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:
+    """Return the names of the scales of keys and values, with `{l}`, and the number of KV heads; None if they are not known."""
+    attn = getattr(layer, "attn", None)
+    if not isinstance(attn, Attention) or attn.k is None or attn.v is None:
+        return None
+    try:
+        k, v = (names.stored_name(f"layers.{{l}}.attn.{x}.weight").removesuffix(".weight") for x in "kv")
+    except LlamathError:
+        return None
+    if k == v:
+        return None
+    if not scales.in_projections:
+        k, v = (x.rpartition(".")[0] for x in (k, v))
+    return (f"{k}.k_scale", f"{v}.v_scale"), int(attn.kv_heads)
 
 
 class _RecipeTensor(NamedTuple):
@@ -282,6 +304,11 @@ class _RecipeTensor(NamedTuple):
     leaves: tuple[Folded, ...]
     kind: str
     in_gate_class: bool = False
+
+
+def unpacked_dtype(pattern: str, packer: WeightFormat) -> str:
+    """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32, as DeepSeek-V3's files have it."""
+    return "F32" if packer.recipe is not None and pattern.endswith(".correction") else packer.unpacked_dtype
 
 
 class _ChosenTensor(NamedTuple):
@@ -314,8 +341,8 @@ class _ChosenTensor(NamedTuple):
         layers = () if self.layers == (-1,) else self.layers
         if to is None:
             for x in leaves:
-                size = DTYPES[packer.unpacked_dtype].size(int(x.weight.size))
-                yield _StoredWeight(self._copied(x), packer.unpacked_dtype, size, layers, self.choice.reason)
+                dtype = unpacked_dtype(x.pattern, packer)
+                yield _StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
             return
         out, into = self.shape
         rest = to.bytes(out, into)
@@ -335,29 +362,33 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[s
     for x in leaves:
         if not x.weight.tied:
             groups.setdefault(names.stored_name(x.pattern), []).append(x)
-    in_gate_class = any(x.pattern.endswith(_OF_GATE_CLASS) for parts in groups.values() for x in parts)
+    in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
     for name, parts in groups.items():
-        first = parts[0]
-        linear = len(first.weight.shape) == 2 and classes.get(first.pattern) is Linear
-        if len(first.weight.shape) != 2 or first.weight.role not in ("matmul", "lookup"):
-            kind = ""
-        elif first.weight.role == "lookup":
-            kind = "embedding"
-        elif not linear:
-            kind = "other"
-        elif first.group == "router":
-            kind = "router"
-        elif first.num_experts:
-            kind = "expert"
-        else:
-            kind = "head" if first.pattern == "head.weight" else "linear"
+        kind = matrix_kind(parts[0], classes)
         yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
+
+
+def matrix_kind(x: Folded, classes: Mapping[str, type[Block]]) -> str:
+    """Return the kind of a matrix as recipes tell them apart; empty for any other weight."""
+    if len(x.weight.shape) != 2 or x.weight.role not in ("matmul", "lookup"):
+        return ""
+    if x.weight.role == "lookup":
+        return "embedding"
+    if classes.get(x.pattern) is not Linear:
+        return "other"
+    if x.group == "router":
+        return "router"
+    if x.num_experts:
+        return "expert"
+    if x.pattern == "layers.{l}.join.weight":
+        return "other"  # of a layer for multi-token prediction: published files have it unquantized
+    return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
 
 
 _MAX_MATCHES = 20_000_000
 """The most products of layers, experts that a recipe names, and patterns."""
 
-_OF_GATE_CLASS = (".correction", ".attn.kv_down.weight")
+IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 """Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
 
 
@@ -393,8 +424,8 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
     return list(counts.items())
 
 
-def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Sequence[int]]]:
-    """Yield each distinct layer with the indices of its copies."""
+def check_matches(layers: Stack, recipe: Recipe) -> None:
+    """Raise if there are too many modules to match with the patterns of a recipe."""
     most = max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1) if recipe.names_experts else 1
     if recipe.patterns and int(layers.n) * max(most, 1) * max(recipe.num_searched, 1) > _MAX_MATCHES:
         experts = f" of {most:,} experts" if most > 1 else ""
@@ -402,6 +433,11 @@ def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Seq
             f"{int(layers.n):,} layers{experts} are too many to match with the {recipe.num_searched:,} patterns of the recipe",
             hint="--dtype sets the format of the weights",
         )
+
+
+def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Sequence[int]]]:
+    """Yield each distinct layer with the indices of its copies."""
+    check_matches(layers, recipe)
     if layers.n > _MAX_LAYERS:
         yield from ((block, range(int(n))) for block, n in layers.distinct())
         return

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import reduce
 from typing import NamedTuple
 
-from ...core.expr import Expr, ceil_div, maximum, minimum
+from ...core.expr import Expr, ceil_div, maximum, minimum, product, total
 from ...core.tree import Block
 from ..graph.saved_rules import SavedTensor
-from ..memory_line import MemoryLine
+from ..memory_line import MemoryLine, expression_line
 from ..parallel_layout import Layout, PipelineStage, slice_layers
 from .saved_activations import SavedActivations
 
@@ -72,8 +72,14 @@ def _recomputed(inner: Iterable[SavedTensor], recompute: str) -> tuple[SavedCopi
 
 def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:
     """Return the bytes of a saved tensor on one GPU, for one microbatch and one layer; an expression if the context is one."""
+    elements = saved_elements(x, layout, context)
+    return product((elements, Expr.factor(x.bytes))) if isinstance(elements, Expr) else elements * x.bytes
+
+
+def saved_elements(x: SavedTensor, layout: Layout, context: int) -> int:
+    """Return the elements of a saved tensor on one GPU; an expression if the context is one."""
     elements = x.elements.with_letters({"T": context}) if isinstance(context, Expr) else int(x.elements)
-    return ceil_div(elements * x.bytes * _tokens(x, layout, context), _ranks(x, layout))
+    return ceil_div(_tokens(x, layout, context) * elements, _ranks(x, layout))
 
 
 def _tokens(x: SavedTensor, layout: Layout, context: int) -> int:
@@ -90,8 +96,9 @@ def _ranks(x: SavedTensor, layout: Layout) -> int:
 
 
 def total_bytes(shares: Iterable[SavedCopies], layout: Layout, context: int) -> int:
-    """Return the bytes of all copies."""
-    return sum(x.times * saved_bytes(x.saved, layout, context) for x in shares)
+    """Return the bytes of all copies; an expression if the context is one."""
+    sizes = (x.times * saved_bytes(x.saved, layout, context) for x in shares)
+    return total(sizes) if isinstance(context, Expr) else sum(sizes)
 
 
 def recomputed_bytes(flow: StageActivations, layout: Layout, context: int) -> int:
@@ -107,15 +114,5 @@ def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int
     for what, same in groups.items():
         if size := total_bytes(same, layout, context):
             uneven = layout.ep > 1 and what in _UNEVEN_UNDER_EP
-            formula = _formula(same, layout, context) + (", with tokens spread evenly over experts" if uneven else "")
-            yield MemoryLine(what=what, bytes=size, formula=formula, exact=not uneven and not any(x.saved.estimated for x in same))
-
-
-def _formula(same: list[SavedCopies], layout: Layout, context: int) -> str:
-    """Copies · tokens · elements · bytes, summed where they differ."""
-    made: dict[str, int] = {}
-    for x, times in same:
-        symbol, ranks = x.elements.symbol, _ranks(x, layout)
-        one = f"{_tokens(x, layout, context):,}·{f'({symbol})' if ' ' in symbol else symbol}·{x.bytes}" + (f"/{ranks}" if ranks > 1 else "")
-        made[one] = made.get(one, 0) + times
-    return " + ".join(f"{times:,}·{one}" for one, times in made.items())
+            note = "with tokens spread evenly over experts" if uneven else ""
+            yield expression_line(what, size, note, exact=not uneven and not any(x.saved.estimated for x in same))

@@ -14,7 +14,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.errors import LlamathError, nearest, safe
-from ...core.expr import floor_div, maximum
+from ...core.expr import Expr, maximum, product
 from ...core.number_format import format_bytes, format_count, format_giga
 from ...core.record_type import Record
 from ...core.report import Report, html_table
@@ -22,11 +22,11 @@ from ...core.tree import Stack
 from ..graph.saved_rules import Kernels
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..inference.weight_bytes import weight_storage
-from ..memory_line import MemoryLine, overhead_line
+from ..memory_line import MemoryLine, expression_line, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
-from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, stage_activations, total_bytes
+from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, saved_elements, stage_activations, total_bytes
 from .saved_activations import SavedActivations
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
@@ -297,7 +297,7 @@ class TrainingJob:
         groups = {name: [x for x in lines if x.bytes] for name, lines in groups.items()}
         sums = {name: sum(x.bytes for x in lines) for name, lines in groups.items()}
         everything = tuple(x for lines in groups.values() for x in lines)
-        letters = {name: n for x in (*flow.kept, *flow.loss) for name, n in x.saved.elements.atoms.items()}
+        letters = letters_of((*groups["logits"], *groups["activations"]))
         return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
 
     def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
@@ -308,45 +308,49 @@ class TrainingJob:
             layers.append([x for x in weight_shards(single, stage.replace(runs=((0, 1),)), self.layout) if x.pattern.startswith("layers.")])
         return layers
 
+    @cached_property
+    def _written(self) -> tuple[Layout, Expr]:
+        """The layout with the variable B for the microbatch, and the variable T for the context: what formulas are written with."""
+        batch, context = Expr.variable("B", self.layout.microbatch), Expr.variable("T", self.context)
+        if isinstance(self.context, Expr):
+            return self.layout, self.context
+        return self.layout.replace(microbatch=batch), context
+
     def activation_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
-        yield from activation_lines(flow.kept, self.layout, self.context)
-        size, freed = recomputed_bytes(flow, self.layout, self.context), self._freed_bytes(flow)
+        yield from activation_lines(flow.kept, *self._written)
+        size, freed = recomputed_bytes(flow, *self._written), self._freed_bytes(flow, *self._written)
         note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
         yield MemoryLine(what="recomputed layer", bytes=maximum(size - freed, 0), formula=note)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
-        flow = stage_activations(self.saved, stage, self.layout)
-        saved, working = total_bytes(flow.kept, self.layout, self.context), recomputed_bytes(flow, self.layout, self.context)
-        return saved + maximum(working, self._freed_bytes(flow)) + self._num_logits(flow) * self.size
+        flow, at = stage_activations(self.saved, stage, self.layout), (self.layout, self.context)
+        saved, working = total_bytes(flow.kept, *at), recomputed_bytes(flow, *at)
+        return saved + maximum(working, self._freed_bytes(flow, *at)) + _num_logits(flow, *at) * self.size
 
-    def _freed_bytes(self, flow: StageActivations) -> int:
+    def _freed_bytes(self, flow: StageActivations, layout: Layout, context: int) -> int:
         """Return the bytes that the loss has freed when the first layer is recomputed."""
-        return total_bytes(flow.loss, self.layout, self.context) + self._num_logits(flow) * self.logit_gradient_bytes
+        return total_bytes(flow.loss, layout, context) + _num_logits(flow, layout, context) * self.logit_gradient_bytes
 
     @property
     def logit_gradient_bytes(self) -> int:
         """Bytes of the gradients per logit: those of loss and softmax in float32, computed in place by a fused loss."""
         return 4 if self.request.fused else 8
 
-    def _num_logits(self, flow: StageActivations) -> int:
-        """Return the number of logits on one GPU."""
-        return floor_div(total_bytes(flow.loss[:1], self.layout, self.context), flow.loss[0].saved.bytes) if flow.loss else 0
-
     def loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
-        yield from activation_lines(flow.loss, self.layout, self.context)
-        if num_logits := self._num_logits(flow):
-            yield MemoryLine(
-                what="logits",
-                bytes=num_logits * self.size,
-                formula=f"T·V·{self.size} = {num_logits:,}·{self.size}, while the model's output is referenced",
-            )
+        yield from activation_lines(flow.loss, *self._written)
+        if logits := _num_logits(flow, *self._written):
+            size, gradients = (product((logits, Expr.factor(n))) for n in (self.size, self.logit_gradient_bytes))
+            yield expression_line("logits", size, "while the model's output is referenced")
             note = "in place" if self.request.fused else "of loss and softmax, both in fp32"
-            times = self.logit_gradient_bytes
-            formula = f"T·V·{times} = {num_logits:,}·{times}, {note}"
-            yield MemoryLine(what="gradients of the logits", bytes=num_logits * times, formula=formula, exact=False)
+            yield expression_line("gradients of the logits", gradients, note, exact=False)
+
+
+def _num_logits(flow: StageActivations, layout: Layout, context: int) -> int:
+    """Return the number of logits on one GPU."""
+    return saved_elements(flow.loss[0].saved, layout, context) if flow.loss else 0
 
 
 def has_fused_qkv(model: Model) -> bool:

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.safetensors import MAX_TENSORS
-from ...checkpoint.naming.scheme import Scheme, canonical_scheme, fused_scheme
+from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme, fused_scheme
+from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
 from ...core.number_format import format_count
 from ...core.report import Report, html_table
 from ...core.tree import fold
@@ -92,11 +94,13 @@ def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, h
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
-    expectation, shard = expectation_of(target, opened), shard_of(target)
+    checkpoint, added = without_training_names(opened, target)
+    expectation, shard = expectation_of(target, checkpoint), shard_of(target)
     if shard is not None:
         check_shardable(target.tree, shard.world_size)
         expectation = expectation._replace(tree=shard_tree(target.tree, shard))
-    verdict = verify_tensors(expectation, opened.manifest, opened.problems, quantization)
+    verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)
+    verdict = verdict.replace(findings=(*added, *verdict.findings))
     if shard is not None:
         remark = Finding(
             code="tensor_parallel_shard", severity="info", message=str(shard), hint="llamath edit --join-shards joins the ranks"
@@ -105,8 +109,46 @@ def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, h
     if verdict.scheme == "hf" and has_own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
-        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, opened)))
-    return VerifyReport(path=path or opened.name, model=target, checkpoint=opened, verdict=verdict, has_own_config=has_own_config)
+        verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
+    return VerifyReport(path=path or opened.name, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=has_own_config)
+
+
+def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
+    """Return a checkpoint without what training added, prefixes of wrappers and state of the optimizer, and the findings about it."""
+    expected = [frozenset(map(fold_numbers, names)) for x in _schemes(model) if (names := _patterns(model, x))]
+    tensors = model_tensors(opened.manifest, expected)
+    findings = []
+    if tensors.description:
+        findings.append(
+            Finding(
+                code="prefix",
+                severity="warning",
+                message=f"{tensors.description}: loaders do not find them",
+                hint=f"`llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes them under the model's own names",
+            )
+        )
+    if tensors.state:
+        state = training_state_totals(opened.manifest)
+        findings.append(Finding(code="training_state", severity="info", message=state.description, tensors=tensors.state))
+    return opened if tensors.manifest is opened.manifest else opened.replace(manifest=tensors.manifest), tuple(findings)
+
+
+def _schemes(model: Model) -> list[Scheme]:
+    """Return the naming schemes that a checkpoint of a model may follow."""
+    family = model.family
+    schemes = (
+        *(family.hf, family.gguf, family.meta),
+        *(headless_scheme(family.hf), fused_scheme(family.hf), canonical_scheme(model.tree)),
+    )
+    return [x for x in schemes if x is not None]
+
+
+def _patterns(model: Model, scheme: Scheme) -> list[str]:
+    """Return the patterns of the names of a model's tensors; none if the scheme lacks names for some."""
+    try:
+        return [scheme.stored_name(x.pattern) for x in fold(model.tree)]
+    except UnnamedWeight:
+        return []
 
 
 def _may_be_quantized(model: Model, manifest: Manifest) -> bool:
@@ -121,22 +163,15 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     """
     refuse_large_models(model, checkpoint.manifest)
     family, data = model.family, dict(model.config.data)
-    schemes: list[Scheme | None] = [
-        family.hf,
-        family.gguf,
-        family.meta,
-        headless_scheme(family.hf),
-        fused_scheme(family.hf),
-        canonical_scheme(model.tree),
-    ]
+    schemes = _schemes(model)
     is_gguf = checkpoint.manifest.format == "gguf"
-    if is_gguf:
+    if is_gguf and family.gguf is not None:
         schemes.insert(0, family.gguf)
     tokens, error = _tokens(checkpoint)
     dtype = find_dtype(str(data.get("torch_dtype") or data.get("dtype") or ""))
     return Expectation(
         tree=model.tree,
-        schemes=[x for x in schemes if x is not None],
+        schemes=schemes,
         config_keys=model.config.key_by_symbol,
         rebuild=lambda changes: family(Config({**data, **changes})),
         dtype="" if is_gguf or dtype is None else dtype.name,
@@ -160,14 +195,17 @@ def refuse_large_models(model: Model, manifest: Manifest) -> None:
         )
 
 
-def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, str]:
+def _tokens(checkpoint: OpenedCheckpoint) -> tuple[int | None, Diagnosis | str]:
     """Return the number of tokens of the tokenizer next to a checkpoint, and why it could not be read."""
     if not checkpoint.tokenizer_files:
         return None, ""
+    from ...checkpoint.formats.source import LocalFile
     from ...checkpoint.formats.tokenizer_model import count_json_tokens, count_model_tokens
 
     path = checkpoint.tokenizer_files[0]
     try:
         return (count_json_tokens if path.endswith(".json") else count_model_tokens)(path), ""
     except LlamathError as error:
-        return None, str(error)
+        with LocalFile(path) as file:
+            found = diagnose(file.read(0, min(HEAD_BYTES, file.size)), path, file.size, "a tokenizer")
+        return None, found or str(error)

@@ -13,6 +13,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
 from ...core.errors import LlamathError, safe
 from ...core.expr import Expr
+from ...core.file_diagnosis import Diagnosis
 from ...core.number_format import format_count
 from ...core.tree import fold
 
@@ -28,7 +29,7 @@ class Expectation(NamedTuple):
     rebuild: Callable[[Mapping[str, Any]], Decoder]
     dtype: str = ""  # of the weights, as in safetensors; empty: unknown
     tokenizer_tokens: int | None = None  # of the tokenizer next to the checkpoint
-    tokenizer_error: str = ""  # why they could not be counted
+    tokenizer_error: Diagnosis | str = ""  # why they could not be counted
     is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
 
 

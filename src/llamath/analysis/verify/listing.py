@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
+from ...checkpoint.naming.training_names import describe_wrappers, training_state
 from ...checkpoint.open import file_notes, packings_of
 from ...core.number_format import format_count
 from ...core.record_type import Record, encode_json
@@ -31,6 +32,8 @@ _MAX_METADATA_CHARS = 1000
 """A longer metadata value is cut."""
 _MAX_SORTED_PARTS = 32
 """Names are sorted by this many parts."""
+STATE = "state"
+"""The role of tensors that are state of an optimizer or a training run."""
 _INTEGER_DTYPES, _MIN_PACKED_ELEMENTS = frozenset(("U8", "I8", "U16", "I16", "U32", "I32")), 4096
 """A matrix of at least this many integers is likely to be a packed weight."""
 
@@ -153,6 +156,7 @@ class Listing(Report):
     rows: tuple[TensorRow, ...]
     packings: Mapping[str, Packing]  # by stored name
     tied: frozenset[int]  # indices of the tensors that are tied to an earlier one
+    state: frozenset[int] = frozenset()  # indices of the tensors that are state of a training run
     total: TensorTotals
     dtypes: Mapping[str, TensorTotals]
     files: tuple[_FileTotal, ...]
@@ -165,7 +169,18 @@ class Listing(Report):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "format=manifest.format", "files", "tensors", "elements=total.elements", "parameters=total.parameters"),
-        *("bytes=total.bytes", "bits_per_weight", "known", "companions", "dtypes", "codecs", "shared", "metadata", "notes"),
+        *(
+            "bytes=total.bytes",
+            "bits_per_weight",
+            "known",
+            "companions",
+            "dtypes",
+            "codecs",
+            "shared",
+            "metadata",
+            "notes",
+            "training_state",
+        ),
     )
 
     @property
@@ -200,7 +215,7 @@ class Listing(Report):
     def unfolded(self) -> Iterator[TensorRow]:
         """Yield a row for every tensor, in file order."""
         for i, x in enumerate(self.manifest.tensors):
-            yield _row(tuple(x.name.split(".", MAX_NAME_PARTS)), 1, x, self.packings.get(x.name), i in self.tied)
+            yield _row(tuple(x.name.split(".", MAX_NAME_PARTS)), 1, x, self.packings.get(x.name), i in self.tied, i in self.state)
 
     @property
     def known(self) -> bool:
@@ -212,26 +227,42 @@ class Listing(Report):
         """Bits per weight over everything that is stored, if both are known."""
         from fractions import Fraction
 
-        return Fraction(8 * self.total.bytes, self.total.parameters) if self.total.parameters and self.known else None
+        stored = self.total.bytes - self.training_state.bytes
+        return Fraction(8 * stored, self.total.parameters) if self.total.parameters and self.known else None
+
+    @property
+    def weight_dtypes(self) -> Mapping[str, TensorTotals]:
+        """The totals of the weights by dtype, without the state of a training run."""
+        rows = [x for x in self.rows if x.role != STATE]
+        return _totals(rows, [x.dtype for x in rows])
+
+    @property
+    def training_state(self) -> TensorTotals:
+        """The totals of the tensors that are state of an optimizer or a training run; they have no parameters."""
+        return sum((_total(x) for x in self.rows if x.role == STATE), TensorTotals())
 
 
-def list_tensors(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Listing:
-    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights."""
+def list_tensors(
+    manifest: Manifest, quantization: Mapping[str, Any] | None = None, packings: Mapping[str, Packing] | None = None
+) -> Listing:
+    """List the tensors of a checkpoint; `quantization` is its config's section on packed weights, `packings` what is known of them."""
     columns = manifest.columns
-    packings = packings_of(manifest, quantization)
+    packings = packings_of(manifest, quantization) if packings is None else packings
     sharing, tied = _find_shared_storage(manifest.tensors) if manifest.format == "torch" else ((), frozenset[int]())
-    rows = tuple(_rows(manifest, columns, packings, tied))
+    state = training_state(manifest)
+    rows = tuple(_rows(manifest, columns, packings, tied, state))
     packed = [x for x in rows if x.kind]
     return Listing(
         manifest=manifest,
         rows=rows,
         packings=packings,
         tied=tied,
+        state=state,
         total=sum(map(_total, rows), TensorTotals()),
         dtypes=_totals(rows, [x.dtype for x in rows]),
         files=tuple(_files(manifest, columns, tied)),
         codecs=_totals(packed, [x.kind for x in packed]),
-        companions=sum(x.elements * x.copies for x in rows if x.role not in ("", "values")),
+        companions=sum(x.elements * x.copies for x in rows if x.role not in ("", "values", STATE)),
         shared=sharing,
         metadata=dict(_metadata(manifest.metadata)),
         notes=tuple(_notes(manifest, columns, rows)),
@@ -243,19 +274,27 @@ def _stored_elements(x: Tensor) -> int:
     return x.elements if x.strides is None else min(x.elements, x.bytes // PLAIN[x.dtype].bytes)
 
 
-def _rows(manifest: Manifest, columns: TensorColumns, packings: Mapping[str, Packing], tied: frozenset[int]) -> Iterator[TensorRow]:
+def _rows(
+    manifest: Manifest, columns: TensorColumns, packings: Mapping[str, Packing], tied: frozenset[int], state: frozenset[int]
+) -> Iterator[TensorRow]:
     """Yield the folded tensors, those of one branch together."""
     tensors, names = manifest.tensors, columns.name
     keys: list[Sequence[Hashable]] = [columns.dtype, columns.shape]
     if manifest.format == "torch":
-        keys += [list(map(sub, columns.end, columns.start)), columns.strides, list(map(tied.__contains__, range(len(names))))]
+        keys += [
+            list(map(sub, columns.end, columns.start)),
+            columns.strides,
+            *(list(map(x.__contains__, range(len(names)))) for x in (tied, state)),
+        ]
     if packings:
         keys.append([x and (x.kind, x.role, x.elements, x.known) for x in map(packings.get, names)])
     for x in _branches(fold_groups(names, *keys, distinct=manifest.num_distinct_names)):
-        yield _row(x.parts, x.copies, tensors[x.first], packings.get(names[x.first]), x.first in tied)
+        yield _row(x.parts, x.copies, tensors[x.first], packings.get(names[x.first]), x.first in tied, x.first in state)
 
 
-def _row(parts: tuple[str, ...], copies: int, x: Tensor, packing: Packing | None, tied: bool) -> TensorRow:
+def _row(parts: tuple[str, ...], copies: int, x: Tensor, packing: Packing | None, tied: bool, state: bool) -> TensorRow:
+    if state:
+        return TensorRow(parts, x.dtype, x.shape, copies, x.elements, 0 if tied else x.bytes, 0, role=STATE, tied=tied)
     kind, role, parameters, known = (
         (packing.kind, packing.role, packing.elements, packing.known) if packing else ("", "", _stored_elements(x), True)
     )
@@ -312,13 +351,19 @@ def _metadata(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _notes(manifest: Manifest, columns: TensorColumns, rows: Sequence[TensorRow]) -> Iterator[str]:
     yield from file_notes(manifest)
+    if note := describe_wrappers(columns.name):
+        yield note
     if duplicates := len(columns.name) - manifest.num_distinct_names:
         yield f"{format_count(duplicates, 'tensor')} with the name of another: all are counted"
     for kind in dict.fromkeys(x.kind for x in rows if not x.known):
         n = sum(x.copies for x in rows if x.kind == kind and not x.known)
         weights = f"{format_count(n, 'weight')} packed as {kind}"
         yield f"{weights}: the headers leave open how many values are in each element, so elements are counted"
-    unpacked = [x for x in rows if not x.kind and x.dtype in _INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= _MIN_PACKED_ELEMENTS]
+    unpacked = [
+        x
+        for x in rows
+        if not x.kind and not x.role and x.dtype in _INTEGER_DTYPES and len(x.shape) > 1 and x.elements >= _MIN_PACKED_ELEMENTS
+    ]
     if unpacked:
         n = sum(x.copies for x in unpacked)
         yield f"{format_count(n, 'integer matrix', 'integer matrices')} of unknown packing ({unpacked[0].pattern}, …): elements are counted"

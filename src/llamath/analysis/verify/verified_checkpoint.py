@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...analysis.shard_tree import reject_shard
-from ...analysis.verify.check_checkpoint import expectation_of
+from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
@@ -20,7 +20,7 @@ from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
 
-_NON_FATAL = frozenset(("dtype", "total_size", "index", "vocabulary"))
+_NON_FATAL = frozenset(("dtype", "total_size", "index", "missing_index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""
 Tensors = Mapping[str, list[Tensor]]
 
@@ -30,7 +30,7 @@ class StoredTensors(NamedTuple):
 
     tensors: Mapping[str, MergedTensor]
     packings: Mapping[str, Packing] = {}
-    scale_block: tuple[int, ...] = ()  # rows and columns that share a scale
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 class VerifiedCheckpoint(Record):
@@ -58,6 +58,9 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
     reject_shard(model, path)
+    checkpoint, added = without_training_names(checkpoint, model)
+    notes += [x.message for x in added]
+    tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
         path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
@@ -92,9 +95,7 @@ def _stored_tensors(checkpoint: OpenedCheckpoint, model: Model, found: Tensors, 
     verdict = verify_tensors(expectation, manifest, quantization=quantization)
     _raise_findings(checkpoint.name, verdict.findings, notes)
     scheme = next(x for x in expectation.schemes if x is not None and x.name == verdict.scheme)
-    block = quantization.get("weight_block_size")
-    block = tuple(block) if isinstance(block, list) and all(type(x) is int and x > 0 for x in block) else ()
-    return scheme, StoredTensors(merged, packings_of(manifest, quantization), block)
+    return scheme, StoredTensors(merged, packings_of(manifest, quantization), quantization)
 
 
 def _raise_findings(path: str, findings: Sequence[Finding], notes: list[str]) -> None:

@@ -15,9 +15,10 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns, TensorsByName
 from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...checkpoint.open import packings_of
+from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
+from ...core.file_diagnosis import Diagnosis, missing_hint
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
@@ -38,6 +39,7 @@ _BUFFERS = (
 )
 """Name endings of buffers that old exporters stored, and that every loader recomputes."""
 
+_OTHER_VERSION = "one of them is of another version: compare their sizes and sums with those of the source"
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -108,13 +110,23 @@ def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
         duplicates = [name for name, n in Counter(columns.name).items() if n > 1]
         message = f"{summarize_names(duplicates)} {'is' if len(duplicates) == 1 else 'are'} in more than one file"
         yield Finding(code="duplicate", severity="error", message=message, tensors=tuple(duplicates))
+    if missing := manifest.missing_files:
+        total = len(set(manifest.index.weight_map.values())) if manifest.index else len(manifest.files) + len(missing)
+        shards, named = format_count(total, "shard"), " named in the index" if manifest.index else ""
+        is_or_are = "is" if len(missing) == 1 else "are"
+        message = f"{len(missing)} of the {shards}{named} {is_or_are} missing: {summarize_names(missing)}"
+        hint = missing_hint(manifest.folder, missing)
+        yield Finding(code="missing_shard", severity="error", message=message, hint=hint, tensors=tuple(missing))
+    if name := manifest.missing_index:
+        message = f"{safe(name, 80)} is missing, by which loaders find the shards"
+        yield Finding(code="missing_index", severity="warning", message=message, hint=missing_hint(manifest.folder, [name]))
+    for note in manifest.notes:
+        yield Finding(code="files", severity="info", message=note)
+    if shard := single_shard(manifest):
+        message = f"this file is shard {shard.number:,} of {shard.total:,}, opened alone"
+        yield Finding(code="single_shard", severity="error", message=message, hint="llamath.verify(folder) verifies all of them")
     if (index := manifest.index) is None:
         return
-    if missing := index.missing:
-        shards = format_count(len(set(index.weight_map.values())), "shard")
-        is_or_are = "is" if len(missing) == 1 else "are"
-        message = f"{len(missing)} of the {shards} named in the index {is_or_are} missing: {summarize_names(missing)}"
-        yield Finding(code="missing_shard", severity="error", message=message, hint="download them again", tensors=tuple(missing))
     files = [x.name.rpartition("/")[2] for x in manifest.files]
     where = index.weight_map
     absent = {*index.missing, *index.unreadable}
@@ -128,9 +140,7 @@ def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
         wrong += [name for name, file in where.items() if name not in stored and file not in absent]
     if wrong:
         message = f"the index and the shards disagree about where {summarize_names(wrong)} {'is' if len(wrong) == 1 else 'are'}"
-        yield Finding(
-            code="index", severity="error", message=message, hint="the shards are authoritative: regenerate the index", tensors=tuple(wrong)
-        )
+        yield Finding(code="index", severity="error", message=message, hint=_OTHER_VERSION, tensors=tuple(wrong))
     declared = index.metadata.get("total_size") if isinstance(index.metadata, dict) else None
     size = sum(columns.end) - sum(columns.start)
     if type(declared) is int and declared != size and not absent:
@@ -149,8 +159,11 @@ def _differences(
     packings: Mapping[str, Packing],
 ) -> Iterator[Finding]:
     """Yield the findings about missing and unexpected tensors, and about wrong shapes."""
-    yield from _layers(expectation, scheme, expected, shapes)
-    yield from _absent(expectation, scheme, expected, shapes, manifest)
+    alone = single_shard(manifest) is not None
+    if not alone and not manifest.absent_files:
+        yield from _layers(expectation, scheme, expected, shapes)
+    if not alone and not manifest.missing:
+        yield from _absent(expectation, scheme, expected, shapes, manifest)
     yield from _unexpected(expectation, scheme, expected, TensorsByName(manifest), packings)
     wrong = {name: x for name, x in expected.items() if shapes.get(name, x.shape) != x.shape}
     for x in diagnose(expectation, scheme, expected, shapes, wrong):
@@ -228,7 +241,7 @@ def _unexpected(
         elif name.endswith(_BUFFERS):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
-        elif scheme.prefix or scheme.layer.split(".")[0] not in name.split(".")[:1]:
+        elif not _is_in_model(name, scheme, expectation):
             kinds.setdefault(("other_part", "info" if expectation.is_submodel else "warning", "not part of the text model"), []).append(
                 name
             )
@@ -241,6 +254,26 @@ def _unexpected(
             message=f"{format_count(len(names), 'tensor')} {'is' if len(names) == 1 else 'are'} {what}: {summarize_names(names)}",
             tensors=tuple(names),
         )
+
+
+def _is_in_model(name: str, scheme: Scheme, expectation: Expectation) -> bool:
+    """Whether a tensor is in one of the modules of the model, by its name; a text model shares its file with a vision tower and others."""
+    if scheme.prefix:
+        return False
+    if not expectation.is_submodel:
+        return name.split(".")[0] == scheme.layer.split(".")[0]
+    head = scheme.stored_name("head.weight") if expectation.tree.head else ""
+    return name.startswith(_text_prefix(scheme)) or name == head
+
+
+def _text_prefix(scheme: Scheme) -> str:
+    """Return the beginning that the names of a model's layers, embedding and last norm share: `model.language_model.`."""
+    shared = scheme.layer.partition("{l}")[0].split(".")
+    for path in ("embed", "norm"):
+        if stored := scheme.outside.get(path):
+            parts = stored.split(".")
+            shared = shared[: next((i for i, x in enumerate(shared) if parts[i : i + 1] != [x]), len(shared))]
+    return "".join(f"{x}." for x in shared)
 
 
 def _is_mtp(name: str, x: Tensor, packing: Packing | None, mtp: Mapping[str, tuple[int, ...]]) -> bool:
@@ -276,8 +309,10 @@ def _dtypes(expectation: Expectation, best: SchemeMatch, columns: TensorColumns)
 def _padding(expectation: Expectation) -> Iterator[Finding]:
     """Yield the findings about the size of the vocabulary."""
     rows, tokens = int(expectation.tree.vocab), expectation.tokenizer_tokens
-    if expectation.tokenizer_error:
-        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer could not be read: {expectation.tokenizer_error}")
+    if isinstance(error := expectation.tokenizer_error, Diagnosis):
+        yield Finding(code=error.code, severity="warning", message=error.message, hint=error.hint)
+    elif error:
+        yield Finding(code="tokenizer", severity="info", message=f"the tokenizer could not be read: {error}")
     if tokens is not None and tokens < rows:
         padding = format_count(rows - tokens, "padded vocabulary row")
         message = f"{padding}: the tokenizer has {format_count(tokens, 'token')}, the matrix {format_count(rows, 'row')}"

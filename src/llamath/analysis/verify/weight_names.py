@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
+from ...checkpoint.quantization.recipes import UnknownQuantization
+from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.record_type import Record
 from ...core.report import Report, html_table
 from ...core.tree import Block, sequence, walk
 from ...model import Model
+from ..inference.quantized_tensors import manifest_of_tensors, packings_of_tensors, quantized_tensors
+from ..inference.weight_bytes import describe_recipe, weight_storage
+from .listing import Listing, list_tensors
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _LAYOUT_DESCRIPTIONS = {
     "flip": "transposed: stored [in, out]",
@@ -58,18 +66,58 @@ class _WeightNames(Record):
         return tuple(x.symbol for x in self.shape)
 
 
+class _QuantizedRow(Record):
+    """Tensors of a quantized checkpoint whose names form one pattern; sizes are those of all copies."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    copies: int
+    bytes: int
+    parameters: int
+    codec: str  # empty if it is not packed
+    role: str
+
+
+class QuantizedNames(Record):
+    """The tensors of a checkpoint in a quantization recipe or a weight format."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("dtype", "bytes=listing.total.bytes", "bits_per_weight", "tensors", "notes")
+
+    dtype: str  # of the weights: the name of the recipe's formats
+    listing: Listing
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bits_per_weight(self) -> Fraction:
+        """Bits per weight over everything that is stored."""
+        from fractions import Fraction
+
+        return Fraction(8 * self.listing.total.bytes, self.listing.total.parameters or 1)
+
+    @property
+    def tensors(self) -> Iterable[_QuantizedRow]:
+        """The tensors, folded."""
+        for x in self.listing.rows:
+            sizes = {"copies": x.copies, "bytes": x.bytes * x.copies, "parameters": x.parameters * x.copies}
+            yield _QuantizedRow(name=x.pattern, dtype=x.dtype, shape=x.shape, codec=x.kind, role=x.role, **sizes)
+
+
 class NamesReport(Report):
     """The names of each weight in every kind of file; `{l}` and `{e}` stand for the numbers of layer and expert."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights")
+    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights", "quantized", "notes")
 
     model: Model
     weights: tuple[_WeightNames, ...]
+    quantized: QuantizedNames | None = None  # None: the weights have a plain dtype
+    notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
-        """The number of distinct weights."""
-        return f"{self.model.name}, {len(self.weights)} distinct weights with names in {', '.join(self.model.family.schemes)} files"
+        """The number of distinct weights, and the format of a quantized checkpoint."""
+        stored = f", stored as {self.quantized.dtype}" if self.quantized else ""
+        return f"{self.model.name}, {len(self.weights)} distinct weights with names in {', '.join(self.model.family.schemes)} files{stored}"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each weight."""
@@ -81,9 +129,27 @@ class NamesReport(Report):
         yield html_table(("weight", "shape", *schemes), rows)
 
 
-def weight_names(model: Model) -> NamesReport:
-    """Return the names of each weight of a model, equal layers together."""
-    return NamesReport(model=model, weights=_weight_names(model.tree, tuple(model.family.schemes.values())))
+def weight_names(model: Model, dtype: str = "") -> NamesReport:
+    """Return the names of each weight of a model, equal layers together, and the tensors of a quantized checkpoint.
+
+    `dtype` is the format of its weights; empty: the one that the config declares.
+    """
+    weights = _weight_names(model.tree, tuple(model.family.schemes.values()))
+    try:
+        return NamesReport(model=model, weights=weights, quantized=_quantized_names(model, dtype))
+    except UnknownQuantization as error:
+        return NamesReport(model=model, weights=weights, notes=(f"the tensors of the quantized checkpoint are not known: {error}",))
+
+
+def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
+    """Return the tensors in a format; None if it is plain."""
+    packer = parse_weight_format(dtype) if dtype else declared_weight_format(model.config.data)
+    if not packer.is_packed and not packer.gguf_file_type:
+        return None
+    tensors = list(quantized_tensors(model, packer))
+    listing = list_tensors(manifest_of_tensors(tensors, bool(packer.gguf_file_type)), packings=packings_of_tensors(tensors))
+    notes = describe_recipe(weight_storage(model.tree, packer, names=model.scheme("hf"))) if packer.recipe is not None else []
+    return QuantizedNames(dtype=packer.name, listing=listing, notes=tuple(notes))
 
 
 def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightNames, ...]:

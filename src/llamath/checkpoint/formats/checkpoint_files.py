@@ -102,7 +102,7 @@ def read_folder(folder: Folder, problems: Problems = None) -> Manifest:
     if chosen.subfolder:
         folder = folder.inner(chosen.subfolder)
     manifest = read_index(folder, chosen.index_name, problems) if chosen.index_name else read_files(folder, chosen.names, problems)
-    return manifest.replace(missing=chosen.missing, notes=chosen.notes) if chosen.missing or chosen.notes else manifest
+    return manifest.replace(missing=chosen.missing, missing_index=chosen.missing_index, notes=chosen.notes)
 
 
 def read_index(folder: Folder, name: str, problems: Problems = None) -> Manifest:

@@ -32,6 +32,7 @@ class ChosenFiles(NamedTuple):
 
     names: Sequence[str]
     missing: tuple[str, ...] = ()  # files of the same set that the folder lacks
+    missing_index: str = ""  # without which transformers does not find the files
     notes: tuple[str, ...] = ()  # on why these files
     subfolder: str = ""  # in which they are
 
@@ -104,9 +105,7 @@ def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     present = set(names)
     missing = tuple(x for x in parts if x not in present)
     index = f"{names[0][: names[0].rindex('-of-')].rpartition('-')[0]}{'.bin' if names[0].endswith('.bin') else '.safetensors'}.index.json"
-    command = f"; download it: `{download_command(folder.name or '.', [index])}`" if isinstance(folder, LocalFolder) else ""
-    note = f"{safe(index, 80)} is missing, without which transformers does not find the shards{command}"
-    return ChosenFiles([x for x in parts if x in present], missing, (note,))
+    return ChosenFiles([x for x in parts if x in present], missing, index)
 
 
 def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:

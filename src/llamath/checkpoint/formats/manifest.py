@@ -123,6 +123,7 @@ class Manifest(Record):
     metadata: Mapping[str, Any] = {}  # untrusted strings: escape them before display
     index: ShardIndex | None = None
     missing: tuple[str, ...] = ()  # files of the same set that are not there, if there is no index
+    missing_index: str = ""  # the index that loaders need to find its shards
     notes: tuple[str, ...] = ()  # on how its files were chosen
 
     @property

@@ -108,10 +108,18 @@ def _constant(n: int) -> tuple[Axis, ...]:
 
 
 def fp8_format(
-    block: tuple[int, int] | None = (128, 128), scale: str = "weight_scale_inv", static: str = "", dtype: str = "F32"
+    block: tuple[int, int] | None = (128, 128),
+    scale: str = "weight_scale_inv",
+    static: str = "",
+    dtype: str = "F32",
+    axes_between: bool = False,
 ) -> MatrixFormat:
-    """Return FP8 with a scale for each block, or for the tensor; `static` names the scale of static activations."""
-    axes = (per(OUT, block[0]), per(IN, block[1])) if block else ()
+    """Return FP8 with a scale for each block, or for the tensor; `static` names the scale of static activations.
+
+    With `axes_between`, axes of length 1 follow those of the blocks.
+    """
+    axes: tuple[Axis, ...] = (per(OUT, block[0]), per(IN, block[1])) if block else ()
+    axes = (axes[0], Axis(""), axes[1], Axis("")) if axes_between and axes else axes
     parts = [MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(f".{scale}", dtype, axes)]
     title = f"FP8, a scale for each block of {block[0]}×{block[1]}" if block else "FP8, a scale for the matrix"
     if static:
@@ -144,9 +152,13 @@ def nvfp4_format(input_scale: bool = True, group: int = 16, pre_quant_scale: str
     return MatrixFormat(name=name, title=title, parts=tuple(parts), compute_rate="fp4" if input_scale else "")
 
 
-def mxfp4_format(values: str = ".weight", scales: str = ".weight_scale") -> MatrixFormat:
-    """Return MXFP4: two values in a byte, an 8-bit exponent for 32 values."""
-    parts = (MatrixPart(values, "U8", (OUT, per(IN, 2))), MatrixPart(scales, "U8", (OUT, per(IN, 32))))
+def mxfp4_format(stacked: bool = False) -> MatrixFormat:
+    """Return MXFP4: two values in a byte, an 8-bit exponent for 32 values; `stacked` as gpt-oss stores experts, in blocks of 16 bytes."""
+    parts = (
+        (MatrixPart("_blocks", "U8", (OUT, per(IN, 32), Axis("", 16))), MatrixPart("_scales", "U8", (OUT, per(IN, 32))))
+        if stacked
+        else (MatrixPart(".weight", "U8", (OUT, per(IN, 2))), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))
+    )
     return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
 
 

@@ -44,6 +44,18 @@ class Choice(NamedTuple):
     reason: str = ""
 
 
+class CacheScales(NamedTuple):
+    """The scales of a KV cache that are stored in each attention block, one for keys and one for values."""
+
+    dtype: str
+    in_projections: bool  # named after the projections, `k_proj.k_scale`; else after the block, `self_attn.k_scale`
+    shape: tuple[Axis, ...] = ()  # `out` is the number of KV heads
+
+    def lengths(self, kv_heads: int) -> tuple[int, ...]:
+        """Return the shape of one scale."""
+        return tuple(x.length(kv_heads, 0) for x in self.shape)
+
+
 class Recipe(Record):
     """What a quantization config declares for each matrix."""
 
@@ -52,6 +64,7 @@ class Recipe(Record):
     choose: Callable[[Matrix], Choice]
     patterns: tuple[str, ...] = ()  # those that it matches names with
     kv_cache: str = ""  # the number format that it declares for the KV cache
+    cache_scales: CacheScales | None = None  # those that its quantizer stores
     notes: tuple[str, ...] = ()
 
     @property
@@ -362,7 +375,7 @@ def _bitsandbytes(config: Keys, _: str) -> Recipe:
 
 
 def _mxfp4(config: Keys, _: str) -> Recipe:
-    to = formats.mxfp4_format("_blocks", "_scales")
+    to = formats.mxfp4_format(stacked=True)
     names = _Names(_strings(config, "modules_to_not_convert") or (), _like_transformers)
 
     def choose(x: Matrix) -> Choice:
@@ -498,9 +511,9 @@ def _modelopt_format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
     makers: dict[str, Callable[[], MatrixFormat]] = {
         "FP8": lambda: formats.fp8_format(None, "weight_scale", "input_scale").replace(name="fp8"),
         "FP8_PER_CHANNEL_PER_TOKEN": lambda: formats.fp8_rows_format(axes=(OUT,)),
-        "FP8_PB_WO": lambda: formats.fp8_format((group or 128, group or 128), "weight_scale"),
+        "FP8_PB_WO": lambda: formats.fp8_format((group or 128, group or 128), "weight_scale", axes_between=True),
         "NVFP4": lambda: formats.nvfp4_format(True, group or 16),
-        "W4A8_NVFP4_FP8": lambda: formats.nvfp4_format(True, group or 16).replace(name="nvfp4-w4a8", compute_rate="fp8"),
+        "W4A8_NVFP4_FP8": lambda: formats.nvfp4_format(True, group or 32).replace(name="nvfp4-w4a8", compute_rate="fp8"),
         "W4A16_NVFP4": lambda: formats.nvfp4_format(False, group or 16),
         "NVFP4_AWQ": lambda: formats.nvfp4_format(True, group or 16, dtype),
         "MXFP8": formats.mxfp8_format,
@@ -519,8 +532,8 @@ def _modelopt_format(algo: str, keys: Keys, dtype: str) -> MatrixFormat:
 
 def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
     """Return the rule of a table of layers, each with its algorithm; an entry counts for everything inside it."""
-    by_name: dict[str, MatrixFormat | None] = {}
-    format_by_keys: dict[str, MatrixFormat] = {}
+    by_name: dict[str, Callable[[Matrix], MatrixFormat] | None] = {}
+    format_by_keys: dict[str, Callable[[Matrix], MatrixFormat]] = {}
     for name, keys in layers.items():
         keys = keys if isinstance(keys, Mapping) else {"quant_algo": keys}
         algo = keys.get("quant_algo")
@@ -529,19 +542,35 @@ def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
             continue
         key = repr(sorted(map(repr, keys.items())))
         if key not in format_by_keys:
-            format_by_keys[key] = _modelopt_format(str(algo), keys, dtype)
+            format_by_keys[key] = _with_input_scales(_modelopt_format(str(algo), keys, dtype), str(algo))
         by_name[name] = format_by_keys[key]
     names = _Names(by_name, _like_modelopt)
 
     def choose(x: Matrix) -> Choice:
         found = names.find(x.names)
-        return Choice(by_name[found]) if found and by_name[found] else Choice(None, "not in quantized_layers")
+        to = by_name[found] if found else None
+        return Choice(None, "not in quantized_layers") if to is None else Choice(to(x))
 
     return choose
 
 
-_MODELOPT_KEPT = ("*lm_head*", "*router*", "*block_sparse_moe.gate*", "*mlp.gate", "*conv1d*", "*output_layer*", "*proj_out*")
+_MODELOPT_KEPT = (
+    *("*lm_head*", "*router*", "*block_sparse_moe.gate*", "*mlp.gate", "*mlp.shared_expert_gate", "*conv1d*", "*output_layer*"),
+    *("*linear_attn.in_proj_a", "*linear_attn.in_proj_b", "*proj_out*", "mtp.*", "*visual*", "*vision_tower*", "*multi_modal_projector*"),
+)
 """What ModelOpt's own presets leave unquantized."""
+_AFTER_NORM = re.compile(r"(?:.*\.)?(?:[qkv]_proj|qkv_proj|gate_proj|up_proj|gate_up_proj|query_key_value)")
+"""Modules whose inputs come from a norm, into which ModelOpt's AWQ moves their scales of inputs."""
+
+
+def _with_input_scales(to: MatrixFormat, algo: str) -> Callable[[Matrix], MatrixFormat]:
+    """Return the format of each module: scales of inputs are stored only where ModelOpt cannot move them into the norm before."""
+    plain = to.replace(parts=tuple(x for x in to.parts if x.suffix != ".pre_quant_scale"))
+    if plain.parts == to.parts:
+        return lambda _: to
+    if algo.upper() == "W8A8_SQ_PER_CHANNEL":
+        return lambda x: plain if x.kind == "expert" else to
+    return lambda x: plain if _AFTER_NORM.fullmatch(x.names[0]) else to
 
 
 def _modelopt(config: Keys, dtype: str) -> Recipe:
@@ -561,13 +590,16 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
         name = "+".join(sorted(format_names))
     elif isinstance(algo, str) and algo != "MIXED_PRECISION":
         to = _modelopt_format(algo, keys, dtype)
+        format_of = _with_input_scales(to, algo)
+        if algo.upper() == "W8A8_SQ_PER_CHANNEL":
+            notes.append("scales of inputs are counted for linear layers, as SmoothQuant stores them; ModelOpt's plain INT8 has none")
         if listed is None:
             notes.append("the recipe lists no exclude_modules; ModelOpt's own exceptions are assumed: head, routers and convolutions")
 
         def choose(x: Matrix) -> Choice:
             if x.kind in ("router", "embedding", "other"):
                 return Choice(None, "router" if x.kind == "router" else _NOT_LINEAR)
-            return Choice(None, "in exclude_modules") if excluded.find(x.names) else Choice(to)
+            return Choice(None, "in exclude_modules") if excluded.find(x.names) else Choice(format_of(x))
 
         name = to.name
     elif isinstance(config.get("config_groups"), Mapping):
@@ -585,7 +617,16 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
         raise _unknown(f"quant_algo {algo}")
     cache = keys.get("kv_cache_quant_algo") or config.get("kv_cache_scheme")
     patterns = (*excluded.patterns, *(layers if isinstance(layers, Mapping) else ()))
-    return Recipe(method="modelopt", name=name, choose=choose, patterns=patterns, kv_cache=_cache_name(cache), notes=tuple(notes))
+    kv_cache = _cache_name(cache)
+    return Recipe(
+        method="modelopt",
+        name=name,
+        choose=choose,
+        patterns=patterns,
+        kv_cache=kv_cache,
+        cache_scales=CacheScales("F32", in_projections=True) if kv_cache else None,
+        notes=tuple(notes),
+    )
 
 
 def _cache_name(scheme: object) -> str:
@@ -654,7 +695,16 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         choose=choose,
         patterns=(*ignored.patterns, *by_target),
         kv_cache=_cache_name(config.get("kv_cache_scheme")),
+        cache_scales=_compressed_cache_scales(config.get("kv_cache_scheme"), dtype),
     )
+
+
+def _compressed_cache_scales(scheme: object, dtype: str) -> CacheScales | None:
+    """Return the scales that compressed-tensors stores for a static KV cache."""
+    if not isinstance(scheme, Mapping) or scheme.get("dynamic", False) is not False:
+        return None
+    one = Axis("")
+    return CacheScales(dtype, False, (OUT, one, one) if scheme.get("strategy") == "attn_head" else (one,))
 
 
 def _ignored(names: _Names, x: Matrix) -> bool:

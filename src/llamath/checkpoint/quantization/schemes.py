@@ -1,8 +1,8 @@
 """The table of quantization schemes: the declaration, detection, layout, size and dequantization of each.
 
 A row of `SCHEMES` has all properties of one scheme. `find_packings` detects the schemes of a checkpoint's tensors,
-`parse_weight_format` parses the names that users write, and `recipes.read_recipe` reads a `quantization_config`. `run.weights.dequantize`
-dequantizes by the name of the scheme.
+`parse_weight_format` parses the names that users write, and `recipes.read_recipe` reads a `quantization_config`. `dequantizers`
+has the dequantization by the kind of a packing.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class _QuantizationScheme(Record):
     detect: Callable[[Detection, Tensor], None]
     formats: tuple[WeightFormat, ...] = ()  # those with fixed parameters
     scale_layouts: tuple[_ScaleLayout, ...] = ()
-    scale_suffixes: tuple[str, ...] = ()  # of the scales' names; empty: `run` cannot dequantize it
 
 
 def _ceil(n: int, by: int) -> int:
@@ -151,7 +150,6 @@ SCHEMES = (
         value_dtypes=("U8", "F4"),
         detect=detect.detect_mxfp4,
         formats=(WeightFormat(name="mxfp4", packing="mxfp4", matrix=mxfp4_format(), experts_only=True),),
-        scale_suffixes=("_scales",),
     ),
     _QuantizationScheme(
         name="nvfp4",
@@ -174,7 +172,6 @@ SCHEMES = (
             _ScaleLayout(name="rows", elements=lambda out, _: out, formula="out"),
             _ScaleLayout(name="matrices", elements=lambda *_: 1, formula="1"),
         ),
-        scale_suffixes=(".weight_scale_inv", ".weight_scale", "_scale_inv", "_scale"),
     ),
     _QuantizationScheme(
         name="ggml",
@@ -184,7 +181,6 @@ SCHEMES = (
 )
 """All schemes; where several look at tensors of one dtype, the first that recognizes the tensor wins."""
 
-SCHEME_BY_NAME = {x.name: x for x in SCHEMES}
 SCALE_LAYOUTS = {layout.name: layout for scheme in SCHEMES for layout in scheme.scale_layouts}
 
 

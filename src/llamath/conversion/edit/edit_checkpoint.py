@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 from ...analysis.flops.flop_count import forward_flops
@@ -15,6 +16,7 @@ from ...analysis.graph.recorder import record
 from ...analysis.inference.inference_memory import DEFAULT_CONTEXT
 from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
 from ...analysis.verify.check_checkpoint import verify_against
+from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.open import OpenedCheckpoint, quantization_config_of
@@ -179,7 +181,6 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         count = count_experts(tree)
         edit = edit.replace(experts=(experts := select_numbers(options.keep_experts, count, "--keep-experts", "expert")))
         edits.append(f"kept {describe_numbers(experts, 'expert', count)}")
-        groups = next((x for moe in mixtures(tree) if (x := keep_groups(moe, experts)) is not None), None)
     if options.resize_vocab is not None:
         edit = edit.replace(vocab=_check_vocab(source, options.resize_vocab))
         edits.append(f"resized the vocabulary from {int(tree.vocab):,} to {options.resize_vocab:,}")
@@ -191,6 +192,8 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         edit = edit.replace(untie=True)
         edits.append("untied the head, which is a copy of the embedding")
     edited_tree = edit_tree(tree, edit)
+    if edit.experts is not None:
+        groups = next((x for moe in mixtures(tree) if (x := keep_groups(moe, edit.experts)) is not None), None)
     config, after = edit_config(model, dict(source.config), edited_tree, edit, groups)
     tensors = plan_edit(source, edit, edited_tree)
     names = NameNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
@@ -300,6 +303,7 @@ def _join_meta(source: str, target: str, options: EditOptions, progress: Progres
     opened = open_source(source, {})
     model, files = opened.model, opened.manifest.files
     before = sum(x.bytes for x in opened.manifest.tensors)
+    after = sum(prod(x.shape) * PLAIN[x.dtype].bytes for x in opened.tensors.values())
     opened.reader.close()
     if len(files) < 2:
         raise ConvertError(f"{safe(source)}: expected the files of several ranks, found {safe(os.path.basename(files[0].name))} alone")
@@ -310,7 +314,7 @@ def _join_meta(source: str, target: str, options: EditOptions, progress: Progres
         folder=report.folder,
         edits=(f"joined {len(files)} ranks",),
         parameters=_change(model.parameters.total, model.parameters.total),
-        bytes=_change(before, report.bytes),
+        bytes=_change(before, after),
         flops=flops,
         context=context,
         config={},

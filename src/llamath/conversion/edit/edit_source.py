@@ -75,11 +75,12 @@ def open_edit_source(path: str) -> EditSource:
         raise ConvertError(
             f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or f"llamath verify {safe(path)}"
         )
-    tensors = {x.name: x for x in opened.manifest.tensors}
-    if len(tensors) < len(opened.manifest.tensors):
+    manifest = report.checkpoint.manifest  # without the state of an optimizer
+    tensors = {x.name: x for x in manifest.tensors}
+    if len(tensors) < len(manifest.tensors):
         raise FormatError("duplicate", f"{safe(path)}: tensors are stored in more than one file")
     read = {x.path for x in take_stamps(path, folder, opened.manifest)}
-    packings = packings_of(opened.manifest, opened.packing_config)
+    packings = packings_of(manifest, opened.packing_config)
     return EditSource(
         path=path,
         folder=folder,

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.verify.listing import Listing, TensorRow
+from ...analysis.verify.listing import STATE, Listing, TensorRow
 from ...core.errors import safe
 from ...core.number_format import format_count, format_list
 from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
@@ -61,7 +61,12 @@ def table_lines(rows: Sequence[TensorRow]) -> Iterator[str]:
     cells = [("tensor", "dtype", *(["codec"] * has_codecs), "shape", "parameters", "bytes")]
     for x in rows:
         codec = (x.kind if x.role == "values" else x.role,) if has_codecs else ()
-        shape = _format_shape(x.shape) + (f" × {x.copies:,}" if x.copies > 1 else "") + (" tied" if x.tied else "")
+        shape = (
+            _format_shape(x.shape)
+            + (f" × {x.copies:,}" if x.copies > 1 else "")
+            + (" tied" if x.tied else "")
+            + (" state" if x.role == STATE else "")
+        )
         cells.append((safe(x.pattern), x.dtype, *codec, shape, f"{x.parameters * x.copies:,}", f"{x.bytes * x.copies:,}"))
     last = len(cells[0]) - 1
     header, *lines = fit_table(cells, right=(last - 1, last), drop=(last, last - 1))
@@ -109,16 +114,20 @@ def _tree_lines(rows: Sequence[TensorRow]) -> list[str]:
 
 
 def _summary(listing: Listing) -> Iterator[str]:
-    total = listing.total
+    total, state = listing.total, listing.training_state
+    elements = total.elements - state.elements
     rows = [("parameters", f"{'' if listing.known else 'at least '}{total.parameters:,}")]
-    if listing.codecs and total.elements != total.parameters:
+    if listing.codecs and elements != total.parameters:
         companions = f", and {listing.companions:,} of scales and the like" if listing.companions else ""
-        rows.append(("stored", f"{format_count(total.elements - listing.companions, 'element')}{companions}"))
-    elif total.elements != total.parameters:
-        rows.append(("stored", f"{format_count(total.elements, 'element')}, shared ones counted for each tensor"))
-    rows.append(("size", _format_size(total.bytes)))
+        rows.append(("stored", f"{format_count(elements - listing.companions, 'element')}{companions}"))
+    elif elements != total.parameters:
+        rows.append(("stored", f"{format_count(elements, 'element')}, shared ones counted for each tensor"))
+    rows.append(("size", _format_size(total.bytes - state.bytes)))
+    if state.tensors:
+        sizes = f"{format_count(state.tensors, 'tensor')}, {format_count(state.elements, 'element')}, {_format_size(state.bytes)}"
+        rows.append(("training state", f"{sizes}: optimizer and the like, not counted"))
     if listing.known and total.parameters:
-        rows.append(("bits", f"{_bits(total.bytes, total.parameters)} per weight"))
+        rows.append(("bits", f"{_bits(total.bytes - state.bytes, total.parameters)} per weight"))
     yield from align(rows)
 
 

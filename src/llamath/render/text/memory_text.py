@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
@@ -33,7 +32,7 @@ def training_text(report: TrainReport) -> str:
         *_memory_lines(_merge_activation_lines(full)),
         "",
         *_saved_activations(full),
-        *map(dim, wrap(f"with {_training_legend(model, full)}", "")),
+        *map(dim, wrap(f"with {_legend(model, report.context, request.layout.microbatch, full.letters)}", "")),
     ]
     if report.adapter_totals:
         lines += ["", *wrap(_adapter_summary(report.adapter_totals), "")]
@@ -88,14 +87,9 @@ def _saved_activations(stage: StageReport) -> Iterator[str]:
             yield from map(dim, wrap(row[2], "    "))
 
 
-def _training_legend(model: Model, stage: StageReport) -> str:
-    keys = model.config.key_by_symbol
-    return ", ".join(f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in stage.letters.items())
-
-
 def _adapter_summary(x: AdapterTotals) -> str:
     names = ", ".join(dict.fromkeys(matrix.name.rpartition(".")[2] for matrix in x.lora.targets))
-    share = float(Fraction(100 * x.trainable, x.all_parameters))
+    share = 100 * x.trainable / x.all_parameters
     full_names = ", ".join(dict.fromkeys(matrix.name for matrix in x.lora.modules_to_save))
     fully_trained = f"; fully trained: {full_names}" if full_names else ""
     return (
@@ -133,7 +127,13 @@ def memory_text(report: MemoryReport) -> str:
     model = report.model
     lines = [bold(line) for line in wrap(report.replace(limit=None).summary, "")]
     lines += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}; cache in {report.kv_dtype}", "")]
-    lines += ["", *_memory_lines(report.lines), *map(dim, wrap(f"with {_legend(report)}", "")), "", *_passes(report)]
+    lines += [
+        "",
+        *_memory_lines(report.lines),
+        *map(dim, wrap(f"with {_legend(model, report.context, report.batch, report.letters)}", "")),
+        "",
+        *_passes(report),
+    ]
     if len(report.contexts) > 1:
         lines += ["", *_contexts(report)]
     if report.limit is not None:
@@ -169,10 +169,11 @@ def _mark(line: MemoryLine) -> str:
     return "" if line.exact else _ESTIMATE
 
 
-def _legend(report: MemoryReport) -> str:
-    keys = report.model.config.key_by_symbol
-    letters = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in report.letters.items()]
-    return ", ".join([f"T tokens {report.context:,}", f"B sequences {report.batch:,}", *letters])
+def _legend(model: Model, context: int, batch: int, values: Mapping[str, int]) -> str:
+    """Return the letters of the formulas with their names and values."""
+    keys = model.config.key_by_symbol
+    letters = [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in values.items()]
+    return ", ".join([f"T tokens {context:,}", f"B sequences {batch:,}", *letters])
 
 
 def _passes(report: MemoryReport) -> list[str]:

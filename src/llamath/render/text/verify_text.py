@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport
+from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport, QuantizedNames
 from ...core.errors import safe
 from ...core.number_format import format_count, format_list, short_count
-from ..table import align, bold, dim, wrap
+from ..table import align, bold, dim, note_lines, wrap
+from .ls_text import table_lines
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
@@ -107,7 +108,20 @@ def names_text(report: NamesReport) -> str:
             lines += _hanging(f"{scheme:5} {stored.name}{shape}", 2)
             lines += [dim(line) for line in wrap(stored.transform, indent="          ")] if stored.transform else []
             rotary = rotary or "neighboring" in stored.transform
-    return "\n".join([*lines, *(["", *wrap(WHY_ROTARY, indent="")] if rotary else [])])
+    lines += ["", *wrap(WHY_ROTARY, indent="")] if rotary else []
+    if report.quantized is not None:
+        lines += ["", *_quantized_lines(report.quantized)]
+    return "\n".join([*lines, *(["", *note_lines(report.notes)] if report.notes else [])])
+
+
+def _quantized_lines(stored: QuantizedNames) -> Iterator[str]:
+    """Yield the tensors of a quantized checkpoint as a table, and the notes on its recipe."""
+    total = stored.listing.total
+    head = f"stored as {stored.dtype}: {format_count(total.tensors, 'tensor')}, {total.bytes:,} bytes"
+    yield from map(bold, wrap(f"{head}, {float(stored.bits_per_weight):.4f} bits per weight", ""))
+    yield ""
+    yield from table_lines(stored.listing.rows)
+    yield from ("", *note_lines(stored.notes)) if stored.notes else ()
 
 
 def _hanging(text: str, indent: int) -> list[str]:

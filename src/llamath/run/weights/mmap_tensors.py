@@ -15,11 +15,13 @@ from ...checkpoint.formats import gguf
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.manifest import Tensor as Entry
+from ...checkpoint.formats.number_arrays import StoredArray
 from ...checkpoint.formats.source import LocalFile
+from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ...checkpoint.tensor_reader import MergedTensor
 from ...core.errors import FormatError, LlamathError, safe
-from .dequantize import PackedWeight, dequantize, scales_name
+from .dequantize import dequantize
 
 TORCH_DTYPES = {
     "F64": torch.float64,
@@ -125,11 +127,14 @@ def _map(name: str, size: int) -> mmap.mmap:
 
 
 class TensorsByName(Mapping[str, Tensor]):
-    """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to `dtype`."""
+    """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to `dtype`.
 
-    def __init__(self, files: MappedFiles, stored: StoredTensors, dtype: torch.dtype) -> None:
-        self.files, self.stored, self.dtype = files, stored, dtype
-        self.packed = {x.weight: name for name, x in stored.packings.items() if x.role == "values" and x.kind != "ggml"}
+    `transposed` are the names of matrices that plain files store as [in, out].
+    """
+
+    def __init__(self, files: MappedFiles, stored: StoredTensors, dtype: torch.dtype, transposed: frozenset[str] = frozenset()) -> None:
+        self.files, self.stored, self.dtype, self.transposed = files, stored, dtype, transposed
+        self.packed = {name: x for name, x in packed_weights(stored.packings).items() if x.kind != "ggml"}
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self.packed:
@@ -148,10 +153,13 @@ class TensorsByName(Mapping[str, Tensor]):
         return self.files.plain_tensor(x) if x.dtype in TORCH_DTYPES else self.files.dequantized_tensor(x, self.dtype)
 
     def _dequantize(self, name: str) -> Tensor:
-        tensors, packed = self.stored.tensors, self.packed[name]
-        packing = self.stored.packings[packed]
-        values, scales = (self.files.plain_tensor(tensors[x].parts[0]) for x in (packed, scales_name(packing, tensors)))
-        return dequantize(PackedWeight(name, values, scales, self.stored.scale_block), packing.kind, self.dtype)
+        return dequantize(self.packed[name], self._stored_array, self.stored.quantization, self.dtype, name in self.transposed)
+
+    def _stored_array(self, name: str) -> StoredArray:
+        x = self.stored.tensors[name].parts[0]
+        if x.strides is not None:
+            raise LlamathError(f"{safe(name)} is not contiguous", hint="save it with .contiguous()")
+        return StoredArray(x.dtype, x.shape, memoryview(self.files.map_file(x.file)[0])[x.start : x.end])
 
 
 def _drop_copies(merged: MergedTensor, parts: list[Tensor]) -> list[Tensor]:

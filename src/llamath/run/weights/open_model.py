@@ -98,7 +98,7 @@ def load_verified(
         parallelize(module, device)
     files = MappedFiles(checkpoint.manifest)
     watch_files(files)
-    tensors = TensorsByName(files, checkpoint.stored, options.dtype)
+    tensors = TensorsByName(files, checkpoint.stored, options.dtype, _transposed_names(checkpoint))
     on_all_ranks(device, lambda: _load_weights(module, checkpoint, tensors, options, progress))
     return LoadedModel(
         model=checkpoint.model,
@@ -110,6 +110,12 @@ def load_verified(
         files=files,
         notes=checkpoint.notes,
     )
+
+
+def _transposed_names(checkpoint: VerifiedCheckpoint) -> frozenset[str]:
+    """Return the names of the matrices that plain files store as [in, out]."""
+    groups = group_by_stored_name(checkpoint.model.tree, checkpoint.scheme) if checkpoint.stored.packings else {}
+    return frozenset(name for name, leaves in groups.items() if "flip" in checkpoint.scheme.layout_of(leaves[0].pattern))
 
 
 def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
@@ -141,7 +147,7 @@ def _load_weights(
 def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
     """Raise an error for dtypes and quantization schemes that cannot be read."""
     stored = checkpoint.stored
-    reject_unreadable(checkpoint.path, stored.packings, stored.tensors)
+    reject_unreadable(checkpoint.path, stored.packings, stored.quantization)
     packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
     for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
         if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *GGML_DECODERS):

@@ -1,0 +1,214 @@
+"""`quantized_tensors`: the names, dtypes and shapes of the tensors that a checkpoint has in a weight format or a recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
+from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX, assign_types
+from ...checkpoint.quantization.packed_tensors import Packing
+from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
+from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
+from ..count.count_report import check_listable
+from .weight_bytes import (
+    IN_GATE_CLASS,
+    cache_scale_modules,
+    check_matches,
+    gguf_tensors,
+    gguf_traits,
+    matrix_kind,
+    packed_patterns,
+    unpacked_dtype,
+)
+
+if TYPE_CHECKING:
+    from ...checkpoint.quantization.schemes import WeightFormat
+    from ...model import Model
+
+_EXPERT = re.compile(r"\.experts\.\d+\.")
+
+
+class QuantizedTensor(NamedTuple):
+    """A tensor of a checkpoint, and why it is stored so."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    module: str = ""  # of the matrix that it is stored for
+    format: str = ""  # of that matrix; empty if it is not packed
+    reason: str = ""  # why a recipe leaves it unquantized
+    role: str = ""  # of a packed matrix's tensor: values, scale, zero, index or meta
+    parameters: int = 0  # that its values stand for; none for scales
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the tensor."""
+        return DTYPES[self.dtype].size(prod(self.shape))
+
+
+def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of a checkpoint in tree order; those of a GGUF file have the types that llama.cpp chooses."""
+    check_listable(model)
+    if packer.gguf_file_type:
+        yield from _gguf_tensors(model, packer)
+        return
+    scheme, tree = model.scheme("hf"), model.tree
+    if packer.recipe is not None:
+        check_matches(tree.layers, packer.recipe)
+    choose = _Chooser(model, packer)
+    mlx = _StacksOfMLX() if packer.recipe is not None and packer.recipe.method == "mlx" else None
+    for field, child in tree.children:
+        if not isinstance(child, Stack):
+            yield from choose.all(scheme.tensors_of_field(tree, field), fold_field(tree, field), 0)
+            continue
+        inside = {id(x): (scheme.tensors_of_block(field, x), _folded_layer(x)) for x, _ in child.distinct()}
+        for i, x in enumerate(child):
+            tensors = choose.all(*inside[id(x)], i)
+            yield from mlx.stacked(tensors) if mlx else tensors
+            yield from choose.cache_scales(scheme, x, i)
+
+
+def manifest_of_tensors(quantized: Iterable[QuantizedTensor], is_gguf: bool = False) -> Manifest:
+    """Return the header of a checkpoint with these tensors, as one file without its JSON."""
+    tensors, at = [], 0
+    for x in quantized:
+        tensors.append(Tensor(x.name, x.dtype, x.shape, 0, at, at + x.bytes))
+        at += x.bytes
+    kind, name = ("gguf", "model.gguf") if is_gguf else ("safetensors", "model.safetensors")
+    return Manifest(format=kind, files=(CheckpointFile(name, at),), tensors=tuple(tensors))
+
+
+def mtp_quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not include."""
+    tree = model.tree
+    if tree.mtp is None or packer.gguf_file_type:
+        return
+    choose, by_layer = _Chooser(model, packer), int(tree.layers.n)
+    tensors: dict[int, list[StoredTensor]] = {}
+    start, _, rest = (model.scheme("hf").prefix + model.scheme("hf").layer).partition("{l}")
+    for x in model.scheme("hf").mtp_tensors(tree):
+        tensors.setdefault(int(x.name.removeprefix(start).partition(rest)[0]), []).append(x)
+    for i, block in enumerate(tree.mtp, by_layer):
+        yield from choose.all(tensors[i], _folded_layer(block), i)
+
+
+def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:
+    """Return the role of each packed tensor, by name."""
+    return {
+        x.name: Packing(x.format, f"{x.module}.weight", x.role, None, x.parameters if x.role == "values" else 0)
+        for x in tensors
+        if x.format
+    }
+
+
+_ROLES = (("zero|biases", "zero"), ("g_idx", "index"), ("scale|absmax|SCB|quant_map|\\.s$", "scale"))
+
+
+def _role(suffix: str) -> str:
+    """Return the role of a tensor that is stored beside a matrix's values."""
+    return next((role for pattern, role in _ROLES if re.search(pattern, suffix)), "meta")
+
+
+def _folded_layer(block: Block) -> list[Folded]:
+    return [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+
+
+class _Chooser:
+    """The choice of a weight format for each stored tensor."""
+
+    def __init__(self, model: Model, packer: WeightFormat) -> None:
+        self._packer = packer
+        self._classes: dict[str, type[Block]] = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(model.tree)}
+        for layer, _ in model.tree.mtp.distinct() if model.tree.mtp is not None else ():
+            inside = ((x.pattern.replace("{l}", "{e}"), type(x.block)) for x in fold_blocks(layer))
+            self._classes |= {f"layers.{{l}}.{pattern}.weight": kind for pattern, kind in inside}
+        self._packed = packed_patterns(model.tree, packer)
+
+    def all(self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int) -> Iterator[QuantizedTensor]:
+        """Yield what is stored for the tensors of a field or a layer."""
+        leaves = {x.pattern: x for x in folded}
+        in_gate_class = any(x.endswith(IN_GATE_CLASS) for x in leaves)
+        for x in tensors:
+            first = leaves[x.parts[0].pattern]
+            kind = matrix_kind(first, self._classes)
+            module = x.name.replace("{l}", str(layer)).removesuffix(".weight")
+            choice = self._choose(x, Matrix(module_names(module), kind, in_gate_class and kind == "router"), first)
+            yield from self._stored(x, module, choice)
+
+    def _choose(self, x: StoredTensor, matrix: Matrix, first: Folded) -> Choice:
+        recipe = self._packer.recipe
+        if recipe is None:
+            return Choice(self._packer.matrix if first.pattern in self._packed else None)
+        if not matrix.kind:
+            return Choice(None)
+        choice = recipe.choose(matrix)
+        into = int(x.parts[0].weight.shape[1])
+        if choice.format is not None and into % choice.format.divides:
+            return Choice(None, f"its inputs are no multiple of {choice.format.divides}")
+        return choice
+
+    def _stored(self, x: StoredTensor, module: str, choice: Choice) -> Iterator[QuantizedTensor]:
+        parameters = sum(int(part.weight.parameters) for part in x.parts)
+        name = x.name if x.name.removesuffix(".weight") == module else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
+        if choice.format is None:
+            shape = tuple(map(int, x.shape))
+            dtype = unpacked_dtype(x.parts[0].pattern, self._packer)
+            yield QuantizedTensor(name, dtype, shape, module, "", choice.reason, "", parameters)
+            return
+        experts = len({part.indices for part in x.parts})
+        outer = (experts,) if x.parts[0].indices and experts > 1 else ()
+        one = x.parts[0].indices
+        out = sum(int(part.weight.shape[0]) for part in x.parts if part.indices == one)
+        for i, y in enumerate(choice.format.tensors(out, int(x.parts[0].weight.shape[1]))):
+            stored = f"{module}{y.suffix}" if name.endswith(".weight") else _name_in_stack(module, y.suffix)
+            role = _role(y.suffix) if i else "values"
+            yield QuantizedTensor(stored, y.dtype, (*outer, *y.shape), module, choice.format.name, "", role, 0 if i else parameters)
+
+    def cache_scales(self, scheme: Scheme, layer: Block, number: int) -> Iterator[QuantizedTensor]:
+        """Yield the scales of a layer's KV cache, if the recipe has them."""
+        recipe = self._packer.recipe
+        scales = None if recipe is None else recipe.cache_scales
+        if scales is None or (found := cache_scale_modules(scheme, layer, scales)) is None:
+            return
+        names, heads = found
+        for name in names:
+            yield QuantizedTensor(name.replace("{l}", str(number)), scales.dtype, scales.lengths(heads), format="cache", role="scale")
+
+
+def _name_in_stack(name: str, suffix: str) -> str:
+    """Return the name of a tensor that is stored for a stack of experts, which is no module: `experts.down_proj_scale`."""
+    return f"{name}{suffix.removeprefix('.weight')}" if suffix.startswith(".weight") else f"{name}{suffix.replace('.', '_')}"
+
+
+class _StacksOfMLX:
+    """Joins the tensors of a layer's experts, which MLX stores as one: `switch_mlp.up_proj.weight`."""
+
+    def stacked(self, tensors: Iterable[QuantizedTensor]) -> Iterator[QuantizedTensor]:
+        """Yield the tensors of a layer, those of experts stacked along a new first axis."""
+        stacks: dict[str, list[QuantizedTensor]] = {}
+        for x in tensors:
+            if _EXPERT.search(x.name):
+                stacks.setdefault(_EXPERT.sub(".switch_mlp.", x.name), []).append(x)
+            else:
+                yield x
+        for name, parts in stacks.items():
+            first = parts[0]
+            shape, module = (len(parts), *first.shape), _EXPERT.sub(".switch_mlp.", first.module)
+            yield first._replace(name=name, shape=shape, module=module, parameters=sum(x.parameters for x in parts))
+
+
+def _gguf_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
+    names, arch = model.scheme("gguf"), model.family.gguf_arch
+    parts = gguf_tensors(model.tree, names)
+    parameters = {x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves) for x in parts}
+    measured = packer.gguf_file_type in NEEDS_IMATRIX
+    for tensor, dtype in assign_types(
+        packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(model.tree, arch), measured, packer.is_pure
+    ):
+        packed = dtype.lower() if DTYPES[dtype].block > 1 else ""
+        yield QuantizedTensor(tensor.name, dtype, tensor.shape, tensor.name, packed, "", "values" if packed else "", parameters[tensor])

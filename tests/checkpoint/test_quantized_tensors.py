@@ -1,0 +1,210 @@
+"""The tensors of quantized checkpoints compared with those that ModelOpt and compressed-tensors store for the same models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
+from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from llamath.cli import cli
+from support.reference_data import truth
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 96,
+    "dtype": "bfloat16",
+}
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+
+
+def tensors_of(config: Mapping[str, Any]) -> list[QuantizedTensor]:
+    """The tensors that a config's recipe stores, whose bytes must be those of `memory`."""
+    model = llamath.load(config)
+    tensors = list(quantized_tensors(model, declared_weight_format(model.config.data)))
+    storage = MemoryCalculator(model, MemoryRequest()).storage
+    assert storage is not None and sum(x.bytes for x in tensors) == storage.bytes
+    assert sum(x.parameters for x in tensors) == model.parameters.total
+    return tensors
+
+
+EXPORTS = {x["name"]: x for x in truth("modelopt_exports.jsonl")}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_tensors_are_those_that_modelopt_exports(name: str) -> None:
+    """Its own names, dtypes and shapes, from the section in config.json and from hf_quant_config.json."""
+    export = EXPORTS[name]
+    for section in (export["quantization_config"], export["hf_quant_config"]):
+        found = tensors_of({**export["config"], "torch_dtype": "bfloat16", "quantization_config": section})
+        lines = "".join(sorted(f"{x.name}\t{x.dtype}\t{'x'.join(map(str, x.shape))}\n" for x in found))
+        assert len(found) == export["tensors"] and hashlib.sha256(lines.encode()).hexdigest() == export["tensors_sha256"]
+
+
+def _weights(**keys: Any) -> dict[str, Any]:
+    return {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32} | keys
+
+
+_FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True}
+GROUPS = (
+    {"weights": _weights()},
+    {"weights": _weights(num_bits=8, symmetric=False)},
+    {"weights": _weights(num_bits=3, strategy="channel", group_size=None)},
+    {"weights": _weights(num_bits=8, strategy="channel", group_size=None), "input_activations": _weights(num_bits=8, strategy="token", dynamic=True, group_size=None)},
+    {"weights": _weights(num_bits=8, strategy="tensor", group_size=None), "input_activations": _weights(num_bits=8, strategy="tensor", group_size=None)},
+    {"weights": {**_FLOAT8, "strategy": "channel"}, "input_activations": {**_FLOAT8, "strategy": "token", "dynamic": True}},
+    {"weights": {**_FLOAT8, "strategy": "tensor"}, "input_activations": {**_FLOAT8, "strategy": "tensor"}},
+    {"weights": {**_FLOAT8, "strategy": "block", "block_structure": [48, 80]}},
+    {"weights": {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16}},
+    {
+        "weights": {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16},
+        "input_activations": {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16, "dynamic": "local"},
+    },
+    {"weights": {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}},
+)  # fmt: skip
+TARGETS = ("Linear", "re:.*self_attn.*", r"re:.*mlp\.down_proj$", "model.layers.1.mlp.up_proj", r"re:.*layers\.[02]\..*", "re:.*_proj")
+IGNORED = ("lm_head", "re:.*lm_head", r"re:.*layers\.3\..*", "model.layers.0.self_attn.q_proj", r"re:.*mlp\.(gate|up)_proj$", "mlp")
+CACHES = (None, None, {**_FLOAT8, "strategy": "tensor"}, {**_FLOAT8, "strategy": "attn_head"})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tensors_are_those_that_compressed_tensors_stores(seed: int) -> None:
+    """Random groups, targets, exceptions and caches: the whole state of a compressed model, by name, dtype and shape."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    rng = random.Random(seed)
+    targets = rng.sample(TARGETS, rng.randrange(1, 4))
+    groups = {f"group_{i}": {"targets": [target], **rng.choice(GROUPS)} for i, target in enumerate(targets)}
+    ignore = ["re:.*embed.*", *rng.sample(IGNORED, rng.randrange(4))]
+    config = {**LLAMA, "tie_word_embeddings": False, "attention_bias": rng.random() < 0.3}
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=torch.bfloat16)
+    recipe = QuantizationConfig(config_groups=groups, ignore=ignore, kv_cache_scheme=rng.choice(CACHES))
+    apply_quantization_config(model, recipe)
+    for name, x in model.named_parameters():
+        if "scale" in name:
+            x.data.fill_(1)
+    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor.compress_model(model)
+    section = json.loads(json.dumps(compressor.quantization_config.model_dump(mode="json")))
+    names = {torch.bfloat16: "BF16", torch.int32: "I32", torch.int64: "I64", torch.int8: "I8", torch.uint8: "U8", torch.float32: "F32"}
+    names |= {torch.float8_e4m3fn: "F8_E4M3"}
+    stored = {(name, names[x.dtype], tuple(x.shape)) for name, x in model.state_dict().items()}
+    assert {(x.name, x.dtype, x.shape) for x in tensors_of({**config, "quantization_config": section})} == stored
+
+
+# llamath names
+
+
+def _write(folder: Path, section: dict[str, Any] | None, **changes: Any) -> str:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**LLAMA, **changes, **({"quantization_config": section} if section else {})}))
+    return str(path)
+
+
+def test_names_lists_the_tensors_of_a_quantized_model(tmp_path: Path) -> None:
+    path = _write(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["mlp"]})
+    lines = CliRunner().invoke(cli, ["names", path, "--names", "hf"]).stdout.splitlines()
+    assert "model.layers.1.self_attn.k_proj.qweight\t128×8\t8192\tI32" in lines
+    assert "model.layers.1.self_attn.k_proj.qzeros\t4×8\t0\tI32" in lines
+    assert "model.layers.1.mlp.up_proj.weight\t192×128\t24576\tBF16" in lines
+    assert sum(int(x.split("\t")[2]) for x in lines) == llamath.count(path).parameters.total
+    document = json.loads(CliRunner().invoke(cli, ["names", path, "--json"]).stdout)
+    rows = {x["name"]: x for x in document["quantized"]["tensors"]}
+    assert rows["model.layers.{0..3}.self_attn.k_proj.scales"] | {"bytes": 0} == {
+        "name": "model.layers.{0..3}.self_attn.k_proj.scales",
+        "dtype": "F16",
+        "shape": [4, 64],
+        "copies": 4,
+        "bytes": 0,
+        "parameters": 0,
+        "codec": "awq-4bit-g32",
+        "role": "scale",
+    }
+    assert document["quantized"]["bytes"] == sum(x["bytes"] for x in rows.values())
+    text = " ".join(CliRunner().invoke(cli, ["names", path]).stdout.split())
+    assert "stored as awq-4bit-g32: " in text and "bits per weight" in text and "(in modules_to_not_convert)" in text
+
+
+def test_names_takes_a_dtype(tmp_path: Path) -> None:
+    path = _write(tmp_path, None)
+    found = llamath.names(path, names="hf", dtype="fp8").tensors
+    scales = {x.name: (x.dtype, x.shape) for x in found}
+    assert scales["model.layers.0.mlp.up_proj.weight_scale_inv"] == ("F32", (2, 1))
+    types = {x.name: x.dtype for x in llamath.names("llama-3.2-1b", names="gguf", dtype="q4_k_m").tensors}
+    assert types["blk.0.attn_v.weight"] == "Q6_K" and types["output_norm.weight"] == "F32"
+    done = CliRunner().invoke(cli, ["names", path, "--names", "gguf", "--dtype", "fp8"])
+    assert done.exit_code == 2 and "fp8 is a format of hf files, not of gguf files" in done.stderr
+    assert "quantized" in CliRunner().invoke(cli, ["names", path, "--json"]).stdout
+
+
+def test_names_of_an_unknown_recipe_are_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path, {"quant_method": "unheard-of"})
+    done = CliRunner().invoke(cli, ["names", path, "--names", "hf"])
+    assert done.exit_code == 2 and "unknown quantization quant_method unheard-of" in done.stderr
+    text = " ".join(CliRunner().invoke(cli, ["names", path]).stdout.split())
+    assert "not known: unknown quantization quant_method unheard-of" in text
+    assert CliRunner().invoke(cli, ["names", path, "--names", "gguf"]).exit_code == 0
+    assert CliRunner().invoke(cli, ["names", path, "--names", "hf", "--dtype", "bf16"]).exit_code == 0
+
+
+def test_experts_of_mlx_are_stacked() -> None:
+    found = {x.name: (x.dtype, x.shape) for x in tensors_of({**MIXTRAL, "quantization": {"bits": 4, "group_size": 32}})}
+    assert found["model.layers.0.block_sparse_moe.switch_mlp.w1.weight"] == ("U32", (4, 192, 16))
+    assert parse_weight_format("fp8").matrix is not None
+
+
+# Published counts of elements by dtype, as the Hub's metadata and safetensors headers have them
+
+_DEEPSEEK = {"BF16": 3_918_786_560, "F8_E4M3": 680_571_043_840, "F32": 41_555_600}
+_AWQ = {"bits": 4, "group_size": 128, "modules_to_not_convert": None, "quant_method": "awq", "version": "gemm", "zero_point": True}
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+    "deepseek-ai/DeepSeek-V3": ("deepseek-v3", {}, _DEEPSEEK),
+    "openai/gpt-oss-20b": ("gpt-oss-20b", {}, {"BF16": 1_804_459_584, "U8": 19_707_494_400}),
+    "openai/gpt-oss-120b": ("gpt-oss-120b", {}, {"BF16": 2_167_371_072, "U8": 118_244_966_400}),
+    "Qwen/Qwen2.5-7B-Instruct-AWQ": (
+        *("qwen2.5-7b", {"quantization_config": _AWQ, "torch_dtype": "float16"}),
+        {"I32": 822_033_408, "F16": 1_141_306_880},
+    ),
+    "unsloth/Llama-3.2-1B-Instruct-bnb-4bit": (
+        *("llama-3.2-1b", {"quantization_config": _NF4}),
+        {"BF16": 262_735_872, "F32": 89_856, "U8": 501_762_865},
+    ),
+}
+"""Repository → preset, changed keys, and elements; the Hub counts a byte of MXFP4 as two."""
+BYTES_OF_STATES = {"unsloth/Llama-3.2-1B-Instruct-bnb-4bit": 501_762_865 - 501_743_616}
+"""The JSON of bitsandbytes' states, of 112 matrices, which is not counted."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_elements_by_dtype_are_those_published(name: str) -> None:
+    preset, changes, published = PUBLISHED[name]
+    model = llamath.load(dict(llamath.load(preset).config.data) | changes)
+    packer = declared_weight_format(model.config.data)
+    counts: dict[str, int] = {"U8": BYTES_OF_STATES.get(name, 0)}
+    tensors = [*quantized_tensors(model, packer), *mtp_quantized_tensors(model, packer)]
+    for x in tensors:
+        counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (2 if x.name.endswith("_blocks") else 1)
+    assert {dtype: n for dtype, n in counts.items() if n} == published
+    if name == "deepseek-ai/DeepSeek-V3":
+        assert len(tensors) == 91_991 and sum(x.bytes for x in tensors) == 688_574_839_360

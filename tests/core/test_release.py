@@ -1,0 +1,79 @@
+"""What is installed for the demo and the tests is pinned with sha256 sums; the wheel is reproducible and its parts are listed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dist
+import lock
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_lock_files_cover_the_project() -> None:
+    assert lock.problems() == [], "run `make lock`"
+
+
+@pytest.mark.parametrize("name", sorted(lock.wanted()))
+def test_lock_files_pin_one_version_with_sums(name: str) -> None:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    assert "://" not in text, "no lock file names a host"
+    pins = lock.read_lock(name)
+    assert pins and all(x.sums for x in pins.values())
+    everything = lock.read_lock("test")
+    assert all(everything[x.name] == x for x in pins.values() if x.name in everything), "files disagree"
+
+
+def test_missing_and_outdated_pins_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in lock.wanted():
+        text = (ROOT / "requirements" / f"{name}.txt").read_text()
+        text = re.sub(r"(?m)^torch==\S+", "torch==1.0", text)
+        (tmp_path / f"{name}.txt").write_text(re.sub(r"(?m)^pytest==.*\n", "", text))
+    monkeypatch.setattr(lock, "FOLDER", tmp_path)
+    found = lock.problems()
+    assert "requirements/test.txt lacks pytest" in found
+    assert any(x.startswith("requirements/demo.txt has torch 1.0, constraints.txt ") for x in found)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The wheel of the last commit, built under two circumstances."""
+    pytest.importorskip("hatchling")
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone of the repository")
+    source = dist.git("archive", "--format=tar", "HEAD")
+    return [dist.build(source, 1_700_000_000, tmp_path_factory.mktemp("build"), x) for x in dist.CIRCUMSTANCES]
+
+
+def test_two_builds_of_the_wheel_are_equal(wheels: list[Path]) -> None:
+    first, second = wheels
+    assert first.name == second.name and first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as file:
+        names = [x for x in file.namelist() if ".dist-info/" not in x]
+        assert {x.date_time[0] for x in file.infolist()} == {2023}
+    package = subprocess.run(
+        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert sorted(names) == sorted(x.removeprefix("src/") for x in package.split())
+
+
+def test_bill_of_materials_is_valid_and_complete(wheels: list[Path]) -> None:
+    model = ROOT / "src" / "llamath" / "embedded" / "model.safetensors"
+    bill = dist.bill_of_materials(wheels[0], 1_700_000_000, model)
+    assert bill == dist.bill_of_materials(wheels[1], 1_700_000_000, model)
+    scopes = {x["name"]: x.get("scope") for x in bill["components"]}
+    assert scopes["click"] == "required" and scopes["torch"] == scopes["huggingface-hub"] == "optional"
+    assert {x["bom-ref"] for x in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]} == {
+        x["ref"] for x in bill["dependencies"]
+    }
+    assert all(x["hashes"] and x["licenses"] for x in bill["components"])
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    from cyclonedx.schema import SchemaVersion
+
+    assert validation.JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None

@@ -1,0 +1,132 @@
+"""Build the wheel of the last commit into dist/, twice and under different circumstances, and its software bill of materials.
+
+The two builds must have the same bytes. The bill of materials is CycloneDX 1.6 JSON: the wheel with its sha256 sum, the bundled model,
+and the packages that it and its extras need, with the versions, sums and licenses of requirements/extras.txt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import lock
+
+ROOT = Path(__file__).parents[1]
+CIRCUMSTANCES = ({"TZ": "UTC", "LC_ALL": "C", "umask": 0o022}, {"TZ": "Asia/Kolkata", "LC_ALL": "C.UTF-8", "umask": 0o077})
+_SPDX = {"MIT License": "MIT", "Apache Software License": "Apache-2.0", "Apache": "Apache-2.0", "Apache 2.0": "Apache-2.0"}
+
+
+def git(*words: str) -> bytes:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=True).stdout
+
+
+def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]) -> Path:
+    """Build the wheel of an archive of the repository in a new folder."""
+    with tarfile.open(fileobj=io.BytesIO(source)) as archive:
+        archive.extractall(folder / "source", filter="data")
+    names = {name: value for name, value in circumstances.items() if name != "umask"}
+    environment = {**os.environ, **names, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": str(circumstances["umask"])}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+    subprocess.run(command, cwd=folder / "source", env=environment, umask=circumstances["umask"], check=True, capture_output=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def bill_of_materials(wheel: Path, epoch: int, model: Path) -> dict[str, Any]:
+    """Return the components of the wheel as CycloneDX 1.6."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    name, version = project["name"], project["version"]
+    reference = f"pkg:pypi/{name}@{version}"
+    pins = lock.read_lock("extras")
+    required = {lock.normalize(re.split(r"[\s<>=!~\[;]", x, maxsplit=1)[0]) for x in project["dependencies"]}
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return {
+        "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{reference}#{digest}')}",
+        "version": 1,
+        "metadata": {
+            "timestamp": datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z"),
+            "component": {
+                "type": "application",
+                "bom-ref": reference,
+                "name": name,
+                "version": version,
+                "description": project["description"],
+                "purl": reference,
+                "licenses": [{"license": {"id": project["license"]}}],
+                "hashes": [{"alg": "SHA-256", "content": digest}],
+                "properties": [{"name": "llamath:file", "value": wheel.name}],
+            },
+        },
+        "components": [
+            {
+                "type": "machine-learning-model",
+                "bom-ref": "embedded",
+                "name": "embedded",
+                "version": version,
+                "description": "The bundled Llama, trained by tools/train_tiny.py",
+                "licenses": [{"license": {"id": project["license"]}}],
+                "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(model.read_bytes()).hexdigest()}],
+            },
+            *(_component(x, x.name in required) for x in pins.values()),
+        ],
+        "dependencies": [
+            {"ref": reference, "dependsOn": ["embedded", *sorted(f"pkg:pypi/{x}@{pins[x].version}" for x in required)]},
+            *({"ref": x} for x in ("embedded", *(f"pkg:pypi/{x.name}@{x.version}" for x in pins.values()))),
+        ],
+    }
+
+
+def _component(pin: lock.Pin, required: bool) -> dict[str, Any]:
+    reference = f"pkg:pypi/{pin.name}@{pin.version}"
+    license_text = _SPDX.get(pin.license, pin.license)
+    is_expression = re.fullmatch(r"[A-Za-z0-9.+-]+(?: (?:AND|OR|WITH) [A-Za-z0-9.+-]+)*", license_text) is not None
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": pin.name,
+        "version": pin.version,
+        "purl": reference,
+        "scope": "required" if required else "optional",
+        "hashes": [{"alg": "SHA-256", "content": x} for x in pin.sums],
+        "licenses": [{"expression": license_text}] if is_expression else [{"license": {"name": license_text}}],
+    }
+
+
+def main() -> None:
+    if git("status", "--porcelain").strip():
+        print("the working tree has changes: building the last commit", file=sys.stderr)
+    source, epoch = git("archive", "--format=tar", "HEAD"), int(git("log", "-1", "--format=%ct"))
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        wheels = [build(source, epoch, Path(x) / "build", how) for x, how in zip((one, other), CIRCUMSTANCES, strict=True)]
+        first, second = (x.read_bytes() for x in wheels)
+        if wheels[0].name != wheels[1].name or first != second:
+            sys.exit(f"{wheels[0].name}: two builds of one commit differ")
+        folder = ROOT / "dist"
+        folder.mkdir(exist_ok=True)
+        wheel = folder / wheels[0].name
+        wheel.write_bytes(first)
+        model = Path(one) / "build" / "source" / "src" / "llamath" / "embedded" / "model.safetensors"
+        bill = bill_of_materials(wheel, epoch, model)
+    bill_path = folder / wheel.name.replace(".whl", ".cdx.json")
+    bill_path.write_text(json.dumps(bill, indent=2) + "\n")
+    for path in (wheel, bill_path):
+        print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
