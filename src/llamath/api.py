@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
+    from .analysis.same.same_report import SameReport
+    from .analysis.same.weights_hash import HashReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -76,11 +78,16 @@ def count(model: _ModelSource) -> CountReport:
 
     A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
     """
+    from .analysis.count.count_files import count_files
     from .analysis.count.count_report import CountReport
     from .checkpoint.open import names_checkpoint
 
     try:
-        return CountReport(model=load(model))
+        loaded = load(model)
+        counted = loaded if isinstance(model, Model) else count_files(loaded).counted
+        if isinstance(counted, Model):
+            return CountReport(model=counted)
+        raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
             hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
@@ -285,6 +292,7 @@ def memory(
             targets=adapters.targets,
             saved=adapters.saved,
         )
+        loaded = loaded.replace(notes=(*loaded.notes, *_file_notes(loaded)))
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
     if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
@@ -303,7 +311,9 @@ def memory(
         imatrix=imatrix,
     )
     stored = None if dtype else _stored_weights(loaded)
-    return inference_memory(loaded, inference, stored, contexts=contexts, within=None if on is None else _total_memory(on))
+    notes = _file_notes(loaded) if dtype else ()
+    within = None if on is None else _total_memory(on)
+    return inference_memory(loaded, inference, stored, contexts=contexts, within=within, checkpoint_notes=notes)
 
 
 def flops(
@@ -398,7 +408,7 @@ def fit(
     _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
-    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
+    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         number, gpu = _gpus(on)
@@ -473,7 +483,10 @@ def plan(
         from .analysis.plan.serving_plan import plan_serving
 
         calculator = MemoryCalculator(
-            loaded, MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length), None if dtype else _stored_weights(loaded)
+            loaded,
+            MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length),
+            None if dtype else _stored_weights(loaded),
+            _file_notes(loaded) if dtype else (),
         )
         return plan_serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
     if unused := _given(latency=latency, kv_dtype=kv_dtype):
@@ -523,6 +536,30 @@ def verify(
     from .analysis.verify.verify_path import verify_path
 
     return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
+
+
+def same(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SameReport:
+    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical, rounding or different.
+
+    An adapter is compared as its `base` model, by default the one that it names, with the adapter merged.
+    """
+    from .analysis.same.compare_checkpoints import compare_checkpoints
+
+    found = None if base is None else os.fspath(base)
+    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None))
+
+
+def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> HashReport:
+    """Hash the weights of a checkpoint; `report.hash` is equal for equal weights in any lossless format."""
+    from .analysis.same.weights_hash import hash_checkpoint
+
+    return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
 
 
 @overload
@@ -785,9 +822,19 @@ def _lora(text: str) -> _Lora:
 
 def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
-    from .analysis.inference.weight_bytes import read_stored_weights
+    from .analysis.inference.checkpoint_weights import read_stored_weights
 
     return read_stored_weights(model) if model.location else None
+
+
+def _file_notes(model: Model) -> tuple[str, ...]:
+    """Return notes on how the local files of a model differ from its configuration, where only that is used."""
+    if not model.location:
+        return ()
+    from .analysis.verify.file_differences import differences_at
+
+    found = differences_at(model)
+    return found.notes if found else ()
 
 
 def _imatrix(dtype: str) -> tuple[str, bool | None]:

@@ -124,6 +124,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "ls": lambda x, _: ["ls", x],
     "verify": lambda x, _: ["verify", x],
     "verify --as": lambda x, _: ["verify", embedded.path(), "--as", x],
+    "verify --full": lambda x, _: ["verify", x, "--full"],
     "memory": lambda x, _: ["memory", x],
     "fit": lambda x, _: ["fit", x, "--on", "h100"],
     "flops": lambda x, _: ["flops", x],
@@ -145,7 +146,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
 def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: str, text: str) -> None:
     if name in ("run", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
-    if name in ("run", "logits", "trace PROMPT", "convert"):
+    if name in ("run", "logits", "trace PROMPT", "convert", "verify --full"):
         pytest.importorskip("huggingface_hub")
     Hub(*pair, FILES)
     arguments = COMMANDS[name](text.format(pair[0].url), tmp_path)
@@ -448,3 +449,21 @@ def test_weights_in_the_cache_run_without_the_hub(pair: Pair, monkeypatch: pytes
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     lines: list[str] = []
     assert local_copy("org/name", lines.append) == str(folder) and "cannot be asked" in lines[0]
+
+
+def test_values_and_sums_of_a_download_are_checked(pair: Pair) -> None:
+    pytest.importorskip("huggingface_hub")
+    Hub(*pair, FILES)
+    report = json.loads(run("verify", "org/name", "--full", "--json")[1])
+    assert report["ok"] and str(report).count("the Hub's cache") >= len(FILES) - 1
+    blob = (Path(cache_folder()) / "models--org--name" / "snapshots" / COMMIT / "model.safetensors").resolve()
+    data = bytearray(blob.read_bytes())
+    data[-1] ^= 1
+    blob.write_bytes(data)
+    code, out, _ = run("verify", "org/name", "--full", "--json")
+    assert code == 1 and "sum" in str([x["code"] for x in json.loads(out)["findings"]])
+
+
+def test_sums_are_not_written_for_a_repository(pair: Pair) -> None:
+    code, _, err = run("verify", "org/name", "--write-sums")
+    assert code == 2 and "--write-sums writes next to local files" in err and not pair[0].seen

@@ -285,13 +285,30 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
         return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
     notes = []
+    if not is_json and not text.endswith(".index.json"):
+        _refuse_broken(text, "a checkpoint" if is_checkpoint else "JSON")
     if is_checkpoint:
         keys, path = _read_config_in(folder)
         if keys is not None and not text.endswith(".index.json"):
-            notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
+            notes.append(beside_note(safe(path), text))
     else:
         keys, path = _with_modelopt_recipe(read_json(text), text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
+
+
+def _refuse_broken(path: str, expected: str) -> None:
+    """Raise an error if a file that was named is something else: a pointer, a web page, an unfinished download."""
+    from ..core.file_diagnosis import HEAD_BYTES, diagnose
+    from .formats.source import LocalFile
+
+    with LocalFile(path) as file:
+        if found := diagnose(file.read(0, min(HEAD_BYTES, file.size)), path, file.size, expected):
+            raise FormatError(found.code, found.message, hint=found.hint)
+
+
+def beside_note(source: str, path: str) -> str:
+    """Return the note on a file of weights whose configuration is another file next to it."""
+    return f"the model is that of {source}; `llamath count` counts the parameters in {safe(os.path.basename(path))}"
 
 
 def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None) -> FoundConfig:
@@ -387,9 +404,9 @@ def missing_shards_note(manifest: Manifest) -> str:
 
     first, named = safe(missing[0], 80), "named in the index " if manifest.index else "of the set "
     if len(missing) == 1:
-        note = f"1 file {named}is missing ({first}): its tensors are left out"
+        note = f"1 file {named}is missing ({first}), with its tensors"
     else:
-        note = f"{len(missing):,} files {named}are missing ({first}, …): their tensors are left out"
+        note = f"{len(missing):,} files {named}are missing ({first}, …), with their tensors"
     return f"{note}; {missing_hint(manifest.folder, missing)}"
 
 
@@ -445,9 +462,10 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
         from .formats.checkpoint_files import read_checkpoint
         from .formats.choose_files import EXTENSIONS
         from .formats.folder import LocalFolder
+        from .formats.folder_kind import folder_kind
 
         files = LocalFolder(folder).names()
-        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files)
+        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files) or bool(folder_kind(files))
         if any(x.endswith(".gguf") for x in files) and (manifest := read_checkpoint(folder, problems)).format == "gguf":
             return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
     name = _folder_name(folder, path or folder)

@@ -183,12 +183,14 @@ class MemoryCalculator:
     `stored` are the weights of the model's checkpoint, if their stored bytes are counted instead of those of a dtype.
     """
 
-    def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
+    def __init__(
+        self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None, checkpoint_notes: Sequence[str] = ()
+    ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
         self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
-        self.model, self.stored = model, stored
+        self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
 
     @cached_property
     def storage(self) -> WeightStorage | None:
@@ -236,8 +238,8 @@ class MemoryCalculator:
 
     @property
     def checkpoint_notes(self) -> tuple[str, ...]:
-        """The notes of the checkpoint that the weights are from."""
-        return self.stored.notes if self.stored else ()
+        """The notes of the checkpoint that the weights or the config are from."""
+        return self.stored.notes if self.stored else self._checkpoint_notes
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -332,14 +334,18 @@ def memory(
     *,
     contexts: Sequence[int] = (),
     within: int | None = None,
+    checkpoint_notes: Sequence[str] = (),
 ) -> MemoryReport:
     """Return the memory that inference with a model needs.
 
     `stored` are the weights of its checkpoint, if their stored bytes are counted. Several
-    `contexts` give a table; `within` is a limit in bytes.
+    `contexts` give a table; `within` is a limit in bytes; `checkpoint_notes` tell how the
+    checkpoint differs from the model.
     """
     request = request or MemoryRequest()
-    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
+    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored, checkpoint_notes).report(
+        contexts, within
+    )
 
 
 def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:

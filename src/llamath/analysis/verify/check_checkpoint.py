@@ -81,15 +81,18 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
 
 
 def verify_opened(
-    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+    opened: OpenedCheckpoint,
+    path: str,
+    model: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    own_config: bool = False,
 ) -> VerifyReport:
-    """Verify a checkpoint whose headers have been read."""
+    """Verify a checkpoint whose headers have been read; with `own_config`, the model is that of the config next to the files.
+
+    One rank's part of a checkpoint is verified against the shapes on that rank.
+    """
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
-    return verify_against(target, opened, path, has_own_config=not model)
-
-
-def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, has_own_config: bool = True) -> VerifyReport:
-    """Verify an opened checkpoint against a model; one rank's part of it is verified against the shapes on that rank."""
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
@@ -106,11 +109,12 @@ def verify_against(target: Model, opened: OpenedCheckpoint, path: str = "", *, h
             code="tensor_parallel_shard", severity="info", message=str(shard), hint="llamath edit --join-shards joins the ranks"
         )
         verdict = verdict.replace(findings=(*verdict.findings, remark))
-    if verdict.scheme == "hf" and has_own_config and _may_be_quantized(target, opened.manifest):
+    own_config = own_config or not model
+    if verdict.scheme == "hf" and own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
-    return VerifyReport(path=path or opened.name, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=has_own_config)
+    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config)
 
 
 def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
@@ -123,8 +127,8 @@ def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[Open
             Finding(
                 code="prefix",
                 severity="warning",
-                message=f"{tensors.description}: loaders do not find them",
-                hint=f"`llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes them under the model's own names",
+                message=tensors.description,
+                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes the model's own",
             )
         )
     if tensors.state:

@@ -409,15 +409,15 @@ def _packing_json(x: Packing) -> dict[str, Any]:
 def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.open import open_checkpoint
+    from ...checkpoint.folder_kinds import open_any
     from ...core.errors import ConfigError, RemoteError
 
-    opened = open_checkpoint(path)
+    opened, kind_notes = open_any(path)
     packing, remarks = None, [opened.commit_note] if opened.commit_note else []
     try:
         packing = opened.packing_config
     except (ConfigError, RemoteError) as error:
         remarks.append(f"note: {error}; quantization is detected from the headers alone")
     listing = list_tensors(opened.manifest, packing)
-    notes = tuple(x for x in (adapter_note(opened), *listing.notes) if x)
+    notes = tuple(x for x in (*kind_notes, adapter_note(opened), *listing.notes) if x)
     return listing.replace(notes=notes, remarks=tuple(remarks))

@@ -43,6 +43,7 @@ class VerifiedCheckpoint(Record):
     stored: StoredTensors
     folder: str  # of the tokenizer files; for a GGUF file, the file
     notes: tuple[str, ...]
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
@@ -63,7 +64,14 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
-        path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
+        path=path,
+        model=model,
+        manifest=manifest,
+        scheme=scheme,
+        stored=stored,
+        folder=folder,
+        notes=(*model.notes, *notes),
+        quantization=checkpoint.quantization_config or {},
     )
 
 

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from ...core.errors import ConfigError, FormatError, RemoteError, safe
 from ...core.file_diagnosis import download_command, is_unfinished, unfinished_in
 from .folder import Folder, LocalFolder
+from .folder_kind import kind_error
 
 STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
-EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
+EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt", ".npz")
 ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
 """The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
 _TRAINING_FILES = re.compile(r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args|random_states_\d{1,6})\.(?:pt|pth|bin)")
@@ -62,6 +63,15 @@ def parse_shard(name: str) -> Shard | None:
 
 def choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     """Return the checkpoint of a folder with these entries; raise if there is none, or more than one."""
+    try:
+        return _choose_files(folder, entries)
+    except FormatError as error:
+        if error.code not in ("no_checkpoint", "ambiguous") or (other := kind_error(folder.name, entries)) is None:
+            raise
+        raise other from None
+
+
+def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     explicit = _transformers_weights(folder, entries) if folder.is_read_by_transformers else ""
     standard = next((x for x in STANDARD_NAMES if x in entries), "")
     notes: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from ...analysis.flops.flop_count import forward_flops
 from ...analysis.graph.recorder import record
 from ...analysis.inference.inference_memory import DEFAULT_CONTEXT
 from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
-from ...analysis.verify.check_checkpoint import verify_against
+from ...analysis.verify.check_checkpoint import verify_opened
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
@@ -337,7 +337,7 @@ def _check_result(edited: _Edited) -> None:
     if edited.recipe and not any(key in keys for key in QUANTIZATION_KEYS):
         keys["quantization_config"] = parse_json(edited.recipe, _RECIPE_FILE)
     planned = _PlannedCheckpoint(name=edited.folder, manifest=manifest, keys=keys)
-    report = verify_against(load(keys), planned)
+    report = verify_opened(planned, edited.folder, load(keys), own_config=True)
     known = {x.code for x in edited.source.report.findings} if isinstance(edited.source, EditSource) else set()
     for finding in report.findings:
         if finding.severity != "info" and not (finding.code in KEPT_FINDINGS and finding.code in known):
