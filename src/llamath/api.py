@@ -585,23 +585,27 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    names: Scheme,
+    names: Literal["hf", "hf-fused", "meta", "gguf"],
     dtype: str = "",
+    with_mtp: bool = True,
     max_shard_size: Size = "5GB",
     changes: Mapping[str, Any] | None = None,
     force: bool = False,
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
-    """Write a checkpoint in another format: safetensors (`"hf"`), Meta's `.pth` (`"meta"`) or GGUF; the target appears when it is complete.
+    """Write a checkpoint in another format: safetensors (`"hf"`; `"hf-fused"`: experts in stacks), Meta's `.pth` (`"meta"`) or GGUF.
 
-    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    `dtype` is float32, bfloat16 or float16, or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. Without
+    `with_mtp`, multi-token prediction layers are left out. The target appears when it is complete. `dry_run` checks the source and
+    writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
     from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     options = ConvertOptions(
-        to=_choice("names", names, ("hf", "meta", "gguf")),
+        to=_choice("names", names, ("hf", "hf-fused", "meta", "gguf")),
         dtype=dtype,
+        with_mtp=with_mtp,
         max_shard_size=_size("max_shard_size", max_shard_size),
         changes=dict(changes or {}),
         force=force,

@@ -24,6 +24,7 @@ MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
 MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
 
 OF_LATER_COMMANDS = {
+    ("convert", "--no-mtp"),
     ("names", "--dtype"),
     ("same", "--base"),
     ("verify", "--full"),

@@ -73,6 +73,8 @@ _WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
 _KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
 COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
 
+TARGET_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m")])
+
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
