@@ -19,8 +19,9 @@ from ...analysis.verify.check_checkpoint import verify_opened
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
-from ...checkpoint.open import OpenedCheckpoint, quantization_config_of
+from ...checkpoint.open import OpenedCheckpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...checkpoint.quantization_section import quantization_section
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...core.blocks import Decoder
 from ...core.errors import ConvertError, safe
@@ -352,7 +353,7 @@ class _PlannedCheckpoint(OpenedCheckpoint):
     @property
     def quantization_config(self) -> Mapping[str, Any] | None:
         """The section of the new config about the quantization of weights."""
-        return quantization_config_of(self.keys)
+        return quantization_section(self.keys)
 
 
 def _files(edited: _Edited) -> list[ConcatFile]:
