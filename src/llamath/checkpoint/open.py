@@ -215,6 +215,16 @@ def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> s
         return opened.name
 
 
+def cached_copy(text: str) -> str | None:
+    """Return the path of a repository's checkpoint in the Hugging Face cache, or None; nothing is requested.
+
+    It is for names that a file contains: a stranger's file never causes a download.
+    """
+    repo = find_repo(text)
+    opened = None if repo is None else _open_cached(text, repo, [])
+    return None if opened is None else opened.name
+
+
 def _raise_if_preset(text: str) -> None:
     """Raise an error if a text is the name of a preset, which has no weights."""
     from ..catalog import find_preset
