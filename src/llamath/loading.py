@@ -110,7 +110,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         )
     text = os.fspath(source)
     if text == "-":
-        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input", finite=False)
         return FoundConfig(name="standard input", source="standard input", keys=keys)
     if os.path.lexists(text):
         return _find_at(text, problems)
@@ -181,12 +181,15 @@ _STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "d
 
 def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     """Return the model type of a multimodal wrapper, or "", and the configuration of the text model."""
-    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TIED_BY_DEFAULT
+    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TEXT_MODEL_TYPES, TIED_BY_DEFAULT
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return "", data
     text: dict[str, Any] = dict(data[key])
+    if not text.get("model_type") and (text_type := TEXT_MODEL_TYPES.get(str(data.get("model_type")))):
+        notes.append(f"{safe(key)} has no model_type; in {safe(str(data['model_type']), 60)} it is {text_type}")
+        text["model_type"] = text_type
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
@@ -208,7 +211,8 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
     config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
     model_type = config.get("model_type", "")
     if not model_type:
-        raise config.error("model_type", "is missing", "the family is never guessed")
+        where = f" in the configuration of the text model of {safe(wrapper, 60)}, which may be of any family" if wrapper else ""
+        raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
     family = find_family(model_type, source.source)
     if wrapper:
         from .families.wrappers import with_wrapper_prefix

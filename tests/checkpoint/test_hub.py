@@ -315,3 +315,16 @@ def test_commands_print_the_commit_on_stderr(pair: Pair, monkeypatch: pytest.Mon
     code, out, err = run("verify", "hf://org/name", "--json")
     assert (code, [x["code"] for x in json.loads(out)["findings"]]) == (1, ["truncated"])
     assert TOKEN not in out + err
+
+
+def test_modelopt_recipe_on_the_hub_is_read(pair: Pair) -> None:
+    endpoint, store = pair
+    recipe = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    config = json.dumps(CONFIG | {"time_step_limit": [0.0, float("inf")]}).encode()
+    Hub(
+        endpoint,
+        store,
+        {"config.json": config, "hf_quant_config.json": json.dumps(recipe).encode(), "model.safetensors": safetensors({"a": (2,)})},
+    )
+    for address in ("hf://org/name", "hf://org/name/config.json"):
+        assert llamath.load(address).config.data["quantization_config"] == recipe

@@ -138,15 +138,19 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "logits": lambda x, _: ["logits", x, "embedded", "--ids", "1,2,3"],
     "run": lambda x, _: ["run", x, "Anna had", "--max-tokens", "2", "--temperature", "0"],
     "trace PROMPT": lambda x, _: ["trace", x, "Anna had"],
+    "chat": lambda x, _: ["chat", x],
+    "same": lambda x, _: ["same", x, "embedded"],
+    "hash": lambda x, _: ["hash", x],
+    "design": lambda x, _: ["design", str(TOTAL), "--like", x],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("text", ["org/name", "org/name@main", "org/name/model.safetensors", "{}/org/name/tree/main"])
 def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: str, text: str) -> None:
-    if name in ("run", "logits", "trace PROMPT"):
+    if name in ("run", "chat", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
-    if name in ("run", "logits", "trace PROMPT", "convert", "verify --full"):
+    if name in ("run", "chat", "logits", "trace PROMPT", "convert", "verify --full", "same", "hash"):
         pytest.importorskip("huggingface_hub")
     Hub(*pair, FILES)
     arguments = COMMANDS[name](text.format(pair[0].url), tmp_path)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import sys
+import zipfile
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from llamath.checkpoint.formats import gguf, safetensors, torch_checkpoint
+from llamath.checkpoint.file_sums import parse_sums
+from llamath.checkpoint.formats import dcp, gguf, npz, safetensors, torch_checkpoint
 from llamath.checkpoint.formats.sentencepiece import parse_sentencepiece
 from llamath.checkpoint.formats.source import Bytes
+from llamath.checkpoint.formats.tokenizer_model import _after
+from llamath.checkpoint.hub.hub_repo import resolve_commit
+from llamath.checkpoint.repo_id import Repo
 from llamath.core.errors import LlamathError
 from llamath.core.strict_json import parse_json
 from support.hostile_safetensors import entry, file, header
@@ -50,6 +56,15 @@ def pickle_of(body: bytes) -> bytes:
     return b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02" + system + b"\x80\x02" + body
 
 
+def npz_members(n: int) -> bytes:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as members:
+        for i in range(n):
+            members.writestr(f"{i}.npy", b"\x93NUMPY\1\0v\0" + header + b"abcd")
+    return archive.getvalue()
+
+
 CASES: dict[str, tuple[Callable[[bytes], object], Callable[[int], bytes]]] = {
     "safetensors, irregular entries": (lambda x: safetensors.read(Bytes(x)), irregular_entries),
     "safetensors, overlaps": (lambda x: safetensors.read(Bytes(x)), overlapping_entries),
@@ -72,6 +87,20 @@ CASES: dict[str, tuple[Callable[[bytes], object], Callable[[int], bytes]]] = {
     "pickle, tuples": (lambda x: torch_checkpoint.read(Bytes(x)), lambda n: pickle_of(b"(" + b"K\x01" * n + b"t" + b"\x85" * n + b".")),
     "sentencepiece, pieces": (lambda x: parse_sentencepiece(x, "x"), lambda n: b"\x0a\x05\x0a\x01a\x18\x01" * n + b"\x0a"),
     "sentencepiece, long varints": (lambda x: parse_sentencepiece(x, "x"), lambda n: b"\x80" * n),
+    "npz, members": (lambda x: npz.read(Bytes(x)), npz_members),
+    "dcp, nested lists": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x02" + b"]" * n + b"a" * (n - 1) + b"."),
+    "dcp, keys": (
+        lambda x: dcp.parse_metadata(Bytes(x)),
+        lambda n: b"\x80\x04}(" + b"".join(b"\x8c\x08%08dK\x01" % i for i in range(n)) + b"u.",
+    ),
+    "dcp, tuples": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x04(" + b"K\x01" * n + b"t" + b"\x85" * n + b"."),
+    "dcp, memo": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x04]\x94" + b"h\x00a" * n + b"."),
+    "sums, lines": (lambda x: parse_sums(x.decode(), "x"), lambda n: b"".join(b"%064d  %d\n" % (i, i) for i in range(n))),
+    "hub, names of files": (
+        lambda x: resolve_commit(json.loads(x), Repo("a/b")),
+        lambda n: json.dumps({"sha": "0" * 40, "siblings": [{"rfilename": f"{i}/{i}.json"} for i in range(n)]}).encode(),
+    ),
+    "tokenizer, tokens": (lambda x: _after(x, "vocab", "x"), lambda n: b'{"vocab":{' + b"".join(b'"%d":1,' % i for i in range(n))),
     "json, nested": (lambda x: parse_json(x, "x"), lambda n: b'{"a":' * n),
     "json, keys": (lambda x: parse_json(x, "x"), lambda n: json.dumps({f"k{i}": [i] for i in range(n)}).encode()[:-1]),
     "json, duplicate keys": (lambda x: parse_json(x, "x"), lambda n: b'{"a":1' + b',"a":1' * n + b"}"),

@@ -14,6 +14,7 @@ import llamath
 from llamath.analysis.same.compare_checkpoints import compare_checkpoints
 from llamath.analysis.same.same_report import SameReport
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from support.hub_server import Site
 from support.planted_checkpoints import LLAMA, Tensors, fuse_experts, plant, quantize_gguf, random_tensors, save_folder
 
 torch.set_num_threads(1)
@@ -312,3 +313,14 @@ def test_an_adapter_without_its_base_is_refused(tmp_path: Path) -> None:
     (saved.folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": ""}))
     with pytest.raises(llamath.LlamathError, match="an adapter that names no base model"):
         same(saved.folder, saved.base)
+
+
+def test_an_adapter_never_causes_the_download_of_its_base(pair: tuple[Site, Site], tmp_path: Path) -> None:
+    saved = peft_adapters.save_adapter("LoRA", tmp_path)
+    config = json.loads((saved.folder / "adapter_config.json").read_text())
+    (saved.folder / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": "org/name"}))
+    with pytest.raises(llamath.LlamathError, match="org/name, which is not in the Hugging Face cache") as error:
+        same(saved.folder, saved.base)
+    assert error.value.hint == "--base org/name downloads it" and not pair[0].seen
+    llamath.verify(saved.folder)
+    assert not pair[0].seen

@@ -16,7 +16,7 @@ from ..core.errors import FormatError, RemoteError, UnknownModel, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
-from .quantization import QUANTIZATION_KEYS
+from .quantization_section import quantization_section, with_modelopt_recipe
 
 if TYPE_CHECKING:
     from .formats.choose_files import Shard
@@ -104,13 +104,13 @@ class OpenedCheckpoint(Record):
         if self.manifest.format == "gguf":
             return None
         if self.is_remote:
-            return _quantization_config_of(read_config(f"{self.location}config.json")[0])
+            return quantization_section(read_config(f"{self.location}config.json")[0])
         from .formats.folder import resolve_inside
 
         path = os.path.join(self.folder, "config.json")
         if not os.path.isfile(path):
             return None
-        return _quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
+        return quantization_section(_read_config_json(path, resolve_inside(self.folder, "config.json")))
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -215,6 +215,16 @@ def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> s
         return opened.name
 
 
+def cached_copy(text: str) -> str | None:
+    """Return the path of a repository's checkpoint in the Hugging Face cache, or None; nothing is requested.
+
+    It is for names that a file contains: a stranger's file never causes a download.
+    """
+    repo = find_repo(text)
+    opened = None if repo is None else _open_cached(text, repo, [])
+    return None if opened is None else opened.name
+
+
 def _raise_if_preset(text: str) -> None:
     """Raise an error if a text is the name of a preset, which has no weights."""
     from ..catalog import find_preset
@@ -292,7 +302,7 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
         if keys is not None and not text.endswith(".index.json"):
             notes.append(beside_note(safe(path), text))
     else:
-        keys, path = _with_modelopt_recipe(read_json(text), text), text
+        keys, path = _read_config_json(text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
 
 
@@ -349,15 +359,6 @@ def read_config_file(opened: OpenedCheckpoint, name: str) -> Mapping[str, Any] |
     from .formats.folder import resolve_inside
 
     return read_json(resolve_inside(opened.folder, name)) if os.path.lexists(os.path.join(opened.folder, name)) else None
-
-
-def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the section of a configuration about the quantization of weights, if there is one."""
-    for part in (config, config.get("text_config")):
-        for key in QUANTIZATION_KEYS:
-            if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
-                return section
-    return None
 
 
 def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
@@ -432,7 +433,7 @@ def is_url(text: str) -> bool:
     return "://" in text and re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
 
 
-def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
+def _read_config_in(folder: str) -> tuple[Mapping[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
     from .formats.folder import check_finished, resolve_inside
 
@@ -441,18 +442,20 @@ def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     if not name:
         return None, ""
     path = resolve_inside(folder, name)
-    return _with_modelopt_recipe(read_json(path), os.path.join(folder, name)), path
+    return _read_config_json(os.path.join(folder, name), path), path
 
 
-def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a config.json with the recipe in ModelOpt's `hf_quant_config.json` next to it, if it has none itself."""
+def _read_config_json(path: str, resolved: str = "") -> Mapping[str, Any]:
+    """Read a local configuration, a config.json with the recipe in ModelOpt's file next to it; `resolved` is the path without links."""
     from .formats.folder import resolve_inside
 
     folder, name = os.path.split(path)
-    recipe = "hf_quant_config.json"
-    if name != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
-        return keys
-    return {**keys, "quantization_config": read_json(resolve_inside(folder, recipe))}
+
+    def read(other: str) -> Mapping[str, Any] | None:
+        return read_json(resolve_inside(folder or ".", other)) if os.path.isfile(os.path.join(folder, other)) else None
+
+    keys = read_json(resolved or path, finite=False)
+    return with_modelopt_recipe(keys, read) if name == "config.json" else keys
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:

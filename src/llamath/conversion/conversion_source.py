@@ -70,6 +70,7 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
+    manifest = checkpoint.manifest
     checkpoint, added = without_training_names(checkpoint, model)
     notes += [x.message for x in added]
     stored = checkpoint.tensors_by_name
@@ -102,7 +103,7 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
         reader=reader,
         notes=tuple(notes),
         path=checkpoint.name,
-        manifest=checkpoint.manifest,
+        manifest=manifest,
         stamps=(),
     )
 

@@ -11,7 +11,7 @@ from ...checkpoint.canonical_reader import CanonicalWeight, MatrixPlace, RowChun
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.formats.number_arrays import StoredArray, as_array, require_numpy, to_float32
 from ...checkpoint.naming.stored_layouts import group_by_stored_name
-from ...checkpoint.open import is_url, local_copy, open_checkpoint
+from ...checkpoint.open import cached_copy, find_repo, is_url, local_copy, open_checkpoint
 from ...checkpoint.quantization.rounding_bounds import MANTISSA_BITS
 from ...checkpoint.tensor_reader import MergedTensor, TensorReader
 from ...core.errors import LlamathError, safe
@@ -226,4 +226,9 @@ def open_side(path: str, base: str | None = None) -> ComparedSide:
         raise LlamathError(f"{safe(path)} is an adapter that names no base model", hint="give it: --base MODEL")
     if base is None and not os.path.exists(found) and (is_url(found) or os.path.isabs(found)):
         raise LlamathError(f"{safe(path)} is an adapter of {safe(found)}, which is not there", hint="give its base model: --base MODEL")
+    if base is None and find_repo(found) is not None:
+        if (cached := cached_copy(found)) is None:
+            message = f"{safe(path)} is an adapter of {safe(found)}, which is not in the Hugging Face cache"
+            raise LlamathError(message, hint=f"--base {safe(found)} downloads it")
+        found = cached
     return AdaptedSide(adapter, found)
