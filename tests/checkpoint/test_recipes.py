@@ -498,3 +498,15 @@ def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
     (found,) = [x for x in verdict.findings if x.severity == "warning"]
     assert found.code == "missing_scale" and "without input_scale, which all others have" in found.message
     assert found.tensors == ("model.layers.7.mlp.up_proj.weight",)
+
+
+def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:
+    report = llamath.memory("deepseek-v3", context=4096)
+    assert "not counted: 1 layer for multi-token prediction, 15,424,227,552 bytes in the files" in report.notes
+    assert any("files that store them in BF16 have 81,676,464 bytes less" in x for x in report.notes)
+    assert report.weights + 15_424_227_552 == 688_574_839_360
+    hostile = llamath.memory(dict(llamath.load("deepseek-v3").config.data) | {"num_nextn_predict_layers": 10**9}, context=4096)
+    assert "not counted: 1,000,000,000 layers for multi-token prediction" in hostile.notes
+    qwen = dict(llamath.load("llama-3.2-1b").config.data) | {"mtp_num_hidden_layers": 2}
+    notes = llamath.memory(qwen, context=4096).notes
+    assert "not counted: 2 layers for multi-token prediction, whose tensors are not known for this family" in notes

@@ -136,7 +136,9 @@ def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:
     subfolder, _, file = name.rpartition("/")
     try:
         is_there = file in (folder.inner(subfolder).names() if subfolder else entries)
-    except FormatError as error:
+    except (FormatError, RemoteError) as error:
+        if isinstance(error, RemoteError) and error.code != "missing":
+            raise
         raise FormatError("transformers_weights", f"{expected}, found {safe(repr(name), 80)}: {error}") from None
     if not is_there:
         local = isinstance(folder, LocalFolder)
