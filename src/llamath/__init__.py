@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         count,
         design,
         diff,
+        edit,
         explain,
         fit,
         flops,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
     from .checkpoint.meta_args import ModelArgs
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Expr
@@ -75,6 +77,7 @@ __all__ = [
     "Device",
     "DeviceList",
     "DiffReport",
+    "EditReport",
     "Explanation",
     "Expr",
     "FitReport",
@@ -110,6 +113,7 @@ __all__ = [
     "count",
     "design",
     "diff",
+    "edit",
     "explain",
     "fit",
     "flops",
@@ -127,7 +131,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit plan inspect verify names convert models gpus same hash_weights",
+    "api": "count diff explain design memory flops fit plan inspect verify names convert edit models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -157,6 +161,7 @@ _MODULES = {
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
+    "conversion.edit.edit_checkpoint": "EditReport",
     "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""

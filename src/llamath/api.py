@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .hardware import DeviceList
 
 _ModelSource = Source
@@ -611,6 +612,44 @@ def convert(
         dry_run=dry_run,
     )
     return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
+
+
+def edit(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    drop_layers: str | int | Iterable[int] | None = None,
+    keep_experts: str | int | Iterable[int] | None = None,
+    resize_vocab: int | None = None,
+    untie: bool = False,
+    tp_shard: str = "",
+    join_shards: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> EditReport:
+    """Write an edited copy of a checkpoint, with a config that describes it; an edit that no config can express is refused.
+
+    Layers and experts are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a larger vocabulary are the
+    mean of the others. `tp_shard="0/4"` writes the part of rank 0 of 4; `join_shards` joins the ranks in the subfolders of `source`.
+    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    """
+    from .conversion.edit.edit_checkpoint import edit_checkpoint
+    from .conversion.edit.edit_options import EditOptions
+
+    if resize_vocab is not None:
+        _positive("resize_vocab", resize_vocab)
+    options = EditOptions(
+        drop_layers=tuple(drop_layers) if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str) else drop_layers,
+        keep_experts=tuple(keep_experts) if isinstance(keep_experts, Iterable) and not isinstance(keep_experts, str) else keep_experts,
+        resize_vocab=resize_vocab,
+        untie=untie,
+        tp_shard=tp_shard,
+        join_shards=join_shards,
+        force=force,
+        dry_run=dry_run,
+    )
+    return edit_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
 def models(*words: str) -> PresetList:

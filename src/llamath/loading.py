@@ -21,6 +21,7 @@ from .checkpoint.meta_args import (
     short_args,
 )
 from .checkpoint.open import FoundConfig, find_config, find_repo, is_url
+from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
@@ -224,6 +225,9 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
 
         family, tree, note = apply_class(family, tree, config)
         notes += [safe(note)] if note else []
+    if (shard := parse_shard(data, source.source)) is not None:
+        config.ignore(SHARD_KEY)
+        notes.append(f"the weights next to this config are {shard}; the whole model is counted")
     unread = list(config.unread())
     _reject_unsupported(config, tree, unread)
     for key in changes:

@@ -90,6 +90,10 @@ class TensorReader:
             rows_before += rows
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def read_bytes(self, x: Tensor, start: int, length: int) -> bytes:
+        """Read bytes of a contiguous stored tensor, from the start of its data."""
+        return self._read(x, x.start + start, length)
+
     def _read_part(self, x: Tensor, first: int, last: int) -> bytes:
         if x.strides is not None:
             return b"".join(self._read_strided(x, first, last))

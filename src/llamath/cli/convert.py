@@ -11,7 +11,7 @@ import click
 from ..core.errors import safe
 from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
-from .model_options import MODEL, TARGET_DTYPE, force_option, local_model, parse_changes, set_option
+from .model_options import MODEL, TARGET_DTYPE, dry_run_option, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class _Size(click.ParamType[int]):
 @click.option("--no-mtp", "with_mtp", is_flag=True, flag_value=False, default=True, help="Leave out multi-token prediction layers.")
 @set_option
 @force_option
-@click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")
+@dry_run_option
 def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
     """Convert the Llama-family checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert

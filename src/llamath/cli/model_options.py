@@ -86,6 +86,11 @@ def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return shared_option("--force")(command)
 
 
+def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --dry-run, for a command that writes a checkpoint."""
+    return shared_option("--dry-run")(command)
+
+
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --svg and --force."""
     return lambda command: force_option(click.option("--svg", metavar="FILE", help=text)(command))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from ..analysis.shard_tree import reject_shard
 from ..analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ..analysis.verify.verify_tensors import Finding, verify_tensors
 from ..checkpoint.formats import gguf
@@ -70,6 +71,7 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
+    reject_shard(model, checkpoint.name)
     manifest = checkpoint.manifest
     checkpoint, added = without_training_names(checkpoint, model)
     notes += [x.message for x in added]

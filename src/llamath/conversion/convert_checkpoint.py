@@ -49,7 +49,7 @@ class ConvertOptions(Record):
     dry_run: bool = False  # check and plan, and write nothing
 
 
-class _WrittenFile(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file of the new checkpoint."""
 
     path: str
@@ -63,7 +63,7 @@ class ConversionReport(Report):
 
     model: str
     folder: str
-    files: tuple[_WrittenFile, ...]
+    files: tuple[WrittenFile, ...]
     kept: tuple[str, ...]  # names of files that an interrupted run had completed
     tensors: int
     dtype: str
@@ -106,7 +106,7 @@ def convert_checkpoint(
     return ConversionReport(
         model=opened.model.name,
         folder=output.path,
-        files=tuple(_WrittenFile(os.path.join(output.path, x.name), x.size) for x in files),
+        files=tuple(WrittenFile(os.path.join(output.path, x.name), x.size) for x in files),
         kept=kept,
         tensors=len(plan.tensors),
         dtype=plan.dtype,

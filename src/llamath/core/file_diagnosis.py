@@ -77,6 +77,13 @@ _KINDS = (
 
 _OTHER = "expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz"
 
+
+def page_patterns() -> list[tuple[str, str]]:
+    """Return (what a file is, pattern of its first bytes as in JavaScript), for the files that the page opens itself."""
+    found = [(x.what, x.pattern.replace(r"\A", "^").replace(r"\Z", "$").replace("(?s:", "(?:")) for x in _KINDS]
+    return [("an empty file", "^$"), ("a file of zero bytes, whose download did not finish", r"^\x00{9,}$"), *found]
+
+
 UNFINISHED = {
     ".incomplete": "an unfinished download of huggingface_hub",
     ".aria2": "the control file of an unfinished aria2 download",

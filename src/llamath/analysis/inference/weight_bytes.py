@@ -139,7 +139,19 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
     if kept:
         parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
         notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
+    if recipe.cache_scales is not None and not storage.num_cache_scales:
+        notes.append("not counted: scales of the KV cache, whose names are not known for this family")
+    if narrower := sum(_block_scales(x) for x in storage.matrices):
+        notes.append(
+            f"scales of blocks in F32, as transformers writes them; files that store them in BF16 have {2 * narrower:,} bytes less"
+        )
     return [*notes, *recipe.notes]
+
+
+def _block_scales(x: RecipeMatrix) -> int:
+    """Return the number of scales of blocks in F32, which some files store in BF16."""
+    parts = x.choice.format.tensors(x.out, x.into) if x.choice.format is not None else ()
+    return x.copies * sum(prod(y.shape) for y in parts if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2)
 
 
 _MAX_LISTED = 4

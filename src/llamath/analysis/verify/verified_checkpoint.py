@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...analysis.shard_tree import reject_shard
 from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
@@ -57,6 +58,7 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
+    reject_shard(model, path)
     checkpoint, added = without_training_names(checkpoint, model)
     notes += [x.message for x in added]
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
