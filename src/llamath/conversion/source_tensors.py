@@ -149,7 +149,7 @@ class _RowStream:
             skipped = min(max(first - self.at, 0), len(self._piece))
             taken = 0 if self.at + skipped < first else min(last - self.at, len(self._piece))
             if taken:
-                found.append(self._piece[skipped:taken].tobytes())
+                found.append(self._piece[skipped:taken].astype("<f4", copy=False).tobytes())
             used = max(taken, skipped)
             self.at, self._piece = self.at + used, self._piece[used:]
         return b"".join(found)

@@ -195,7 +195,7 @@ class _Planner:
         dtype = self._own_dtype(parts, chosen, narrow)
         pieces = [piece for part in parts for piece in self._pieces(part, shape[1:] if part.experts > 1 or len(parts) > 1 else shape)]
         for x in {id(y): y for part in parts for key in part.keys if isinstance(y := self._source_of(key), PackedTensor)}.values():
-            if x.dtype != dtype:
+            if dtype == "F32" or x.dtype != dtype:
                 self.counts[x.kind, f"dequantized to {dtype}"] += 1
         return OutputTensor(name, dtype, shape, tuple(pieces))
 
@@ -215,24 +215,26 @@ class _Planner:
         yield self._rearranged(groups, target, shape)
 
     def _is_same_layout(self, ours: _Group, theirs: _Group) -> bool:
-        return all(self._essential(x, ours, self.source.scheme) == self._essential(x, theirs, self.target) for x in ours.leaves)
+        return all(self._essential(self._source_layout(x, ours), ours) == self._essential(self._layout(x), theirs) for x in ours.leaves)
 
-    def _essential(self, leaf: Leaf, group: _Group, scheme: Scheme) -> frozenset[str]:
+    def _essential(self, layout: str, group: _Group) -> frozenset[str]:
         """Return the words of a layout that change the order or the values of the elements of this tensor."""
-        words = set(self._layout(leaf, group, scheme).split()) - _RESHAPING
+        words = set(layout.split()) - _RESHAPING
         if "flip" not in words:
             words -= {"split"}
         if len(group.leaves) == 1:
             words -= {"heads", "each", "rows"}
         return frozenset(words)
 
-    def _layout(self, leaf: Leaf, group: _Group, scheme: Scheme) -> str:
-        """Return the layout of a weight; packed weights are dequantized to [out, in] even where the model stores [in, out]."""
-        layout = scheme.layout_of(leaf.pattern)
-        if scheme is self.source.scheme and "flip" in layout.split():
-            x = self.source.tensors[group.name]
-            if isinstance(x, PackedTensor) and x.is_transposed:
-                return " ".join(word for word in layout.split() if word != "flip")
+    def _layout(self, leaf: Leaf) -> str:
+        """Return the layout of a weight in the target."""
+        return self.target.layout_of(leaf.pattern)
+
+    def _source_layout(self, leaf: Leaf, group: _Group) -> str:
+        """Return the layout of a weight in the source; packed weights are dequantized to [out, in] even where the model has [in, out]."""
+        layout, x = self.source.scheme.layout_of(leaf.pattern), self.source.tensors[group.name]
+        if isinstance(x, PackedTensor) and x.is_transposed:
+            return " ".join(word for word in layout.split() if word != "flip")
         return layout
 
     def _rows(self, group: _Group, first: int, last: int, rotary: int = 0) -> RowRange | None:
@@ -248,7 +250,7 @@ class _Planner:
         found = []
         for leaf, key in zip(target.leaves, target.keys, strict=True):
             group, i = self.located[key]
-            ours, theirs = self._essential(leaf, group, self.source.scheme), self._essential(leaf, target, self.target)
+            ours, theirs = self._essential(self._source_layout(leaf, group), group), self._essential(self._layout(leaf), target)
             if (ours | theirs) - {"rotary"}:
                 return []
             first = sum(int(x.weight.size) for x in group.leaves[:i])
@@ -276,7 +278,7 @@ class _Planner:
             groups=tuple(map(self._stored, groups)),
             picks=tuple(picks),
             shape=shape,
-            layouts=tuple(self.target.layout_of(x.pattern) for x in target.leaves),
+            layouts=tuple(map(self._layout, target.leaves)),
             params=self.params(target.leaves[0]),
             modules=tuple(map(_module, target.leaves)),
         )
@@ -292,14 +294,14 @@ class _Planner:
             last=(start + group.size) // width,
             shape=shape,
             shapes=tuple(tuple(map(int, y.shape)) for y in group.leaves),
-            layouts=tuple(self._layout(y, group, self.source.scheme) for y in group.leaves),
+            layouts=tuple(self._source_layout(y, group) for y in group.leaves),
             params=self.params(group.leaves[0]),
             modules=tuple(map(_module, group.leaves)),
         )
 
     def _joined_shape(self, group: _Group) -> Shape:
         """Return a shape with as many dimensions as the stored tensor has without experts."""
-        words = self._layout(group.leaves[0], group, self.source.scheme).split()
+        words = self._source_layout(group.leaves[0], group).split()
         n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words)
         return (1,) * (1 if "flat" in words else n)
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..checkpoint.formats.dtypes import PLAIN
 from ..checkpoint.quantization import QUANTIZATION_KEYS
 from ..core.errors import ConvertError, safe
+from ..core.expr import Expr
 from ..families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
 from ..families.wrappers import NAME_PREFIXES
 from ..loading import load
@@ -70,7 +71,9 @@ def _standalone_config(source: ConversionSource) -> dict[str, Any]:
     model_type = STANDALONE_TYPES.get(str(keys.get("model_type")))
     if model_type is None:
         return keys
-    changed = keys | {"model_type": model_type}
+    defaults = source.model.config.defaults_used  # of the two types, which may differ
+    stated = {key: int(x) if isinstance(x, Expr) else x for key, x in defaults.items() if isinstance(x, (bool, int, float, str))}
+    changed = stated | keys | {"model_type": model_type}
     for name in ("rope_scaling", "rope_parameters"):
         if isinstance(rope := keys.get(name), Mapping):
             kept = {key: x for key, x in rope.items() if key not in ("mrope_section", "mrope_interleaved")}
