@@ -179,7 +179,7 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     return None
 
 
-_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype")
+_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype", SHARD_KEY)
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
