@@ -25,14 +25,35 @@ if TYPE_CHECKING:
     from .analysis.plan.plan_ranking import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
+    from .analysis.same.same_report import SameReport
+    from .analysis.same.weights_hash import HashReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
     from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
-    from .api import convert, count, design, diff, explain, fit, flops, gpus, inspect, memory, models, names, plan, verify
+    from .api import (
+        convert,
+        count,
+        design,
+        diff,
+        edit,
+        explain,
+        fit,
+        flops,
+        gpus,
+        hash_weights,
+        inspect,
+        memory,
+        models,
+        names,
+        plan,
+        same,
+        verify,
+    )
     from .checkpoint.meta_args import ModelArgs
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .core.blocks import Decoder
     from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Expr
@@ -56,12 +77,14 @@ __all__ = [
     "Device",
     "DeviceList",
     "DiffReport",
+    "EditReport",
     "Explanation",
     "Expr",
     "FitReport",
     "FlopsReport",
     "FormatError",
     "GPURanking",
+    "HashReport",
     "Layout",
     "Leaf",
     "Listing",
@@ -77,6 +100,7 @@ __all__ = [
     "PresetList",
     "RemoteError",
     "Report",
+    "SameReport",
     "ServeReport",
     "Stack",
     "StoredNamesReport",
@@ -89,22 +113,25 @@ __all__ = [
     "count",
     "design",
     "diff",
+    "edit",
     "explain",
     "fit",
     "flops",
     "gpus",
+    "hash_weights",
     "inspect",
     "load",
     "memory",
     "models",
     "names",
     "plan",
+    "same",
     "verify",
     "walk",
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit plan inspect verify names convert models gpus",
+    "api": "count diff explain design memory flops fit plan inspect verify names convert edit models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -125,6 +152,8 @@ _MODULES = {
     "analysis.inference.gpu_ranking": "GPURanking",
     "analysis.plan.plan_ranking": "PlanReport",
     "analysis.plan.serving_plan": "ServeReport",
+    "analysis.same.same_report": "SameReport",
+    "analysis.same.weights_hash": "HashReport",
     "analysis.verify.listing": "Listing",
     "analysis.verify.check_checkpoint": "VerifyReport",
     "analysis.verify.structure_report": "StructureReport",
@@ -132,6 +161,7 @@ _MODULES = {
     "analysis.preset_list": "PresetList",
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
+    "conversion.edit.edit_checkpoint": "EditReport",
     "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""

@@ -36,12 +36,15 @@ if TYPE_CHECKING:
     from .analysis.plan import PlanReport
     from .analysis.plan.serving_plan import ServeReport
     from .analysis.preset_list import PresetList
+    from .analysis.same.same_report import SameReport
+    from .analysis.same.weights_hash import HashReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
     from .analysis.verify.structure_report import StructureReport
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
+    from .conversion.edit.edit_checkpoint import EditReport
     from .hardware import DeviceList
 
 _ModelSource = Source
@@ -75,11 +78,16 @@ def count(model: _ModelSource) -> CountReport:
 
     A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
     """
+    from .analysis.count.count_files import count_files
     from .analysis.count.count_report import CountReport
     from .checkpoint.open import names_checkpoint
 
     try:
-        return CountReport(model=load(model))
+        loaded = load(model)
+        counted = loaded if isinstance(model, Model) else count_files(loaded).counted
+        if isinstance(counted, Model):
+            return CountReport(model=counted)
+        raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
             hint = "llamath.inspect(path).total.parameters counts the tensors of any checkpoint"
@@ -284,6 +292,7 @@ def memory(
             targets=adapters.targets,
             saved=adapters.saved,
         )
+        loaded = loaded.replace(notes=(*loaded.notes, *_file_notes(loaded)))
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
     if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
@@ -302,7 +311,9 @@ def memory(
         imatrix=imatrix,
     )
     stored = None if dtype else _stored_weights(loaded)
-    return inference_memory(loaded, inference, stored, contexts=contexts, within=None if on is None else _total_memory(on))
+    notes = _file_notes(loaded) if dtype else ()
+    within = None if on is None else _total_memory(on)
+    return inference_memory(loaded, inference, stored, contexts=contexts, within=within, checkpoint_notes=notes)
 
 
 def flops(
@@ -397,7 +408,7 @@ def fit(
     _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
-    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded))
+    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         number, gpu = _gpus(on)
@@ -472,7 +483,10 @@ def plan(
         from .analysis.plan.serving_plan import plan_serving
 
         calculator = MemoryCalculator(
-            loaded, MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length), None if dtype else _stored_weights(loaded)
+            loaded,
+            MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=length),
+            None if dtype else _stored_weights(loaded),
+            _file_notes(loaded) if dtype else (),
         )
         return plan_serving(loaded, calculator, cluster, None if latency is None else _seconds(latency))
     if unused := _given(latency=latency, kv_dtype=kv_dtype):
@@ -524,6 +538,30 @@ def verify(
     return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
 
 
+def same(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    base: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SameReport:
+    """Compare the weights of two checkpoints in any formats; `report.verdict` is identical, rounding or different.
+
+    An adapter is compared as its `base` model, by default the one that it names, with the adapter merged.
+    """
+    from .analysis.same.compare_checkpoints import compare_checkpoints
+
+    found = None if base is None else os.fspath(base)
+    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None))
+
+
+def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> HashReport:
+    """Hash the weights of a checkpoint; `report.hash` is equal for equal weights in any lossless format."""
+    from .analysis.same.weights_hash import hash_checkpoint
+
+    return hash_checkpoint(os.fspath(path), progress or (lambda _done, _total: None))
+
+
 @overload
 def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
 @overload
@@ -547,29 +585,71 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    names: Scheme,
+    names: Literal["hf", "hf-fused", "meta", "gguf"],
     dtype: str = "",
+    with_mtp: bool = True,
     max_shard_size: Size = "5GB",
     changes: Mapping[str, Any] | None = None,
     force: bool = False,
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ConversionReport:
-    """Write a checkpoint in another format: safetensors (`"hf"`), Meta's `.pth` (`"meta"`) or GGUF; the target appears when it is complete.
+    """Write a checkpoint in another format: safetensors (`"hf"`; `"hf-fused"`: experts in stacks), Meta's `.pth` (`"meta"`) or GGUF.
 
-    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    `dtype` is float32, bfloat16 or float16, or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. Without
+    `with_mtp`, multi-token prediction layers are left out. The target appears when it is complete. `dry_run` checks the source and
+    writes nothing; `progress` is called with the bytes done and the bytes in total.
     """
     from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 
     options = ConvertOptions(
-        to=_choice("names", names, ("hf", "meta", "gguf")),
+        to=_choice("names", names, ("hf", "hf-fused", "meta", "gguf")),
         dtype=dtype,
+        with_mtp=with_mtp,
         max_shard_size=_size("max_shard_size", max_shard_size),
         changes=dict(changes or {}),
         force=force,
         dry_run=dry_run,
     )
     return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
+
+
+def edit(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    drop_layers: str | int | Iterable[int] | None = None,
+    keep_experts: str | int | Iterable[int] | None = None,
+    resize_vocab: int | None = None,
+    untie: bool = False,
+    tp_shard: str = "",
+    join_shards: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> EditReport:
+    """Write an edited copy of a checkpoint, with a config that describes it; an edit that no config can express is refused.
+
+    Layers and experts are numbers, or half-open ranges: `drop_layers="20:28"` or `range(20, 28)`. New rows of a larger vocabulary are the
+    mean of the others. `tp_shard="0/4"` writes the part of rank 0 of 4; `join_shards` joins the ranks in the subfolders of `source`.
+    `dry_run` checks the source and writes nothing; `progress` is called with the bytes done and the bytes in total.
+    """
+    from .conversion.edit.edit_checkpoint import edit_checkpoint
+    from .conversion.edit.edit_options import EditOptions
+
+    if resize_vocab is not None:
+        _positive("resize_vocab", resize_vocab)
+    options = EditOptions(
+        drop_layers=tuple(drop_layers) if isinstance(drop_layers, Iterable) and not isinstance(drop_layers, str) else drop_layers,
+        keep_experts=tuple(keep_experts) if isinstance(keep_experts, Iterable) and not isinstance(keep_experts, str) else keep_experts,
+        resize_vocab=resize_vocab,
+        untie=untie,
+        tp_shard=tp_shard,
+        join_shards=join_shards,
+        force=force,
+        dry_run=dry_run,
+    )
+    return edit_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
 def models(*words: str) -> PresetList:
@@ -746,9 +826,19 @@ def _lora(text: str) -> _Lora:
 
 def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
-    from .analysis.inference.weight_bytes import read_stored_weights
+    from .analysis.inference.checkpoint_weights import read_stored_weights
 
     return read_stored_weights(model) if model.location else None
+
+
+def _file_notes(model: Model) -> tuple[str, ...]:
+    """Return notes on how the local files of a model differ from its configuration, where only that is used."""
+    if not model.location:
+        return ()
+    from .analysis.verify.file_differences import differences_at
+
+    found = differences_at(model)
+    return found.notes if found else ()
 
 
 def _imatrix(dtype: str) -> tuple[str, bool | None]:

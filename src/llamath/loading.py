@@ -21,6 +21,7 @@ from .checkpoint.meta_args import (
     short_args,
 )
 from .checkpoint.open import FoundConfig, find_config, find_repo, is_url
+from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
@@ -110,7 +111,7 @@ def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
         )
     text = os.fspath(source)
     if text == "-":
-        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input")
+        keys = parse_json(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input", finite=False)
         return FoundConfig(name="standard input", source="standard input", keys=keys)
     if os.path.lexists(text):
         return _find_at(text, problems)
@@ -139,8 +140,11 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     if config.keys is None:
         if not config.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
+        from .checkpoint.formats.folder_kind import kind_error
         from .checkpoint.gguf_metadata import COUNT_HINT
 
+        if (other := kind_error(text)) is not None:
+            raise UnknownModel(str(other), hint=other.hint)
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
     return config.replace(location=config.location or text)
 
@@ -175,18 +179,21 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     return None
 
 
-_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype")
+_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype", SHARD_KEY)
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
 def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     """Return the model type of a multimodal wrapper, or "", and the configuration of the text model."""
-    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TIED_BY_DEFAULT
+    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TEXT_MODEL_TYPES, TIED_BY_DEFAULT
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return "", data
     text: dict[str, Any] = dict(data[key])
+    if not text.get("model_type") and (text_type := TEXT_MODEL_TYPES.get(str(data.get("model_type")))):
+        notes.append(f"{safe(key)} has no model_type; in {safe(str(data['model_type']), 60)} it is {text_type}")
+        text["model_type"] = text_type
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
@@ -208,7 +215,8 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
     config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
     model_type = config.get("model_type", "")
     if not model_type:
-        raise config.error("model_type", "is missing", "the family is never guessed")
+        where = f" in the configuration of the text model of {safe(wrapper, 60)}, which may be of any family" if wrapper else ""
+        raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
     family = find_family(model_type, source.source)
     if wrapper:
         from .families.wrappers import with_wrapper_prefix
@@ -220,6 +228,9 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
 
         family, tree, note = apply_class(family, tree, config)
         notes += [safe(note)] if note else []
+    if (shard := parse_shard(data, source.source)) is not None:
+        config.ignore(SHARD_KEY)
+        notes.append(f"the weights next to this config are {shard}; the whole model is counted")
     unread = list(config.unread())
     _reject_unsupported(config, tree, unread)
     for key in changes:

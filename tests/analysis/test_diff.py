@@ -366,3 +366,45 @@ def test_a_billion_layers_are_compared() -> None:
 def test_hostile_text_is_escaped_in_svg() -> None:
     for labels in ("&" * 30_000, "<b>'\"" * 5_000, "\x00\x1b[31m\ud800", "\u202e"):
         assert ElementTree.fromstring(f"<t>{escape_xml(labels)}</t>").text
+
+
+RECIPE_MODEL = {
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "vocab_size": 160,
+    "dtype": "bfloat16",
+}
+
+
+def test_two_recipes_are_compared_by_group_and_module() -> None:
+    nvfp4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.0*"]}
+    fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head", "model.layers.3.mlp"]}
+    a, b = ({**RECIPE_MODEL, "quantization_config": x} for x in (nvfp4, fp8))
+    report = llamath.diff(a, b)
+    assert report.delta == 0 and report.storage is not None
+    sizes = [llamath.memory(x, context=1).weights for x in (a, b)]
+    assert (report.storage.a.bytes, report.storage.b.bytes) == tuple(sizes) and report.storage.delta == sizes[1] - sizes[0]
+    groups = {x.group: x for x in report.storage.groups}
+    assert sum(x.delta for x in groups.values()) == report.storage.delta
+    matrices = 3 * 256 * 384
+    assert groups["mlp"].a.bytes == 3 * (matrices * 9 // 16 + 3 * 8) + 2 * matrices
+    assert groups["mlp"].b.bytes == 3 * (matrices + 3 * 4 * 6) + 2 * matrices
+    modules = {(x.module.rpartition(".")[2], x.layers): (x.a, x.reason_a, x.b, x.reason_b) for x in report.storage.modules}
+    assert modules["up_proj", (0,)] == ("BF16", "in exclude_modules", "fp8", "")
+    assert modules["up_proj", (3,)] == ("nvfp4", "", "BF16", "in modules_to_not_convert")
+    assert modules["q_proj", (1, 2, 3)] == ("nvfp4", "", "fp8", "")
+    document = report.to_json()["storage"]
+    assert document["delta"] == report.storage.delta and document["groups"][0]["a"]["bits_per_weight"] == 16
+
+
+def test_a_quantized_and_a_plain_model_are_compared() -> None:
+    fp8 = {**RECIPE_MODEL, "quantization_config": {"quant_method": "fp8"}}
+    storage = llamath.diff(RECIPE_MODEL, fp8).storage
+    assert storage is not None and storage.delta < 0 and storage.b.formats[0] == "fp8-tensor" and not storage.modules
+    assert llamath.diff(RECIPE_MODEL, RECIPE_MODEL).storage is None
+    unknown = {**RECIPE_MODEL, "quantization_config": {"quant_method": "unheard-of"}}
+    report = llamath.diff(RECIPE_MODEL, unknown)
+    assert report.storage is None and "unknown quantization quant_method unheard-of" in report.notes[-1]

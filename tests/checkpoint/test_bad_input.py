@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import llamath
+from llamath.cli import cli
 
 GOOD: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -27,8 +29,9 @@ FILES = {
     "null": (b"null", "null where an object"),
     "duplicate keys": (b'{"model_type": "llama", "hidden_size": 1, "hidden_size": 2}', "'hidden_size' occurs twice"),
     "duplicate keys inside": (b'{"a": {"b": 1, "b": 1}}', "'b' occurs twice"),
-    "NaN": (b'{"rms_norm_eps": NaN}', "NaN is not JSON"),
-    "Infinity": (b'{"rms_norm_eps": -Infinity}', "Infinity is not JSON"),
+    "NaN": (json.dumps(GOOD | {"rms_norm_eps": float("nan")}).encode(), "rms_norm_eps should be a number, not nan"),
+    "Infinity": (json.dumps(GOOD | {"hidden_size": float("inf")}).encode(), "hidden_size should be a positive integer, not inf"),
+    "NaN as JSON": (b'{"rms_norm_eps": nan}', "not JSON"),
     "1e999": (b'{"rms_norm_eps": 1e999}', "out of the range of a float"),
     "5,000 digits": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "5,000 digits"),
     "nesting": (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
@@ -144,3 +147,15 @@ def test_closed_pipe_is_not_an_error() -> None:
     command = f"{sys.executable} -m llamath names llama-3-8b | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, timeout=300)
     assert not done.stderr
+
+
+def test_infinity_in_a_config_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
+    """NVIDIA's Nemotron configs have `"time_step_limit": [0.0, Infinity]`."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GOOD | {"time_step_limit": [0.0, float("inf")], "initializer_range": float("nan")}))
+    assert "Infinity" in path.read_text()
+    assert llamath.count(path).parameters.total == llamath.count(GOOD).parameters.total
+    for command in (["count", str(path), "--json"], ["config", str(path), "--json"], ["memory", str(path), "--json"]):
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0
+        json.loads(done.stdout, parse_constant=pytest.fail)

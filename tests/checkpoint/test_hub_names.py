@@ -88,7 +88,8 @@ def test_names_of_repositories_are_parsed(text: str, expected: Repo | None) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["./org/name", "/org/name", "~/org/name", "../name", "org/name.safetensors", "a/b/c/d", "nothing", "x/y.json"]
+    "text",
+    ["./org/name", "/org/name", "~/org/name", "../name", "org/name.safetensors", "a/b/c/d", "a/b/c/config.json", "nothing", "x/y.json"],
 )
 def test_misspelled_paths_never_reach_the_network(pair: Pair, text: str) -> None:
     for command in ("count", "ls", "verify", "memory"):
@@ -124,6 +125,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "ls": lambda x, _: ["ls", x],
     "verify": lambda x, _: ["verify", x],
     "verify --as": lambda x, _: ["verify", embedded.path(), "--as", x],
+    "verify --full": lambda x, _: ["verify", x, "--full"],
     "memory": lambda x, _: ["memory", x],
     "fit": lambda x, _: ["fit", x, "--on", "h100"],
     "flops": lambda x, _: ["flops", x],
@@ -137,15 +139,19 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "logits": lambda x, _: ["logits", x, "embedded", "--ids", "1,2,3"],
     "run": lambda x, _: ["run", x, "Anna had", "--max-tokens", "2", "--temperature", "0"],
     "trace PROMPT": lambda x, _: ["trace", x, "Anna had"],
+    "chat": lambda x, _: ["chat", x],
+    "same": lambda x, _: ["same", x, "embedded"],
+    "hash": lambda x, _: ["hash", x],
+    "design": lambda x, _: ["design", str(TOTAL), "--like", x],
 }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("text", ["org/name", "org/name@main", "org/name/model.safetensors", "{}/org/name/tree/main"])
 def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: str, text: str) -> None:
-    if name in ("run", "logits", "trace PROMPT"):
+    if name in ("run", "chat", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
-    if name in ("run", "logits", "trace PROMPT", "convert"):
+    if name in ("run", "chat", "logits", "trace PROMPT", "convert", "verify --full", "same", "hash"):
         pytest.importorskip("huggingface_hub")
     Hub(*pair, FILES)
     arguments = COMMANDS[name](text.format(pair[0].url), tmp_path)
@@ -209,6 +215,26 @@ def test_cache_is_read_before_the_hub(pair: Pair, tmp_path: Path) -> None:
     assert not pair[0].seen and not pair[1].seen
 
 
+def test_files_in_the_cache_are_compared_with_their_config(pair: Pair) -> None:
+    config = json.loads(FILES["config.json"]) | {"num_hidden_layers": 3}
+    snapshot(FILES | {"config.json": json.dumps(config).encode()})
+    for command in ("count", "memory"):
+        assert "the files" in " ".join(run(command, "org/name")[1].split())
+    assert not pair[0].seen
+
+
+@pytest.mark.parametrize("place", ["cache", "hub"])
+def test_a_named_shard_is_counted_by_its_header(place: str, pair: Pair) -> None:
+    files = {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)}
+    Hub(*pair, files)
+    if place == "cache":
+        snapshot(files)
+    name = next(iter(SHARDS))
+    code, out, _ = run("count", f"org/name/{name}", "--json")
+    assert code == 0 and json.loads(out)["parameters"]["total"] == 3 * 64 * 32, out
+    assert bool(pair[1].seen) == (place == "hub")
+
+
 def test_cached_revisions_are_told_apart(pair: Pair) -> None:
     other = "f" * 40
     snapshot({"config.json": json.dumps(CONFIG).encode()}, commit=other, ref="refs/pr/1")
@@ -268,7 +294,7 @@ def test_offline_reads_the_cache_and_nothing_else(pair: Pair, monkeypatch: pytes
     Hub(*pair, FILES)
     for command in ("count", "ls", "verify", "memory", "convert"):
         code, _, err = run(*COMMANDS[command]("org/name", Path("/nowhere")))
-        assert code == 2 and "org/name is not in the Hugging Face cache" in " ".join(err.split()) and "HF_HUB_OFFLINE" in err
+        assert code == 2 and "is not in the Hugging Face cache" in " ".join(err.split()) and "HF_HUB_OFFLINE" in err
     snapshot({"config.json": FILES["config.json"]})
     assert run("count", "org/name")[0] == 0
     assert "is incomplete in the Hugging Face cache" in " ".join(run("ls", "org/name")[2].split())
@@ -448,3 +474,21 @@ def test_weights_in_the_cache_run_without_the_hub(pair: Pair, monkeypatch: pytes
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     lines: list[str] = []
     assert local_copy("org/name", lines.append) == str(folder) and "cannot be asked" in lines[0]
+
+
+def test_values_and_sums_of_a_download_are_checked(pair: Pair) -> None:
+    pytest.importorskip("huggingface_hub")
+    Hub(*pair, FILES)
+    report = json.loads(run("verify", "org/name", "--full", "--json")[1])
+    assert report["ok"] and str(report).count("the Hub's cache") >= len(FILES) - 1
+    blob = (Path(cache_folder()) / "models--org--name" / "snapshots" / COMMIT / "model.safetensors").resolve()
+    data = bytearray(blob.read_bytes())
+    data[-1] ^= 1
+    blob.write_bytes(data)
+    code, out, _ = run("verify", "org/name", "--full", "--json")
+    assert code == 1 and "sum" in str([x["code"] for x in json.loads(out)["findings"]])
+
+
+def test_sums_are_not_written_for_a_repository(pair: Pair) -> None:
+    code, _, err = run("verify", "org/name", "--write-sums")
+    assert code == 2 and "--write-sums writes next to local files" in err and not pair[0].seen

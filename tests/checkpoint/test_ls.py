@@ -318,3 +318,24 @@ def test_unreadable_files_exit_with_2(tmp_path: Path, content: bytes) -> None:
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("error: ")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "writer", "note"),
+    [
+        (None, make.fp8_blocks, "the headers have quantized weights (fp8), and the config declares no quantization"),
+        ({"quant_method": "awq", "bits": 4}, None, "the config declares awq (awq-4bit-g128), and the headers have no quantized weights"),
+        ({"quant_method": "awq", "bits": 4}, make.gptq(4), "the config declares awq (awq-4bit-g128), and the headers have weights of gptq"),
+        ({"quant_method": "unheard-of"}, make.fp8_blocks, "the recipe of the config is not understood: unknown quantization quant_method"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, make.fp8_blocks, ""),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, make.nvfp4, ""),
+        (None, None, ""),
+    ],
+)
+def test_ls_tells_how_the_config_disagrees(section: Any, writer: Any, note: str, tmp_path: Path) -> None:
+    plain = make.plain("smollm2-135m")[:12]
+    write(tmp_path / "model.safetensors", list(make.packed(plain, writer)) if writer else plain)
+    config = {"model_type": "llama", "hidden_size": 576} | ({"quantization_config": section} if section else {})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    notes = json.loads(ls(tmp_path, "--json"))["notes"]
+    assert note in " ".join(notes) if note else not any("config" in x for x in notes)

@@ -23,11 +23,13 @@ LLAMATH = [sys.executable, "-m", "llamath"]
 MISMATCH = ["verify", "examples/tiny-llama", "--set", "num_key_value_heads=4"]
 MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,multiple_of=1024,ffn_dim_multiplier=1.3"
 
-
 OF_LATER_COMMANDS = {
+    ("convert", "--no-mtp"),
     ("names", "--dtype"),
+    ("same", "--base"),
     ("verify", "--full"),
     ("verify", "--write-sums"),
+    *(("edit", x) for x in ("--drop-layers", "--keep-experts", "--resize-vocab", "--untie", "--tp-shard", "--join-shards")),
 }
 """Options that came after the limit on their number was set, by command."""
 

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "loading": "embedded catalog checkpoint core families model config_keys",
     "api": "core checkpoint hardware loading model analysis conversion",
     "analysis": "core config_keys checkpoint catalog families hardware embedded model loading",
-    "conversion": "core checkpoint tokenizers loading model analysis",
+    "conversion": "core config_keys checkpoint families tokenizers loading model analysis",
     "run": "core checkpoint tokenizers embedded loading model analysis",
     "render": "core config_keys hardware checkpoint model analysis",
     "web": "core config_keys catalog hardware embedded checkpoint families loading model analysis render",

@@ -117,3 +117,17 @@ def test_invalid_rope_scaling_is_an_error(key: str, value: object) -> None:
 def test_invalid_window_or_context_is_an_error(key: str, value: object) -> None:
     with pytest.raises(llamath.ConfigError, match=key):
         llamath.load({"model_type": "llama", **SMALL, key: value})
+
+
+def test_text_model_without_a_type_is_that_of_transformers() -> None:
+    transformers = pytest.importorskip("transformers")
+    from llamath.families.wrappers import TEXT_MODEL_TYPES
+
+    for wrapper, text in TEXT_MODEL_TYPES.items():
+        assert transformers.AutoConfig.for_model(wrapper).text_config.model_type == text
+    text_config = {key: x for key, x in llamath.load("llama-2-7b").config.data.items() if key != "model_type"}
+    model = llamath.load({"model_type": "llava", "text_config": text_config})
+    assert model.family.name == "llama" and "text_config has no model_type; in llava it is llama" in model.notes
+    with pytest.raises(llamath.LlamathError, match="model_type is missing in the configuration of the text model of new_vl"):
+        llamath.load({"model_type": "new_vl", "text_config": text_config})
+    assert llamath.load({"model_type": "new_vl", "text_config": text_config}, changes={"model_type": "llama"}).family.name == "llama"

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.core.expr import Expr, ceil_div, floor_div, maximum, minimum, product, round_div, routed_bytes, total
+from llamath.core.expr import Expr, ceil_div, floor_div, maximum, minimum, product, round_div, routed_bytes, total, written_ceil_div
 
 LETTERS = "VdLHKhFE"
 dims = st.builds(Expr, st.sampled_from(LETTERS), st.integers(1, 10**6))
@@ -57,6 +57,8 @@ def test_values_of_variables_are_evaluated_as_by_substitution() -> None:
         ceil_div(T * L, B) + floor_div(T, 3 * B) - round_div(T, 7),
         routed_bytes(10**9, 3, 31, 32, B * T, 10_000),
         (T * T + B).alias("A") * 2,
+        (T + L).in_brackets() * Expr.factor(2) * B,
+        written_ceil_div(T * L, 32) * Expr.factor(34),
     ):
         for t, b in ((1, 1), (8192, 4), (10**6, 37)):
             assert x.evaluate(T=t, B=b) == int(x.at(T=t, B=b)), (x.symbol, t, b)
@@ -81,3 +83,17 @@ def test_json_keeps_letters_symbols_and_large_numbers() -> None:
     assert (Expr("L", 3) * T * 2).to_expression_json() == ["*", 2, ["let", "L", 3], "T"]
     assert (T * T - 1).alias("A").to_expression_json() == ["as", "A", ["+", ["*", "T", "T"], -1]]
     assert (minimum(T, 5) + 2**60).to_expression_json() == ["+", ["min", "T", 5], str(2**60)]
+
+
+def test_factors_and_brackets_are_not_multiplied_out() -> None:
+    T, r, p = Expr.variable("T", 1000), Expr("r", 512), Expr("p", 64)
+    x = 3 * (r + p).in_brackets() * T * Expr.factor(2)
+    assert (x, x.symbol, x.numbers) == (3 * 576 * 1000 * 2, "3·(r + p)·T·2", "3·(512 + 64)·1000·2")
+    assert x.atoms == {"r": 512, "p": 64, "T": 1000}
+    assert x.to_expression_json() == ["*", 3, ["+", ["let", "r", 512], ["let", "p", 64]], "T", 2]
+    assert (x.at(T=7).symbol, x.at(T=7)) == (x.symbol, 3 * 576 * 7 * 2)
+    assert x.with_letters({"r": 1, "2": 9}).numbers == "3·(1 + 64)·1000·2"
+    assert (x + x).symbol == "6·(r + p)·T·2"
+    quotient = written_ceil_div(r + p, 32) * Expr.factor(34)
+    assert (quotient, quotient.symbol, quotient.numbers) == (18 * 34, "⌈(r + p) / 32⌉·34", "⌈(512 + 64) / 32⌉·34")
+    assert (Expr.factor(1) * T).symbol == written_ceil_div(T, 1).symbol == "T"

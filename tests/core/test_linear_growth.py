@@ -49,7 +49,11 @@ def patterns() -> dict[tuple[str, str | bytes], tuple[int, bool]]:
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in _FUNCTIONS:
                 continue
             if isinstance(call.func.value, ast.Name) and call.func.value.id == "re":
-                flags = [x for x in (*call.args[1:], *(y.value for y in call.keywords if y.arg == "flags")) if "re." in ast.unparse(x)]
+                flags = [
+                    x
+                    for x in (*call.args[1:], *(y.value for y in call.keywords if y.arg == "flags"))
+                    if re.search(r"\bre\.[A-Z]", ast.unparse(x))
+                ]
                 try:
                     pattern = eval(ast.unparse(call.args[0]), vars(module))
                 except NameError:  # it is made of a local name, and listed below

@@ -59,7 +59,7 @@ def test_gguf_names_equal_llama_cpp(config: dict[str, Any]) -> None:
         names = {family.gguf.stored_name(part.pattern).replace("{l}", layer) for part in stored.parts}
         if len(names) == 1:
             # None: an option that llama.cpp does not have; a bare parameter has no suffix there, and its converter adds one to some
-            assert theirs is None or names in ({theirs}, {f"{theirs}.weight"})
+            assert theirs is None or names in ({theirs}, {f"{theirs}.weight"}, {f"{theirs}.bias"})
         else:  # llama.cpp splits this one before it maps names: each part must be a tensor of the architecture
             assert {re.sub(r"\.\d+\.", ".{bid}.", x.rpartition(".")[0]) for x in names} <= ours, (stored.name, names)
 

@@ -257,6 +257,20 @@ def test_hostile_files_are_refused_by_page_and_library(tab: Any, tmp_path: Path)
             assert read(path) is None, path.name
 
 
+def test_broken_files_are_named_as_by_the_library(tab: Any, tmp_path: Path) -> None:
+    from support.broken_files import CONTENTS
+
+    for ending in (".safetensors", ".json"):
+        contents = {name: x for name, x in CONTENTS.items() if ending == ".safetensors" or name not in ("text", "json error")}
+        paths = write_files(tmp_path, ((f"{i}{ending}", data) for i, (data, _, _) in enumerate(contents.values())))
+        for path, (_, _, message) in zip(paths, contents.values(), strict=True):
+            wrong = drop(tab, path)["wrong"]
+            words = {"is empty": "an empty file", "begins with 1,024 zero bytes": "a file of zero bytes"}.get(message, message)
+            assert ", not " in wrong
+            assert words.removeprefix("is ").partition(" (")[0].partition(" to ")[0] in wrong, (path, wrong)
+            tab.click("text=Close the file")
+
+
 def test_hostile_file_leaves_the_page_unchanged(tab: Any, tmp_path: Path) -> None:
     before = tab.inner_text("#page")
     picked = ("header12.safetensors", "entry1.safetensors", "short30.gguf", "config8.json")

@@ -171,6 +171,7 @@ CASES = [
     case("layer_norm", x(B, T, d), w(d), w(d), 1e-5, **STATISTICS),
     case("layer_norm", x(B, T, d), w(d), None, 1e-5, **STATISTICS),
     case("layer_norm", x(B, T, d), None, None, 1e-5, **STATISTICS),
+    case("layer_norm", x(B, T, d), w(d), w(d), 1e-5, 1.0, **STATISTICS),
     case("layer_norm", x(B, T, H, h), w(H, h), None, 1e-5, **OTHER_STEPS),
     case("norm_heads", rms(h, 1e-5), x(B, T, H, h), **STATISTICS),
     case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h), **STATISTICS),

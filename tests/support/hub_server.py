@@ -153,8 +153,11 @@ def raw(*parts: bytes, pause: float = 0) -> Page:
     return page
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha1(data, usedforsecurity=False).hexdigest()
+def _digest(name: str, data: bytes) -> str:
+    """Return what the Hub names a file by: the SHA-1 of its git blob if it is small text, else its SHA-256."""
+    if not name.endswith(".json"):
+        return hashlib.sha256(data).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 class Hub:
@@ -166,15 +169,15 @@ class Hub:
         self.api = f"/api/models/{repo}/revision/main"
         for revision in ("main", COMMIT):
             self.api_answer(status(200, {}, json.dumps({"id": repo, "sha": COMMIT, "siblings": siblings, "tags": []}).encode()), revision)
-        entries = [{"type": "file", "path": x, "size": len(data), "oid": _digest(data)} for x, data in files.items()]
+        entries = [{"type": "file", "path": x, "size": len(data), "oid": _digest(x, data)} for x, data in files.items()]
         endpoint.pages[f"/api/models/{repo}/tree/{COMMIT}"] = status(200, {}, json.dumps(entries).encode())
         for name, data in files.items():
             path = quote(name)
             if name.endswith(".json"):
                 endpoint.pages[self.resolve(name)] = redirect(f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}", 307)
-                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(data, f'"{_digest(data)}"')
+                endpoint.pages[f"/api/resolve-cache/models/{repo}/{COMMIT}/{path}"] = file(data, f'"{_digest(name, data)}"')
             else:
-                linked = {"X-Linked-ETag": f'"{_digest(data)}"', "X-Linked-Size": str(len(data))}
+                linked = {"X-Linked-ETag": f'"{_digest(name, data)}"', "X-Linked-Size": str(len(data))}
                 endpoint.pages[self.resolve(name)] = status(302, {"Location": f"{store.url}/{path}?X-Signature=sealed", **linked})
                 store.pages[f"/{path}"] = file(data)
 

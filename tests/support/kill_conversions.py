@@ -1,4 +1,4 @@
-"""A script that kills a conversion before each of its system calls in turn, or lets the call fail, runs it again, and prints their number.
+"""A script that kills a conversion or an edit before each of its system calls in turn, or lets the call fail, runs it again, and prints their number.
 
 It forks, so that it imports nothing that starts threads.
 """
@@ -17,6 +17,8 @@ from typing import Any
 
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.conversion.edit.edit_checkpoint import edit_checkpoint
+from llamath.conversion.edit.edit_options import EditOptions
 from llamath.core.errors import FormatError, LlamathError
 
 CALLS = (
@@ -59,12 +61,15 @@ def fail_at_call(at: int, error: int) -> list[int]:
     return left
 
 
-def run(source: str, target: Path, order: ConvertOptions, at: int | None, error: int = 0) -> int:
+def run(source: str, target: Path, order: ConvertOptions | EditOptions, at: int | None, error: int = 0) -> int:
     """The exit status of a conversion in a process of its own; the negative number of the signal that killed it."""
     if (child := os.fork()) == 0:
         left = [1] if at is None else fail_at_call(at, error)
         try:
-            convert_checkpoint(source, str(target), order)
+            if isinstance(order, EditOptions):
+                edit_checkpoint(source, str(target), order)
+            else:
+                convert_checkpoint(source, str(target), order)
         except LlamathError as refused:
             os.write(2, f"{type(refused).__name__}: {refused}\n".encode())
             os._exit(3)
@@ -97,7 +102,9 @@ def is_refused(target: Path) -> bool:
 
 
 def main(source: str, home: str, to: str, target: str, force: bool, error: int) -> dict[str, object]:
-    order = ConvertOptions(to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force)
+    order: ConvertOptions | EditOptions = ConvertOptions(to=to, max_shard_size=int(os.environ.get("SHARD", "12000")), force=force)
+    if to == "edit":
+        order = EditOptions(drop_layers="0", resize_vocab=90, force=force)
     whole = Path(home) / "whole"
     whole.mkdir()
     old: dict[str, bytes] = {}

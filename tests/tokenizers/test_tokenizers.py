@@ -327,6 +327,52 @@ MULTIPLYING = {
 }
 
 
+MULTIPLYING |= {
+    "without a type": {"pattern": {"String": "a"}, "content": "a" * 100_000},
+    "sequence without a type": {"normalizers": [{"prepend": "a" * 20}, {"prepend": "a" * 20}]},
+    "prepended": {"type": "Prepend", "prepend": "a" * 1000},
+}
+
+
+def template(count: int, ids: int) -> dict[str, object]:
+    token = {"SpecialToken": {"id": "X", "type_id": 0}}
+    text = [{"Sequence": {"id": x, "type_id": 0}} for x in "AB"]
+    special = {"X": {"id": "X", "ids": [0] * ids, "tokens": ["a"] * ids}}
+    return {"type": "TemplateProcessing", "single": [token] * count + text[:1], "pair": text, "special_tokens": special}
+
+
+def charsmap(size: int, data: bytes) -> dict[str, object]:
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(size.to_bytes(4, "little") + data).decode()}
+
+
+REGEX = {"type": "Replace", "pattern": {"Regex": "[ab]*?[^ab]"}, "content": "x"}
+REFUSED = {
+    "template of many tokens": {"post_processor": template(10_000, 1)},
+    "token of many ids": {"post_processor": template(1, 10_000)},
+    "many tokens of many ids": {"post_processor": template(20_000, 20_000)},
+    "templates in templates": {"post_processor": {"type": "Sequence", "processors": [template(3, 1)] * 5}},
+    "regular expression in the decoder": {"decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, REGEX]}},
+    "decoder without a type": {"decoder": {"pattern": {"Regex": "a"}, "content": "x"}},
+    "charsmap of 4 GiB": {"normalizer": charsmap(2**32 - 4, bytes(16))},
+    "charsmap of odd size": {"normalizer": {"type": "Sequence", "normalizers": [charsmap(7, bytes(16))]}},
+    "charsmap that is cut": {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA="}},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_rules_that_exhaust_memory_or_time_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(hostile_json(**REFUSED[name]))
+    with pytest.raises(LlamathError, match=r"tokenizer\.json: (?:precompiled_charsmap: )?expected a"):
+        load_tokenizer(str(path))
+
+
+def test_ordinary_templates_and_prefixes_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(hostile_json(normalizer={"type": "Prepend", "prepend": "▁"}, post_processor=template(3, 2)))
+    assert load_tokenizer(str(path)).encode("ab") == [0] * 6 + [0, 1]
+
+
 @pytest.mark.parametrize("name", MULTIPLYING)
 def test_rules_that_multiply_a_text_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"

@@ -21,7 +21,7 @@ from .naming.scheme import Scheme
 from .naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
 from .quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
 from .quantization.ggml_values import GGML_DECODERS, Blocks, decode_ggml, swap_ggml_bytes
-from .quantization.rounding_bounds import MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius
+from .quantization.rounding_bounds import CODEBOOK_ERRORS, MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius
 from .tensor_reader import MergedTensor, TensorReader
 
 Array = Any
@@ -39,6 +39,8 @@ _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds of packed weights that are dequantized as [out, in] even where plain files store the matrix transposed."""
 _MAX_FLIPPED_BYTES = 1 << 26
 """Larger matrices that are stored transposed are read column by column."""
+_LARGEST_THRESHOLD = 31 << 20
+"""A little less than glibc's DEFAULT_MMAP_THRESHOLD_MAX."""
 _DECAY_RADIUS = 2.0**-20
 """How far a logarithm is from the number whose exponential was stored in F32."""
 
@@ -73,6 +75,7 @@ class RowChunk:
     """Some rows of a weight."""
 
     importance = False  # whether it was quantized with an importance matrix
+    error: Array = None  # of values that were computed: how far each may be from those of another program, flat
 
     def __init__(self, dtype: str, raw: Array = None, blocks: Blocks | None = None, kind: str = "") -> None:
         self.dtype, self.kind = dtype, kind or dtype
@@ -105,6 +108,11 @@ class RowChunk:
             return x - self.offset if self.word == "shifted" else np.log(-x)
 
     @property
+    def has_bound(self) -> bool:
+        """Whether there is a bound for how far each value was rounded."""
+        return self.dtype in MANTISSA_BITS or (self._blocks is not None and self.dtype not in CODEBOOK_ERRORS)
+
+    @property
     def is_block_type(self) -> bool:
         """Whether it is of a block type of GGUF."""
         return self._blocks is not None
@@ -117,6 +125,8 @@ class RowChunk:
     def sure_radius(self, dtype: str = "") -> Array:
         """Return a distance from each value that is surely within its bound, flat; `dtype` instead of its own plain dtype."""
         np = require_numpy()
+        if self.error is not None:
+            return self.error
         if self._blocks is not None:
             half = np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
             flat = np.broadcast_to(half, self._blocks.levels.shape).reshape(-1)
@@ -127,6 +137,8 @@ class RowChunk:
     def radius(self, positions: Array, upward: Array, dtype: str = "") -> Array:
         """Return how far the number that was rounded to each value lies at most above it, or below it."""
         np = require_numpy()
+        if self.error is not None:
+            return self.error[positions]
         if self._blocks is not None:
             origin = positions if self._origin is None else self._origin[positions]
             return block_radius(self._blocks, self.dtype, origin, upward, self.importance)
@@ -149,7 +161,7 @@ class RowChunk:
         return result
 
 
-class _Place(NamedTuple):
+class MatrixPlace(NamedTuple):
     """Where a weight is: the rows of one stored matrix `[out, in]`, which is stored as `[in, out]` if it is flipped."""
 
     matrix: int  # index of the matrix in a stack of experts
@@ -162,6 +174,57 @@ class _Place(NamedTuple):
     heads: int  # a flipped matrix is stored for each head
     word: str
     offset: float
+
+
+def locate_weights(tree: Block, scheme: Scheme, leaves: list[Leaf], outputs_first: bool = False) -> list[MatrixPlace]:
+    """Return the places of the weights that are one stored matrix together; `outputs_first` if it is not stored transposed."""
+    np = require_numpy()
+    params = layout_params_at(tree, leaves[0])
+    sizes = [int(x.shape[0]) if x.shape else 1 for x in leaves]
+    layout = set(scheme.layout_of(leaves[0].pattern).split())
+    joined = " ".join(x for x in scheme.layout_of(leaves[0].pattern).split() if x in _ROW_WORDS)
+    out, width = sum(sizes), prod(map(int, leaves[0].shape[1:]))
+    if width > MAX_ROW or out > 1 << 40:
+        raise LlamathError(f"{safe(leaves[0].path)}: expected rows of at most {MAX_ROW:,} values, found {width:,}")
+    is_flipped = "flip" in layout and not outputs_first
+    orders: list[Array] = [None] * len(leaves)
+    if joined:
+        if out > MAX_ROW:
+            raise LlamathError(f"{safe(leaves[0].path)}: expected at most {MAX_ROW:,} rows in the layout {joined}, found {out:,}")
+        orders = split_tensor(np.arange(out), [(n,) for n in sizes], joined, params)
+    places, first = [], 0
+    for leaf, size, order in zip(leaves, sizes, orders, strict=True):
+        order, columns = _reorder(scheme.layout_of(leaf.pattern), leaf, order, first, width, params)
+        words = set(scheme.layout_of(leaf.pattern).split()) & _VALUE_WORDS
+        place = MatrixPlace(
+            matrix=0,
+            out=out,
+            width=width,
+            first=first,
+            order=order,
+            columns=columns,
+            is_flipped=is_flipped,
+            heads=params.groups if is_flipped and "split" in layout else 1,
+            word=min(words, default=""),
+            offset=params.offset,
+        )
+        places.append(place)
+        first += size
+    return places
+
+
+def _reorder(layout: str, leaf: Leaf, order: Array, first: int, width: int, params: LayoutParams) -> tuple[Array, Array]:
+    """Return the order of a weight's rows and columns in its matrix."""
+    np = require_numpy()
+    words = " ".join(x for x in layout.split() if x in ("rotary", "tiled"))
+    if not words:
+        return (None, None) if order is None or _is_consecutive(order, first) else (order, None)
+    name = leaf.path.split(".", 3)[-1]
+    if name == "out.weight":
+        return order, undo_layout(np.arange(width), words, params, "", np)
+    if order is None:
+        order = np.arange(first, first + int(leaf.shape[0]))
+    return undo_layout(order, words, params, name, np), None
 
 
 class CanonicalReader:
@@ -179,11 +242,11 @@ class CanonicalReader:
         big_endian: bool = False,
         importance: bool = False,
     ) -> None:
-        require_numpy()
+        _keep_freed_memory()
         self._tree, self._scheme, self._tensors, self._reader = tree, scheme, tensors, reader
         self._packed, self._config = {name: x for name, x in (packed or {}).items() if x.kind != "ggml"}, config or {}
         self._big_endian, self._importance = big_endian, importance
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, MatrixPlace] = {}
         self._cache = threading.local()  # the last packed weight and the last transposed matrix
         self.weights: dict[str, CanonicalWeight] = {}
         for name, leaves in group_by_stored_name(tree, scheme).items():
@@ -206,58 +269,9 @@ class CanonicalReader:
         for i, expert in enumerate(experts):
             mine = [x for x in leaves if x.indices[1:] == expert] if is_stacked else leaves
             if i == 0:
-                template = self._locate(mine, packed)
+                template = locate_weights(self._tree, self._scheme, mine, packed is not None and packed.kind in _OUTPUTS_FIRST)
             for leaf, place in zip(mine, template, strict=True):
                 self._places[leaf.path] = place._replace(matrix=expert[0] if expert else 0)
-
-    def _locate(self, leaves: list[Leaf], packed: PackedWeight | None) -> list[_Place]:
-        """Return the places of the weights that are one stored matrix together."""
-        np = require_numpy()
-        params = layout_params_at(self._tree, leaves[0])
-        sizes = [int(x.shape[0]) if x.shape else 1 for x in leaves]
-        layout = set(self._scheme.layout_of(leaves[0].pattern).split())
-        joined = " ".join(x for x in self._scheme.layout_of(leaves[0].pattern).split() if x in _ROW_WORDS)
-        out, width = sum(sizes), prod(map(int, leaves[0].shape[1:]))
-        if width > MAX_ROW or out > 1 << 40:
-            raise LlamathError(f"{safe(leaves[0].path)}: expected rows of at most {MAX_ROW:,} values, found {width:,}")
-        is_flipped = "flip" in layout and not (packed and packed.kind in _OUTPUTS_FIRST)
-        orders: list[Array] = [None] * len(leaves)
-        if joined:
-            if out > MAX_ROW:
-                raise LlamathError(f"{safe(leaves[0].path)}: expected at most {MAX_ROW:,} rows in the layout {joined}, found {out:,}")
-            orders = split_tensor(np.arange(out), [(n,) for n in sizes], joined, params)
-        places, first = [], 0
-        for leaf, size, order in zip(leaves, sizes, orders, strict=True):
-            order, columns = self._reorder(leaf, order, first, width, params)
-            words = set(self._scheme.layout_of(leaf.pattern).split()) & _VALUE_WORDS
-            place = _Place(
-                matrix=0,
-                out=out,
-                width=width,
-                first=first,
-                order=order,
-                columns=columns,
-                is_flipped=is_flipped,
-                heads=params.groups if is_flipped and "split" in layout else 1,
-                word=min(words, default=""),
-                offset=params.offset,
-            )
-            places.append(place)
-            first += size
-        return places
-
-    def _reorder(self, leaf: Leaf, order: Array, first: int, width: int, params: LayoutParams) -> tuple[Array, Array]:
-        """Return the order of a weight's rows and columns in its matrix."""
-        np = require_numpy()
-        words = " ".join(x for x in self._scheme.layout_of(leaf.pattern).split() if x in ("rotary", "tiled"))
-        if not words:
-            return (None, None) if order is None or _is_consecutive(order, first) else (order, None)
-        name = leaf.path.split(".", 3)[-1]
-        if name == "out.weight":
-            return order, undo_layout(np.arange(width), words, params, "", np)
-        if order is None:
-            order = np.arange(first, first + int(leaf.shape[0]))
-        return undo_layout(order, words, params, name, np), None
 
     def read(self, weight: CanonicalWeight, first: int, last: int) -> RowChunk:
         """Read the rows from `first` up to, and not including, `last`."""
@@ -277,7 +291,7 @@ class CanonicalReader:
         assert chunk.raw is None or np.size(chunk.raw) == (last - first) * place.width
         return chunk
 
-    def _read_rows(self, weight: CanonicalWeight, place: _Place, rows: Array) -> RowChunk:
+    def _read_rows(self, weight: CanonicalWeight, place: MatrixPlace, rows: Array) -> RowChunk:
         if weight.stored in self._packed:
             return self._read_packed(weight, place, rows)
         tensor = self._tensors[weight.stored]
@@ -295,7 +309,7 @@ class CanonicalReader:
             chunk = self._decode(tensor, data, place.width)
         return chunk
 
-    def _read_span(self, tensor: MergedTensor, place: _Place, first: int, last: int) -> bytes:
+    def _read_span(self, tensor: MergedTensor, place: MatrixPlace, first: int, last: int) -> bytes:
         """Read consecutive rows of the matrix."""
         before = place.matrix * place.out
         return self._reader.read_rows(_with_width(tensor, place.width), before + first, before + last)
@@ -316,7 +330,7 @@ class CanonicalReader:
             flat = flat.byteswap()
         return RowChunk(tensor.dtype, flat.reshape(-1, width))
 
-    def _read_flipped(self, tensor: MergedTensor, place: _Place, rows: Array) -> RowChunk:
+    def _read_flipped(self, tensor: MergedTensor, place: MatrixPlace, rows: Array) -> RowChunk:
         """Read columns of a matrix that is stored as `[in, out]`, or for each head as `[in, out / heads]`."""
         np = require_numpy()
         size = DTYPES[tensor.dtype].size(place.out * place.width)
@@ -340,7 +354,7 @@ class CanonicalReader:
             return chunk.reordered(origin)
         return RowChunk(tensor.dtype, chunk.raw.reshape(-1)[origin])
 
-    def _read_columns(self, tensor: MergedTensor, place: _Place, rows: Array) -> RowChunk:
+    def _read_columns(self, tensor: MergedTensor, place: MatrixPlace, rows: Array) -> RowChunk:
         """Read columns of a large transposed matrix."""
         np = require_numpy()
         first, last = int(min(rows)), int(max(rows)) + 1
@@ -354,7 +368,7 @@ class CanonicalReader:
         chunk = self._decode(tensor, data, last - first)
         return RowChunk(tensor.dtype, np.ascontiguousarray(chunk.raw.T[np.asarray(rows) - first]))
 
-    def _read_packed(self, weight: CanonicalWeight, place: _Place, rows: Array) -> RowChunk:
+    def _read_packed(self, weight: CanonicalWeight, place: MatrixPlace, rows: Array) -> RowChunk:
         """Read rows of a packed weight."""
         np = require_numpy()
         cached: tuple[str, OpenedPacked] | None = getattr(self._cache, "packed", None)
@@ -392,6 +406,16 @@ def _with_width(tensor: MergedTensor, width: int) -> MergedTensor:
     parts = tuple(x._replace(shape=(x.elements // width, width) if width > 1 else (x.elements,)) for x in tensor.parts)
     rows = prod(tensor.shape) // width
     return tensor._replace(shape=(rows, width) if width > 1 else (rows,), parts=parts)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc reuse the memory of freed chunks instead of returning it to the system, which zeroes its pages each time.
+
+    Freeing a large block raises the threshold above which blocks are mapped one by one, and with it that of trimming the heap (malloc(3),
+    M_MMAP_THRESHOLD). Reading and comparing takes a fifth of the time.
+    """
+    np = require_numpy()
+    np.empty(_LARGEST_THRESHOLD, "u1").fill(0)
 
 
 def _is_consecutive(order: Array, first: int) -> bool:

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from ..core.errors import ConvertError, safe
-from .formats.dtypes import PLAIN
+from .formats.dtypes import DTYPES
 from .formats.manifest import Tensor
 from .naming.scheme import Scheme
 from .tensor_reader import CHUNK_BYTES, MergedTensor, TensorReader
@@ -93,5 +93,5 @@ def have_equal_values(a: MergedTensor, b: MergedTensor, files: TensorReader) -> 
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     rows = prod(a.shape) // a.width
-    step = max(1, CHUNK_BYTES // (a.width * PLAIN[a.dtype].bytes))
+    step = max(1, CHUNK_BYTES // (DTYPES[a.dtype].size(a.width)))
     return all(files.read_rows(a, x, min(rows, x + step)) == files.read_rows(b, x, min(rows, x + step)) for x in range(0, rows, step))

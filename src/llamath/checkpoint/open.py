@@ -16,7 +16,7 @@ from ..core.errors import FormatError, RemoteError, UnknownModel, safe
 from ..core.record_type import Record
 from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
-from .quantization import QUANTIZATION_KEYS
+from .quantization_section import quantization_section, with_modelopt_recipe
 
 if TYPE_CHECKING:
     from .formats.choose_files import Shard
@@ -104,13 +104,13 @@ class OpenedCheckpoint(Record):
         if self.manifest.format == "gguf":
             return None
         if self.is_remote:
-            return _quantization_config_of(read_config(f"{self.location}config.json")[0])
+            return quantization_section(read_config(f"{self.location}config.json")[0])
         from .formats.folder import resolve_inside
 
         path = os.path.join(self.folder, "config.json")
         if not os.path.isfile(path):
             return None
-        return _quantization_config_of(_with_modelopt_recipe(read_json(resolve_inside(self.folder, "config.json")), path))
+        return quantization_section(_read_config_json(path, resolve_inside(self.folder, "config.json")))
 
     @property
     def packing_config(self) -> Mapping[str, Any] | None:
@@ -215,6 +215,16 @@ def local_copy(text: str, report: Callable[[str], object] = lambda _: None) -> s
         return opened.name
 
 
+def cached_copy(text: str) -> str | None:
+    """Return the path of a repository's checkpoint in the Hugging Face cache, or None; nothing is requested.
+
+    It is for names that a file contains: a stranger's file never causes a download.
+    """
+    repo = find_repo(text)
+    opened = None if repo is None else _open_cached(text, repo, [])
+    return None if opened is None else opened.name
+
+
 def _raise_if_preset(text: str) -> None:
     """Raise an error if a text is the name of a preset, which has no weights."""
     from ..catalog import find_preset
@@ -243,7 +253,7 @@ def _require_hub(text: str, repo: Repo) -> None:
 
     cached = find_cached(repo)
     if is_offline():
-        found = "is incomplete in the Hugging Face cache" if cached else "is not in the Hugging Face cache"
+        found = "is incomplete in the Hugging Face cache" if cached else "does not exist here and is not in the Hugging Face cache"
         message = f"{safe(text)} {found} {safe(cache_folder())}, and HF_HUB_OFFLINE forbids to ask the Hub"
         hint = "unset HF_HUB_OFFLINE, or give the path of a local copy"
         raise _with_nearest_ids(RemoteError("offline", message, hint=hint), repo)
@@ -260,7 +270,7 @@ def _with_nearest_ids(error: RemoteError, repo: Repo | None) -> RemoteError:
     from ..catalog import nearest_ids
 
     near = nearest_ids(repo.id)
-    message = str(error) if error.code == "offline" else f"{safe(repo.id)} cannot be read from the Hub: {error}"
+    message = str(error) if error.code == "offline" else f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}"
     return RemoteError(error.code, message, hint=f"did you mean {' or '.join(near)}? {error.hint}" if near else error.hint)
 
 
@@ -285,13 +295,30 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
     if text.endswith(".gguf") or not (is_checkpoint or is_json or not _begins_as_gguf(text)):
         return _config_of_gguf(read_checkpoint(text, problems), safe(text), text)
     notes = []
+    if not is_json and not text.endswith(".index.json"):
+        _refuse_broken(text, "a checkpoint" if is_checkpoint else "JSON")
     if is_checkpoint:
         keys, path = _read_config_in(folder)
         if keys is not None and not text.endswith(".index.json"):
-            notes.append(f"the model is that of {safe(path)}; `ls` counts the parameters in {safe(os.path.basename(text))}")
+            notes.append(beside_note(safe(path), text))
     else:
-        keys, path = _with_modelopt_recipe(read_json(text), text), text
+        keys, path = _read_config_json(text), text
     return FoundConfig(name=_folder_name(folder, text), keys=keys, source=safe(path or text), folder=folder or ".", notes=tuple(notes))
+
+
+def _refuse_broken(path: str, expected: str) -> None:
+    """Raise an error if a file that was named is something else: a pointer, a web page, an unfinished download."""
+    from ..core.file_diagnosis import HEAD_BYTES, diagnose
+    from .formats.source import LocalFile
+
+    with LocalFile(path) as file:
+        if found := diagnose(file.read(0, min(HEAD_BYTES, file.size)), path, file.size, expected):
+            raise FormatError(found.code, found.message, hint=found.hint)
+
+
+def beside_note(source: str, path: str) -> str:
+    """Return the note on a file of weights whose configuration is another file next to it."""
+    return f"the model is that of {source}; `llamath count` counts the parameters in {safe(os.path.basename(path))}"
 
 
 def _find_repo_config(text: str, repo: Repo, problems: list[FormatError] | None) -> FoundConfig:
@@ -332,15 +359,6 @@ def read_config_file(opened: OpenedCheckpoint, name: str) -> Mapping[str, Any] |
     from .formats.folder import resolve_inside
 
     return read_json(resolve_inside(opened.folder, name)) if os.path.lexists(os.path.join(opened.folder, name)) else None
-
-
-def _quantization_config_of(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the section of a configuration about the quantization of weights, if there is one."""
-    for part in (config, config.get("text_config")):
-        for key in QUANTIZATION_KEYS:
-            if isinstance(part, Mapping) and isinstance(section := part.get(key), Mapping):
-                return section
-    return None
 
 
 def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = None) -> Mapping[str, Packing]:
@@ -387,9 +405,9 @@ def missing_shards_note(manifest: Manifest) -> str:
 
     first, named = safe(missing[0], 80), "named in the index " if manifest.index else "of the set "
     if len(missing) == 1:
-        note = f"1 file {named}is missing ({first}): its tensors are left out"
+        note = f"1 file {named}is missing ({first}), with its tensors"
     else:
-        note = f"{len(missing):,} files {named}are missing ({first}, …): their tensors are left out"
+        note = f"{len(missing):,} files {named}are missing ({first}, …), with their tensors"
     return f"{note}; {missing_hint(manifest.folder, missing)}"
 
 
@@ -415,7 +433,7 @@ def is_url(text: str) -> bool:
     return "://" in text and re.match(r"[a-z][a-z0-9]{1,9}://", text) is not None
 
 
-def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
+def _read_config_in(folder: str) -> tuple[Mapping[str, Any] | None, str]:
     """Return the configuration in a local folder and its path, or None and an empty string."""
     from .formats.folder import check_finished, resolve_inside
 
@@ -424,18 +442,20 @@ def _read_config_in(folder: str) -> tuple[dict[str, Any] | None, str]:
     if not name:
         return None, ""
     path = resolve_inside(folder, name)
-    return _with_modelopt_recipe(read_json(path), os.path.join(folder, name)), path
+    return _read_config_json(os.path.join(folder, name), path), path
 
 
-def _with_modelopt_recipe(keys: dict[str, Any], path: str) -> dict[str, Any]:
-    """Return a config.json with the recipe in ModelOpt's `hf_quant_config.json` next to it, if it has none itself."""
+def _read_config_json(path: str, resolved: str = "") -> Mapping[str, Any]:
+    """Read a local configuration, a config.json with the recipe in ModelOpt's file next to it; `resolved` is the path without links."""
     from .formats.folder import resolve_inside
 
     folder, name = os.path.split(path)
-    recipe = "hf_quant_config.json"
-    if name != "config.json" or _quantization_config_of(keys) is not None or not os.path.isfile(os.path.join(folder, recipe)):
-        return keys
-    return {**keys, "quantization_config": read_json(resolve_inside(folder, recipe))}
+
+    def read(other: str) -> Mapping[str, Any] | None:
+        return read_json(resolve_inside(folder or ".", other)) if os.path.isfile(os.path.join(folder, other)) else None
+
+    keys = read_json(resolved or path, finite=False)
+    return with_modelopt_recipe(keys, read) if name == "config.json" else keys
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:
@@ -445,9 +465,10 @@ def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> F
         from .formats.checkpoint_files import read_checkpoint
         from .formats.choose_files import EXTENSIONS
         from .formats.folder import LocalFolder
+        from .formats.folder_kind import folder_kind
 
         files = LocalFolder(folder).names()
-        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files)
+        has_checkpoint = any(x.endswith(EXTENSIONS) for x in files) or bool(folder_kind(files))
         if any(x.endswith(".gguf") for x in files) and (manifest := read_checkpoint(folder, problems)).format == "gguf":
             return _config_of_gguf(manifest, safe(manifest.files[0].name), folder)
     name = _folder_name(folder, path or folder)

@@ -37,12 +37,15 @@ def overlapping_tensors(manifest: Manifest) -> list[str]:
 
 
 def check_expansion(manifest: Manifest) -> None:
-    """Refuse a checkpoint whose tensors have more bytes than twice its files.
+    """Refuse a checkpoint whose tensors cannot be read in place, or have more bytes than twice its files.
 
     A torch file of a few KB can declare tensors of any size with a stride of 0, or give one storage many names. Twice: the embedding and
     the head may be one matrix, which has two names.
     """
-    if manifest.format != "torch":
+    if manifest.format == "npz" and any(manifest.columns.storage):
+        message = f"{safe(manifest.files[0].name)}: expected arrays that are stored plainly, found deflated ones"
+        raise FormatError("compressed", message, hint="save them with numpy.savez instead of savez_compressed")
+    if manifest.format not in ("torch", "npz"):
         return
     declared, size = sum(x.elements * PLAIN[x.dtype].bytes for x in manifest.tensors), sum(x.size for x in manifest.files)
     if declared > 2 * size:
@@ -87,11 +90,19 @@ class TensorReader:
             rows_before += rows
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def read_bytes(self, x: Tensor, start: int, length: int) -> bytes:
+        """Read bytes of a contiguous stored tensor, from the start of its data."""
+        return self._read(x, x.start + start, length)
+
     def _read_part(self, x: Tensor, first: int, last: int) -> bytes:
         if x.strides is not None:
             return b"".join(self._read_strided(x, first, last))
         size = DTYPES[x.dtype].size(_row_width(x.shape))
         return self._read(x, x.start + first * size, (last - first) * size)
+
+    def read_span(self, x: Tensor, start: int, length: int) -> bytes:
+        """Read bytes of a contiguous tensor, from a byte of it on."""
+        return self._read(x, x.start + start, length)
 
     def _read(self, x: Tensor, start: int, length: int) -> bytes:
         try:

@@ -32,6 +32,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "verify": "does a checkpoint match its config?",
         "names": "tensor names in HF, Meta and GGUF files",
         "convert": "write a checkpoint as safetensors, .pth or GGUF",
+        "edit": "drop layers or experts, resize the vocabulary, cut shards",
+        "same": "do two checkpoints hold the same weights, and if not, why?",
+        "hash": "one hash of the weights, equal in all lossless formats",
         "logits": "do two checkpoints compute the same, and if not, where?",
     },
     "Size hardware": {
@@ -69,6 +72,7 @@ SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--json": {"is_flag": True, "help": "Print JSON, errors included."},
     "--brief": {"is_flag": True, "help": "Answer in one line."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
+    "--dry-run": {"is_flag": True, "help": "Check the source and print what would be written."},
     "--device": {"default": "cpu", "show_default": True, "metavar": "NAME", "help": "Device to compute on: cpu, cuda, cuda:1, …"},
 }
 """The options that many commands share, with their settings; `llamath help options` explains them."""

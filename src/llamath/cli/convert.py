@@ -11,7 +11,7 @@ import click
 from ..core.errors import safe
 from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
-from .model_options import COMPUTE_DTYPE, MODEL, force_option, local_model, parse_changes, set_option
+from .model_options import MODEL, TARGET_DTYPE, dry_run_option, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
-    "llamath convert llama-hf model.gguf --names gguf --dtype f16",
+    "llamath convert llama-hf model.gguf --names gguf --dtype q4_k",
+    "llamath convert Qwen3-8B-GPTQ qwen3-bf16 --names hf --dtype bf16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
 )
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -43,12 +44,23 @@ class _Size(click.ParamType[int]):
 @make_command("convert", _EXAMPLES)
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
-@click.option("--names", required=True, type=click.Choice(["hf", "meta", "gguf"]), help="Write safetensors (hf), .pth (meta) or GGUF.")
-@click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help="fp32, bf16 or fp16.  [default: as stored]")
+@click.option(
+    "--names",
+    required=True,
+    type=click.Choice(["hf", "hf-fused", "meta", "gguf"]),
+    help="Write safetensors (hf; hf-fused: experts in stacks), .pth (meta) or GGUF.",
+)
+@click.option(
+    "--dtype",
+    type=TARGET_DTYPE,
+    metavar="NAME",
+    help="fp32, bf16, fp16; in GGUF also q8_0, q4_0, q4_k, q6_k, q4_k_m.  [default: as stored]",
+)
 @click.option("--max-shard-size", type=_Size(), default="5GB", show_default=True, help="Size of each safetensors file.")
+@click.option("--no-mtp", "with_mtp", is_flag=True, flag_value=False, default=True, help="Leave out multi-token prediction layers.")
 @set_option
 @force_option
-@click.option("--dry-run", is_flag=True, help="Check SRC and print what would be written.")
+@dry_run_option
 def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
     """Convert the Llama-family checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model import Model
+from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import svg_option, takes_checkpoint
-from .output import echo, echo_json, write_file
+from .output import echo, echo_json, warn, write_file
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -31,7 +32,17 @@ _EXAMPLES = (
 def command(
     model: Model | HeaderCount, *, layer: int | None, unfold: bool, names: str | None, svg: str | None, force: bool, form: str | None
 ) -> None:
-    """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family, from the checkpoint's header."""
+    """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family, from the checkpoint's header.
+
+    A file that holds something else than the config next to it describes, such as one shard, is counted by its own header.
+    """
+    if isinstance(model, Model) and model.location and not click.get_current_context().params["changes"]:
+        from ..analysis.count.count_files import count_files
+
+        with Progress("reading headers"):
+            model, notes = count_files(model)
+        for line in notes if form == "brief" else ():
+            warn(line)
     if not isinstance(model, Model):
         if layer is not None or names is not None or svg is not None or form not in (None, "json", "brief"):
             raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")

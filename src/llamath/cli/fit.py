@@ -74,8 +74,8 @@ def command(model: Model, *, on: str | None, layout: str | None, svg: str | None
 
 
 def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:
+    from ..analysis.inference.checkpoint_weights import read_stored_weights
     from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from ..analysis.inference.weight_bytes import read_stored_weights
     from ..render.svg.roofline_svg import roofline_svg
 
     request = MemoryRequest(**{**settings, "context": report.context})

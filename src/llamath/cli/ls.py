@@ -9,7 +9,7 @@ from ..core.number_format import format_count
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import echo
+from .output import echo, warn
 
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
@@ -24,6 +24,7 @@ _EXAMPLES = (
 def command(path: str, *, unfold: bool, form: str | None) -> None:
     """List the tensors in the checkpoint at PATH: a file, an index, a folder, a repository on the Hub, or a URL."""
     from ..analysis.verify.listing import list_checkpoint
+    from ..checkpoint.open import file_notes
 
     with Progress("reading headers"):
         listing = list_checkpoint(path)
@@ -36,6 +37,8 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
 
         echo(ls_csv(listing, unfold))
     elif form == "brief":
+        for text in file_notes(listing.manifest):
+            warn(text)
         size = sum(x.size for x in listing.files)
         files = format_count(len(listing.files), f"{listing.manifest.format} file")
         in_gib = f" ({size / 2**30:,.2f} GiB)" if size >= 2**30 // 100 else ""

@@ -73,6 +73,8 @@ _WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
 _KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
 COMPUTE_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "int8")])
 
+TARGET_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m")])
+
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
@@ -82,6 +84,11 @@ def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --force, for a command that writes a file."""
     return shared_option("--force")(command)
+
+
+def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --dry-run, for a command that writes a checkpoint."""
+    return shared_option("--dry-run")(command)
 
 
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..checkpoint.open import find_repo
 from ..core.errors import LlamathError, safe
 from ..render.progress import Bar, Progress
 from .command_group import command as make_command
-from .model_options import MODEL, force_option, parse_changes, set_option
+from .model_options import MODEL, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
@@ -55,8 +56,14 @@ def command(
 
     if force and not write_sums:
         raise click.UsageError("--force goes with --write-sums")
+    if write_sums and find_repo(path) is not None:
+        raise LlamathError(
+            f"--write-sums writes next to local files, and {safe(path)} is on the Hub", hint="leave it out, or give a folder"
+        )
     if write_sums and not force:
         _refuse_existing_sums(path)
+    if full and find_repo(path) is not None:
+        path = local_model(path)
     if full or write_sums:
         with Bar("reading headers") as bar:
             report = verify_path(path, model, parse_changes(changes), base, full=full, all_sums=write_sums, progress=bar.update)

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
+from ..analysis.shard_tree import reject_shard
 from ..analysis.verify.check_checkpoint import expectation_of, without_training_names
-from ..analysis.verify.verify_tensors import verify_tensors
+from ..analysis.verify.verify_tensors import Finding, verify_tensors
 from ..checkpoint.formats import gguf
+from ..checkpoint.formats.dtypes import find_dtype
 from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import ROPE_FREQS
 from ..checkpoint.meta_shards import drop_copies, have_equal_values, infer_missing_config, merge_tensor, merged_vocab_size
 from ..checkpoint.naming.detect_scheme import detect_scheme
 from ..checkpoint.naming.scheme import Scheme
-from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint
+from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
+from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
+from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.errors import ConvertError, safe
 from ..loading import load
 from ..model import Model
 from .float_cast import FLOAT_BYTES
 from .source_files import SourceFiles, take_stamps
+from .source_tensors import PackedTensor, PlainTensor, SourceTensor
 
-_SUPPORTED = frozenset({"llama", "qwen2"})
-"""GGUF architectures of the families that can be converted."""
 _FIXED_BY_CONVERSION = frozenset({"dtype", "total_size", "index", "missing_index"})
 """Codes of findings of `verify` that do not apply to the converted files."""
 _NOT_ABOUT_WEIGHTS = frozenset({"vocabulary"})
+_UNIMPORTANT = frozenset({"buffer", "packed", "further"})
+"""Codes of findings of `verify` that are not noted."""
 _KEPT_NOTES = ("not read", "not in GGUF", "rope_scaling was reconstructed")
 """Beginnings of the model's notes that matter to a conversion."""
+Shape = tuple[int, ...]
 TensorsByName = Mapping[str, list[Tensor]]
 
 
@@ -39,7 +46,9 @@ class ConversionSource(SourceFiles):
     format: str
     model: Model
     scheme: Scheme
-    tensors: Mapping[str, MergedTensor]
+    tensors: Mapping[str, SourceTensor]  # of the model's weights
+    mtp: Mapping[str, SourceTensor]  # of the multi-token prediction layers
+    declared_dtype: str  # in the configuration; empty if it has none
     notes: tuple[str, ...]
 
 
@@ -62,6 +71,8 @@ def open_source(path: str, changes: Mapping[str, Any]) -> ConversionSource:
 def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Mapping[str, Any]) -> ConversionSource:
     stored, notes = checkpoint.tensors_by_name, list[str]()
     model = _load_model(checkpoint, stored, changes)
+    reject_shard(model, checkpoint.name)
+    manifest = checkpoint.manifest
     checkpoint, added = without_training_names(checkpoint, model)
     notes += [x.message for x in added]
     stored = checkpoint.tensors_by_name
@@ -72,27 +83,64 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
         if inferred:
             model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}})
     expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
-    head = scheme.stored_name("head.weight")
-    tensors = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
-    notes += _verify(checkpoint, model, tensors)
-    tensors = {name: drop_copies(x, reader) for name, x in tensors.items() if name in expected or name == head}
-    _check_quantization(checkpoint, expected, tensors)
+    merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
+    notes += _verify(checkpoint, model, merged)
+    mtp_shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(model.tree)} if scheme.name.startswith("hf") else {}
+    mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
+    tensors = _source_tensors(checkpoint, merged, expected | mtp_shapes, reader)
     _check_dtypes(tensors)
-    if head not in expected and head in tensors:
-        _check_tied_head(tensors[scheme.stored_name("embed.weight")], tensors.pop(head), reader)
+    head, embed = (scheme.stored_name(f"{x}.weight") for x in ("head", "embed"))
+    if head not in expected and head in merged:
+        _check_tied_head(merged[embed], merged[head], reader)
     notes += [x for x in model.notes if x.startswith(_KEPT_NOTES)]
+    declared = find_dtype(str(model.config.data.get("torch_dtype") or model.config.data.get("dtype") or ""))
     return ConversionSource(
         folder=checkpoint.folder or ".",
         format=checkpoint.manifest.format,
         model=model,
         scheme=scheme,
-        tensors=tensors,
+        tensors={name: x for name, x in tensors.items() if name in expected},
+        mtp={name: x for name, x in tensors.items() if name not in expected},
+        declared_dtype=declared.name if declared else "",
         reader=reader,
         notes=tuple(notes),
         path=checkpoint.name,
-        manifest=checkpoint.manifest,
+        manifest=manifest,
         stamps=(),
     )
+
+
+def _source_tensors(
+    checkpoint: OpenedCheckpoint, merged: Mapping[str, MergedTensor], shapes: Mapping[str, Shape], reader: TensorReader
+) -> dict[str, SourceTensor]:
+    """Return the tensors with these names; quantized weights are dequantized when they are read."""
+    config = checkpoint.quantization_config or {}
+    packings = packings_of(checkpoint.manifest, config)
+    packed = packed_weights({name: x for name, x in packings.items() if x.kind != "ggml"}) if packings else {}
+    tensors: dict[str, SourceTensor] = {}
+    for name, shape in shapes.items():
+        if name in packed:
+            weight = packed[name]
+            if problem := why_not_dequantized(weight._replace(shape=weight.shape or shape), config):
+                raise ConvertError(
+                    f"{safe(checkpoint.name)}: {safe(name)} is packed as {safe(weight.kind, 60)} and cannot be dequantized: {problem}",
+                    hint="convert the checkpoint that it was quantized from",
+                )
+            parts = {x: merged[x].parts[0] for x in (weight.values, *weight.companions)}
+            tensors[name] = PackedTensor(weight, _logical_shape(weight.shape, shape), parts, config)
+        elif name in merged:
+            tensors[name] = PlainTensor(drop_copies(merged[name], reader))
+    return tensors
+
+
+def _logical_shape(packed: Shape | None, stored: Shape) -> Shape:
+    """Return the shape [out, in] of a quantized weight; that of a scheme whose headers do not determine it is the model's."""
+    return packed if packed is not None and prod(packed) == prod(stored) else stored
+
+
+def _is_mtp_name(name: str, wrapper: str) -> bool:
+    """Whether a tensor belongs to multi-token prediction layers that are stored outside of the text model's layers, as Qwen's are."""
+    return name.startswith("mtp.") or (bool(wrapper) and name.startswith("model.mtp."))
 
 
 def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: Mapping[str, Any]) -> Model:
@@ -103,11 +151,6 @@ def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: M
     else:
         size = None if checkpoint.has_config_json else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
         model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
-    if model.wrapper or model.family.gguf_arch not in _SUPPORTED:
-        subject = f"the text part of {safe(model.wrapper)}" if model.wrapper else f"of the {model.family.name} family"
-        raise ConvertError(
-            f"{safe(path)} is {subject}, which cannot be converted", hint="Llama, Mistral, Mixtral and Qwen 2 can be converted"
-        )
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
         raise ConvertError(f"{safe(path)} is a model without a language-model head, which other formats do not support")
@@ -123,11 +166,12 @@ def _load_from_gguf(checkpoint: OpenedCheckpoint, changes: Mapping[str, Any]) ->
     notes = list(config.notes)
     keys = dict(config.keys or {})
     if "rope_scaling" not in changes and any(x.name == ROPE_FREQS for x in manifest.tensors):
-        if "rope_scaling" not in keys:
+        if "rope_scaling" not in keys and "rope_parameters" not in keys:
             raise ConvertError(
                 f"{safe(path)}: {ROPE_FREQS} does not have the divisors of a Llama 3.1 scaling", hint='set rope_scaling={"rope_type": …}'
             )
-        notes.append(f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}")
+        if "rope_scaling" in keys:
+            notes.append(f"rope_scaling was reconstructed from {ROPE_FREQS}: {keys['rope_scaling']}")
     model = load(keys, changes=changes)
     name = str(manifest.metadata.get("general.name") or os.path.basename(path).removesuffix(".gguf"))
     return model.replace(name=safe(name), source=safe(path), notes=(*notes, *model.notes))
@@ -147,34 +191,31 @@ def _detect_scheme(checkpoint: OpenedCheckpoint, model: Model, tensors: TensorsB
 def _verify(checkpoint: OpenedCheckpoint, model: Model, tensors: Mapping[str, MergedTensor]) -> list[str]:
     """Verify the tensors against the model: findings that would be carried over are errors, and the others are returned as notes."""
     merged = tuple(Tensor(x.name, x.dtype, x.shape, x.parts[0].file, x.parts[0].start, x.parts[0].end) for x in tensors.values())
-    verdict = verify_tensors(expectation_of(model, checkpoint), checkpoint.manifest.replace(tensors=merged))
-    problems = [x for x in verdict.findings if x.severity != "info" and x.code not in _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS]
+    manifest = checkpoint.manifest.replace(tensors=merged)
+    verdict = verify_tensors(expectation_of(model, checkpoint), manifest, quantization=checkpoint.quantization_config)
+    ignored = _FIXED_BY_CONVERSION | _NOT_ABOUT_WEIGHTS
+    problems = [
+        x
+        for x in verdict.findings
+        if x.severity != "info" and x.code not in ignored and not (x.tensors and all(_is_mtp_name(y, model.wrapper) for y in x.tensors))
+    ]
     if problems:
         first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
         message = f"{safe(checkpoint.name)} does not match its config: {first.message}{more}"
         raise ConvertError(message, hint=first.hint or "llamath.verify(path) lists all findings")
-    infos = [x for x in verdict.findings if x.severity == "info" and x.code not in ("buffer", "packed")]
-    return [x.message for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or x in infos]
+    return [_as_note(x) for x in verdict.findings if x.code in _NOT_ABOUT_WEIGHTS or (x.severity == "info" and x.code not in _UNIMPORTANT)]
 
 
-def _check_quantization(checkpoint: OpenedCheckpoint, expected: Mapping[str, object], tensors: Mapping[str, MergedTensor]) -> None:
-    """Refuse checkpoints whose weights are packed under other names (GPTQ, AWQ, compressed-tensors)."""
-    missing = next((name for name in expected if name not in tensors), None)
-    if missing is not None:
-        method = str((checkpoint.quantization_config or {}).get("quant_method") or "packed weights")
-        raise ConvertError(
-            f"{safe(checkpoint.name)} is quantized ({safe(method, 60)}): {safe(missing)} is not stored in {', '.join(FLOAT_BYTES)}",
-            hint="convert the original, unquantized checkpoint",
-        )
+def _as_note(x: Finding) -> str:
+    return f"left out: {x.message}" if x.code == "other_part" else x.message
 
 
-def _check_dtypes(tensors: Mapping[str, MergedTensor]) -> None:
-    """Refuse dtypes that are not plain floats, and strided tensors of more than two dimensions."""
+def _check_dtypes(tensors: Mapping[str, SourceTensor]) -> None:
+    """Refuse dtypes that cannot be converted, and strided tensors of more than two dimensions."""
     for x in tensors.values():
-        if x.dtype not in FLOAT_BYTES:
-            hint = "convert the original, unquantized checkpoint" if x.dtype[:1] in "QIMNT" else ""
-            raise ConvertError(f"{safe(x.name)} is {x.dtype}; only {', '.join(FLOAT_BYTES)} can be converted", hint=hint)
-        if len(x.shape) > 2 and any(part.strides is not None for part in x.parts):
+        if x.dtype not in (*FLOAT_BYTES, *GGML_DECODERS):
+            raise ConvertError(f"{safe(x.name)} is {x.dtype}; expected {', '.join(FLOAT_BYTES)} or a quantization scheme with its scales")
+        if len(x.shape) > 2 and not x.is_contiguous:
             raise ConvertError(f"{safe(x.name)} has {len(x.shape)} dimensions and is not contiguous", hint="save it with .contiguous()")
 
 

@@ -1,4 +1,4 @@
-"""`convert_checkpoint`: write a checkpoint of the Llama family in another format.
+"""`convert_checkpoint`: write a checkpoint in another format.
 
 The files are written in a hidden folder inside the target folder and moved to their places when all are complete.
 """
@@ -12,38 +12,44 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
-from ..checkpoint.naming.scheme import Scheme
+from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..core.errors import ConvertError
 from ..core.record_type import Record
 from ..core.report import Report, html_table
+from ..families.registry import find_family
 from .conversion_source import ConversionSource, open_source
 from .copy_tokenizer import count_tiktoken_ranks, find_tokenizer_files, read_tokenizer_file, special_token_ids
 from .float_cast import FLOAT_BYTES
+from .gguf_model_keys import GGUFKeys, check_same_model, gguf_model_keys
 from .output_files import ConcatFile, OutputFile
-from .tensor_plan import TensorPlan, plan_tensors
+from .quantize_blocks import QUANTIZERS
+from .tensor_plan import TargetTypes, TensorPlan, plan_tensors
 from .write_gguf import gguf_file, model_metadata
-from .write_gguf_tokenizer import tokenizer_metadata
+from .write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
 from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, safetensors_files
 from .write_meta import TorchArchive, params_keys
 from .write_output import OutputFolder, Progress, write_error, write_output
 
+_FILE_TYPES = ("Q4_K_M",)
+"""GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be written."""
 _META_FILE = "consolidated.00.pth"
-_STALE_FILES = {"hf": STALE_HF_FILES, "meta": re.compile(r"consolidated\.\d\d\.pth")}
+_STALE_FILES = {"hf": STALE_HF_FILES, "hf-fused": STALE_HF_FILES, "meta": re.compile(r"consolidated\.\d\d\.pth")}
 """Target format → files in the target folder that would be taken for a part of the new checkpoint."""
 
 
 class ConvertOptions(Record):
     """The target format and options of a conversion."""
 
-    to: str  # hf, meta or gguf
-    dtype: str = ""  # in any spelling of fp32, fp16 or bf16; empty: as stored
+    to: str  # hf, hf-fused, meta or gguf
+    dtype: str = ""  # in any spelling of fp32, fp16 or bf16, or a type of GGUF_TYPES; empty: as stored
+    with_mtp: bool = True  # keep multi-token prediction layers
     max_shard_size: int = MAX_SHARD_SIZE
     force: bool = False  # overwrite existing files
     changes: Mapping[str, Any] = {}  # of configuration keys
     dry_run: bool = False  # check and plan, and write nothing
 
 
-class _WrittenFile(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file of the new checkpoint."""
 
     path: str
@@ -57,7 +63,7 @@ class ConversionReport(Report):
 
     model: str
     folder: str
-    files: tuple[_WrittenFile, ...]
+    files: tuple[WrittenFile, ...]
     kept: tuple[str, ...]  # names of files that an interrupted run had completed
     tensors: int
     dtype: str
@@ -82,13 +88,16 @@ def convert_checkpoint(
     source: str, target: str, options: ConvertOptions, progress: Progress = lambda _done, _all: None
 ) -> ConversionReport:
     """Convert the checkpoint at one path into a checkpoint at another path."""
-    dtype = parse_dtype(options.dtype, FLOAT_BYTES, "convert").name if options.dtype else ""
+    types = _target_types(options)
     opened = open_source(source, options.changes)
     try:
         output, gguf_name = _output_folder(target, options)
         notes = list(opened.notes)
-        plan = plan_tensors(opened, _target_scheme(opened, options.to), dtype)
-        files = _plan_files(opened, plan, options, gguf_name, notes)
+        target_scheme = _target_scheme(opened, options.to)
+        keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
+        plan = plan_tensors(opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.with_mtp)
+        notes += [*plan.notes, *_mtp_notes(opened, options)]
+        files = _plan_files(opened, plan, keys, gguf_name, options, notes)
         kept = write_output(opened, files, output, progress, dry_run=options.dry_run)
     except OSError as error:
         raise write_error(error, target) from None
@@ -97,7 +106,7 @@ def convert_checkpoint(
     return ConversionReport(
         model=opened.model.name,
         folder=output.path,
-        files=tuple(_WrittenFile(os.path.join(output.path, x.name), x.size) for x in files),
+        files=tuple(WrittenFile(os.path.join(output.path, x.name), x.size) for x in files),
         kept=kept,
         tensors=len(plan.tensors),
         dtype=plan.dtype,
@@ -116,21 +125,64 @@ def _output_folder(target: str, options: ConvertOptions) -> tuple[OutputFolder, 
     return OutputFolder(path=path, force=options.force, staging_suffix=suffix, shared=True), name
 
 
+def _target_types(options: ConvertOptions) -> TargetTypes:
+    """Return the types that the user asked for."""
+    if not options.dtype:
+        return TargetTypes()
+    word = options.dtype.strip().upper()
+    if word in (*QUANTIZERS, *_FILE_TYPES):
+        if options.to != "gguf":
+            raise ConvertError(f"{word} is a type of GGUF files, and {options.to} files do not have it", hint="expected fp32, bf16 or fp16")
+        return TargetTypes(mix=word) if word in _FILE_TYPES else TargetTypes(word)
+    return TargetTypes(parse_dtype(options.dtype, (*FLOAT_BYTES, *(QUANTIZERS if options.to == "gguf" else ())), "convert").name)
+
+
 def _target_scheme(source: ConversionSource, to: str) -> Scheme:
-    schemes = source.model.family.schemes
+    """Return the naming scheme of the target; a text model leaves its multimodal wrapper."""
+    family = source.model.family
+    schemes = dict(family.schemes)
+    if source.model.wrapper:
+        schemes["hf"] = find_family(str(source.model.config.data["model_type"])).hf
+    if to == "hf-fused":
+        fused, tree = fused_scheme(schemes["hf"]), source.model.tree
+        if fused is None or fused.flat_tensors(tree)[0] == schemes["hf"].flat_tensors(tree)[0]:
+            raise ConvertError(f"the {family.name} family has no experts that can be fused", hint="convert to hf")
+        return fused
     if to not in schemes:
-        raise ConvertError(
-            f"Meta's reference implements only the llama family, and this is {source.model.family.name}", hint="convert to hf or gguf"
-        )
+        problem = "Meta's reference implements only the llama family" if to == "meta" else "llama.cpp does not have this family"
+        raise ConvertError(f"{problem}, and this is {family.name}", hint="convert to hf or gguf" if to == "meta" else "convert to hf")
     return schemes[to]
 
 
-def _plan_files(source: ConversionSource, plan: TensorPlan, options: ConvertOptions, gguf_name: str, notes: list[str]) -> list[OutputFile]:
+def _gguf_keys(source: ConversionSource, scheme: Scheme, notes: list[str]) -> GGUFKeys:
+    """Return the metadata of the model, after checking that they describe the same model."""
+    model = source.model
+    keys = gguf_model_keys(model)
+    if "context_length" not in keys.keys:
+        raise ConvertError("GGUF needs the model's context length", hint="set max_position_embeddings=…")
+    shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
+    notes += [*check_same_model(model, keys, shapes), *keys.notes]
+    return keys
+
+
+def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:
+    """Return a note about multi-token prediction layers."""
+    if not source.mtp:
+        return []
+    tensors = "1 tensor" if len(source.mtp) == 1 else f"{len(source.mtp):,} tensors"
+    kept = options.with_mtp and options.to.startswith("hf")
+    return [f"multi-token prediction layers: {tensors} {'kept' if kept else 'left out'}"]
+
+
+def _plan_files(
+    source: ConversionSource, plan: TensorPlan, keys: GGUFKeys | None, gguf_name: str, options: ConvertOptions, notes: list[str]
+) -> list[OutputFile]:
     """Return the files to write. The configuration is the last one: with it, a folder is a model."""
     paths = find_tokenizer_files(source.folder)
-    if options.to == "gguf":
-        metadata = list(model_metadata(source.model, plan.dtype, notes))
-        metadata += tokenizer_metadata(paths, int(source.model.tree.vocab), notes)
+    if keys is not None:
+        metadata = list(model_metadata(source.model, keys, plan.dtype))
+        copied = copy_tokenizer_metadata(source.manifest) if source.format == "gguf" else []
+        metadata += copied or tokenizer_metadata(paths, int(source.model.tree.vocab), notes)
         return [gguf_file(gguf_name, metadata, plan.tensors)]
     contents = {name: read_tokenizer_file(path) for name, path in paths.items()}
     tokenizer_model = contents.get("tokenizer.model", b"")
@@ -144,7 +196,7 @@ def _plan_files(source: ConversionSource, plan: TensorPlan, options: ConvertOpti
             notes.append("the checkpoint has no tokenizer")
         elif count_tiktoken_ranks(tokenizer_model):
             notes.append("tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead")
-    config = config_json(source, plan.dtype, special_token_ids(tokenizer_model))
+    config = config_json(source, plan, special_token_ids(tokenizer_model), with_mtp=options.with_mtp)
     return [*safetensors_files(plan.tensors, options.max_shard_size), *copies, _json_file("config.json", config)]
 
 

@@ -30,7 +30,7 @@ class _StagedFile:
     """A new file; a short write is retried until all bytes are written."""
 
     def __init__(self, path: str, on_bytes: _OnBytes) -> None:
-        self._on_bytes = on_bytes
+        self._on_bytes, self.size = on_bytes, 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
     def write(self, data: bytes) -> None:
@@ -38,6 +38,7 @@ class _StagedFile:
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
+        self.size += len(data)
         self._on_bytes(len(data))
 
     def patch(self, at: int, data: bytes) -> None:
@@ -119,6 +120,7 @@ class StagingFolder:
         try:
             staged = _StagedFile(f"{path}.part", on_bytes)
             file.write(staged, reader)
+            assert staged.size == file.size, f"{file.name} has {staged.size:,} bytes, not the {file.size:,} that were planned"
             staged.sync()
             os.rename(f"{path}.part", path)
             os.fsync(self._lock)

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..checkpoint.formats.gguf import BOOL, FLOAT32, INT32, STRING, UINT32
+from ..checkpoint.formats.gguf import BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Array, values
+from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
+from ..checkpoint.formats.source import LocalFile
 from ..checkpoint.gguf_metadata import MetadataValue
 from ..core.errors import LlamathError
 from ..core.strict_json import parse_json, read_json
 from ..tokenizers.pretokenizers import SPLIT_PATTERNS
 from .copy_tokenizer import count_tiktoken_ranks, read_tokenizer_file
 
-_PREFIX = "tokenizer.ggml"
+_PREFIX, _CHAT_TEMPLATE = "tokenizer.ggml", "tokenizer.chat_template"
+_SCALARS = ((bool, BOOL), (int, UINT32), (float, FLOAT32), (str, STRING))
 _PRETOKENIZERS = {SPLIT_PATTERNS["llama-3"]: ("llama-bpe", True), SPLIT_PATTERNS["qwen2"]: ("qwen2", False)}
 """Split patterns → llama.cpp's name for them, and `ignore_merges`: words that are tokens are not merged."""
 _ADDED_SCORE, _PADDING_SCORE = -1000.0, -10000.0
@@ -57,6 +60,24 @@ def tokenizer_metadata(files: Mapping[str, str], vocab_size: int, notes: list[st
     except LlamathError as error:
         notes.append(f"the GGUF file has no tokenizer: {error}")
         return [MetadataValue(f"{_PREFIX}.model", STRING, "none")]
+
+
+def copy_tokenizer_metadata(manifest: Manifest) -> list[MetadataValue]:
+    """Return the tokenizer's metadata of a GGUF file."""
+    copied = []
+    with LocalFile(manifest.files[0].name) as source:
+        for name, x in manifest.metadata.items():
+            if not name.startswith("tokenizer."):
+                continue
+            if isinstance(x, Array):
+                kind = next(kind for kind in KINDS if kind.name == x.type)
+                found = [y.encode("utf-8", "surrogateescape") if isinstance(y, str) else y for y in values(source, x)]
+                is_text = name.startswith(f"{_CHAT_TEMPLATE}.") or name == _CHAT_TEMPLATE  # a long one
+                copied.append(MetadataValue(name, kind, found[0] if is_text else found, array=not is_text))
+            else:
+                kind = next(kind for value_type, kind in _SCALARS if type(x) is value_type)
+                copied.append(MetadataValue(name, kind, x))
+    return copied
 
 
 def _sentencepiece_metadata(data: bytes, files: Mapping[str, str], config: Mapping[str, Any], vocab_size: int) -> list[MetadataValue]:
@@ -132,7 +153,7 @@ def _chat_template(files: Mapping[str, str], config: Mapping[str, Any]) -> list[
     """Return the chat template, which is copied and never rendered."""
     has_file = "chat_template.jinja" in files
     text = read_tokenizer_file(files["chat_template.jinja"]).decode() if has_file else config.get("chat_template")
-    return [MetadataValue("tokenizer.chat_template", STRING, text)] if isinstance(text, str) else []
+    return [MetadataValue(_CHAT_TEMPLATE, STRING, text)] if isinstance(text, str) else []
 
 
 def _added_tokens_decoder(config: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -8,17 +8,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..checkpoint.formats.dtypes import PLAIN
+from ..checkpoint.quantization import QUANTIZATION_KEYS
+from ..core.errors import ConvertError, safe
+from ..core.expr import Expr
+from ..families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
+from ..families.wrappers import NAME_PREFIXES
+from ..loading import load
 from .conversion_source import ConversionSource
 from .output_files import ConcatFile, TensorToWrite
+from .tensor_plan import TensorPlan
 
 MAX_SHARD_SIZE = 5_000_000_000
 """The default of transformers."""
 STALE_HF_FILES = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 """Files that would be taken for a part of a new checkpoint."""
+_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+"""Numbers of multi-token prediction layers."""
 _METADATA = {"format": "pt"}
 _TORCH_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
-_CLASSES = {"llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM", "mixtral": "MixtralForCausalLM", "qwen2": "Qwen2ForCausalLM"}
-"""`model_type` → the class in transformers."""
 
 
 def safetensors_files(tensors: Sequence[TensorToWrite], max_shard_size: int) -> list[ConcatFile]:
@@ -40,13 +47,60 @@ def safetensors_files(tensors: Sequence[TensorToWrite], max_shard_size: int) -> 
     return [*files, ConcatFile("model.safetensors.index.json", [(json.dumps(index, indent=2) + "\n").encode()])]
 
 
-def config_json(source: ConversionSource, dtype: str, token_ids: Mapping[str, int]) -> dict[str, Any]:
-    """Return the keys of config.json: those of the source's configuration, with the new dtype."""
-    keys = dict(source.model.config.data)
-    if "architectures" not in keys and (name := _CLASSES.get(str(keys.get("model_type")))):
-        keys = {"architectures": [name], **keys, **{f"{word}_token_id": x for word, x in token_ids.items() if word in ("bos", "eos")}}
+def config_json(source: ConversionSource, plan: TensorPlan, token_ids: Mapping[str, int], *, with_mtp: bool) -> dict[str, Any]:
+    """Return the keys of config.json: those of the source's configuration, with what changes: class, dtype and quantization."""
+    keys = _standalone_config(source)
+    name = CAUSAL_CLASSES.get(str(keys.get("model_type")))
+    if name is not None and ("architectures" not in keys or source.model.wrapper):
+        keys = {"architectures": [name], **{key: x for key, x in keys.items() if key != "architectures"}}
+        if not source.model.wrapper:
+            keys |= {f"{word}_token_id": x for word, x in token_ids.items() if word in ("bos", "eos")}
+    if not plan.keeps_packed:
+        keys = {key: x for key, x in keys.items() if key not in QUANTIZATION_KEYS}
+    elif source.model.wrapper:
+        keys |= {key: _without_wrapper(keys[key], source) for key in QUANTIZATION_KEYS if key in keys}
+    if source.mtp and not with_mtp:
+        keys |= {key: 0 for key in _MTP_KEYS if key in keys}
     key = next((x for x in ("dtype", "torch_dtype") if x in keys), "torch_dtype")
-    return keys | {key: _TORCH_DTYPES[dtype]}
+    return keys | {key: _TORCH_DTYPES[plan.float_dtype]}
+
+
+def _standalone_config(source: ConversionSource) -> dict[str, Any]:
+    """Return the source's configuration; a type that exists only inside multimodal models becomes that of the same model by itself."""
+    keys = dict(source.model.config.data)
+    model_type = STANDALONE_TYPES.get(str(keys.get("model_type")))
+    if model_type is None:
+        return keys
+    defaults = source.model.config.defaults_used  # of the two types, which may differ
+    stated = {key: int(x) if isinstance(x, Expr) else x for key, x in defaults.items() if isinstance(x, (bool, int, float, str))}
+    changed = stated | keys | {"model_type": model_type}
+    for name in ("rope_scaling", "rope_parameters"):
+        if isinstance(rope := keys.get(name), Mapping):
+            kept = {key: x for key, x in rope.items() if key not in ("mrope_section", "mrope_interleaved")}
+            kept |= {key: "default" for key in ("type", "rope_type") if kept.get(key) == "mrope"}
+            changed[name] = kept
+    return changed if load(changed).tree == source.model.tree else keys
+
+
+def _without_wrapper(section: Any, source: ConversionSource) -> Any:
+    """Return a quantization config with the names that modules have in the text model alone."""
+    old, new = NAME_PREFIXES.get(source.model.wrapper, ("", ""))[::-1]
+    if not old:
+        return section
+
+    def renamed(x: Any) -> Any:
+        if isinstance(x, str):
+            if x.startswith("re:") and old.rstrip(".").rpartition(".")[2] in x:
+                raise ConvertError(
+                    f"the quantization config matches names inside {safe(source.model.wrapper)} by {safe(x, 80)}",
+                    hint="give --dtype to dequantize the weights",
+                )
+            return new + x.removeprefix(old) if x.startswith(old) else x
+        if isinstance(x, list):
+            return [renamed(y) for y in x]
+        return {renamed(key): renamed(y) for key, y in x.items()} if isinstance(x, dict) else x
+
+    return renamed(section)
 
 
 def _safetensors_file(name: str, tensors: Sequence[TensorToWrite]) -> ConcatFile:

@@ -15,12 +15,12 @@ from zlib import crc32
 from ..analysis.config_report import params_json
 from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
 from ..checkpoint.tensor_reader import TensorReader
+from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.errors import ConvertError
 from .conversion_source import ConversionSource
 from .output_files import Sink
 from .tensor_plan import OutputTensor
-from .write_gguf import min_sliding_window
 
 _ALIGNMENT = 64
 _STORAGES = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}
@@ -94,9 +94,15 @@ def params_keys(source: ConversionSource, notes: list[str]) -> dict[str, Any]:
             raise ConvertError(f"params.json cannot express {other}", hint=f"Meta's reference always uses {LLAMA3_ROPE_SCALING}")
         if other:
             notes.append(f"params.json cannot express the RoPE scaling factor {other['factor']:g}: the reference implementation uses 8")
-    if (window := min_sliding_window(source.model.tree)) is not None:
+    if (window := _min_sliding_window(source.model.tree)) is not None:
         notes.append(f"the reference implementation has no sliding window: up to {window:,} tokens the model is the same")
     return dict(params_json(args))
+
+
+def _min_sliding_window(tree: Decoder) -> int | None:
+    """Return the shortest sliding window of any layer."""
+    windows = [x.attn.window.size for x, _ in tree.layers.distinct() if isinstance(x, Layer) and isinstance(x.attn, Attention)]
+    return min((x for x in windows if x is not None), default=None)
 
 
 def pickle_tensors(tensors: Sequence[tuple[OutputTensor, int]]) -> bytes:

@@ -71,10 +71,12 @@ class RMSNorm(Norm):
 
 
 class LayerNorm(Norm):
-    """(x − mean) / std · w + b."""
+    """(x − mean) / std · (offset + w) + b."""
+
+    offset: float = 0.0  # Nemotron stores w − 1
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return m.layer_norm(x, self.weight, self.bias, self.eps)
+        return m.layer_norm(x, self.weight, self.bias, self.eps, self.offset)
 
 
 class AttentionBase(Block):

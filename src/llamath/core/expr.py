@@ -420,7 +420,7 @@ def _substitute(atom: Atom, values: Mapping[str, int]) -> Expr:
 
 
 def _replace_letter(atom: Atom, values: Mapping[str, int]) -> Expr:
-    if isinstance(atom, Letter) and atom.symbol in values:
+    if isinstance(atom, Letter) and not isinstance(atom, Factor) and atom.symbol in values:
         value = values[atom.symbol]
         return value if isinstance(value, Expr) else Expr(atom.symbol, value)
     if isinstance(atom, Call):

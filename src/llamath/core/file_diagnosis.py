@@ -75,7 +75,14 @@ _KINDS = (
 )
 """What stands in the place of files, by first bytes; the first that matches counts."""
 
-_OTHER = "expected safetensors, GGUF, or PyTorch's .pth and .bin"
+_OTHER = "expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz"
+
+
+def page_patterns() -> list[tuple[str, str]]:
+    """Return (what a file is, pattern of its first bytes as in JavaScript), for the files that the page opens itself."""
+    found = [(x.what, x.pattern.replace(r"\A", "^").replace(r"\Z", "$").replace("(?s:", "(?:")) for x in _KINDS]
+    return [("an empty file", "^$"), ("a file of zero bytes, whose download did not finish", r"^\x00{9,}$"), *found]
+
 
 UNFINISHED = {
     ".incomplete": "an unfinished download of huggingface_hub",
@@ -109,7 +116,7 @@ def diagnose(head: bytes, name: str, size: int, expected: str = "a checkpoint") 
 
     `name` is a path or an address; of a path the hint has the command that fetches the file.
     """
-    if (unfinished := diagnose_name(name, expected)) is not None:
+    if (unfinished := diagnose_name(name)) is not None:
         return unfinished
     if not size:
         return Diagnosis("empty_file", f"{safe(name)} is empty, not {expected}", _fix("download", name))
@@ -125,15 +132,13 @@ def diagnose(head: bytes, name: str, size: int, expected: str = "a checkpoint") 
     return None
 
 
-def diagnose_name(name: str, expected: str = "a checkpoint") -> Diagnosis | None:
+def diagnose_name(name: str) -> Diagnosis | None:
     """Return what a file is if its name alone tells it: the remains of a download."""
     for ending, what in UNFINISHED.items():
         if name.endswith(ending):
-            return Diagnosis(
-                "unfinished_download", f"{safe(name)} is {what}, not {expected}", _fix("aria2" if ending == ".aria2" else "finish", name)
-            )
+            return Diagnosis("unfinished_download", f"{safe(name)} is {what}", _fix("aria2" if ending == ".aria2" else "finish", name))
     if name.endswith(LOCK):
-        message = f"{safe(name)} is a lock file of a download, which has no content, not {expected}"
+        message = f"{safe(name)} is a lock file of a download, which has no content"
         return Diagnosis("lock_file", message, f"name the downloaded file; if there is none, {_fix('finish', name)}")
     return None
 
@@ -150,9 +155,12 @@ def is_unfinished(name: str) -> bool:
 
 
 def unfinished_in(folder: str) -> list[str]:
-    """Return the names of unfinished downloads that huggingface_hub keeps in a folder."""
+    """Return the unfinished downloads that huggingface_hub keeps in a folder, or next to a revision in its cache."""
+    inside = os.path.join(".cache", "huggingface", "download")
+    if (found := re.match(_HUB_CACHE, os.path.abspath(folder or "."))) and found["revision"]:
+        inside = os.path.relpath(os.path.join(found[0], "..", "..", "blobs"), os.path.abspath(folder or "."))
     try:
-        return sorted(x for x in os.listdir(os.path.join(folder, ".cache", "huggingface", "download")) if is_unfinished(x))
+        return sorted(os.path.join(inside, x) for x in os.listdir(os.path.join(folder, inside)) if is_unfinished(x))
     except OSError:
         return []
 
@@ -169,7 +177,12 @@ def missing_hint(folder: str, names: Iterable[str]) -> str:
     files = list(names)
     if not os.path.isdir(folder or "."):
         return "the repository is incomplete: ask its owner, or use another revision"
-    return f"download {'it' if len(files) == 1 else 'them'}: `{download_command(folder, files)}`"
+    unfinished = [
+        f"{x}{ending}" for x in files[:_MAX_ARGUMENTS] for ending in UNFINISHED if os.path.lexists(os.path.join(folder, x + ending))
+    ]
+    unfinished = unfinished or unfinished_in(folder)
+    begun = f"a download is unfinished ({safe(unfinished[0])}); " if unfinished else ""
+    return f"{begun}download {'it' if len(files) == 1 else 'them'}: `{download_command(folder, files)}`"
 
 
 def download_command(path: str, names: Iterable[str] = ()) -> str:

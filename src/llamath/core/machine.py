@@ -49,8 +49,8 @@ class Machine(Protocol[X]):
         """X / rms(x) · (offset + w); `grouped`: over each group of channels, of which the weight has one row each."""
         ...
 
-    def layer_norm(self, x: X, weight: Weight | None, bias: Weight | None, eps: float) -> X:
-        """(x − mean) / std · w + b."""
+    def layer_norm(self, x: X, weight: Weight | None, bias: Weight | None, eps: float, offset: float = 0.0) -> X:
+        """(x − mean) / std · (offset + w) + b."""
         ...
 
     def norm_heads(self, norm: Block | Stack, x: X) -> X:

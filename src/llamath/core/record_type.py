@@ -87,10 +87,15 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
+_INFINITY = float("inf")
+
+
 def encode_json(value: Any) -> Any:
     """Encode a value for `json.dumps`: records and named tuples as objects, Dims as ints, Fractions as floats, iterables as lists."""
-    if value is None or isinstance(value, bool | str | float):
+    if value is None or isinstance(value, bool | str):
         return value
+    if isinstance(value, float):
+        return value if -_INFINITY < value < _INFINITY else {_INFINITY: "Infinity", -_INFINITY: "-Infinity"}.get(value, "NaN")
     if isinstance(value, int):
         return int(value)
     if hasattr(value, "to_json"):

@@ -1,4 +1,7 @@
-"""Strict parsing of untrusted JSON: one object, no duplicate keys, no NaN, and limits on size, numbers and nesting."""
+"""Strict parsing of untrusted JSON: one object, no duplicate keys, and limits on size, numbers and nesting.
+
+NaN and infinity are refused, except in a model's configuration, where transformers accepts them; a dimension is never read from one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ CONFIG_FILES = ("config.json", "params.json")
 """Names of a model's configuration file."""
 
 
-def read_json(path: str, times: int = 1) -> dict[str, Any]:
+def read_json(path: str, times: int = 1, *, finite: bool = True) -> dict[str, Any]:
     """Parse the object in a regular file of limited size; `times` raises the limits, for tokenizers."""
     name = safe(path)
     try:
@@ -38,13 +41,18 @@ def read_json(path: str, times: int = 1) -> dict[str, Any]:
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return parse_json(data, name, times)
+    return parse_json(data, name, times, finite=finite)
 
 
-def parse_json(data: bytes, source: str, times: int = 1, *, long_index: int = LONG_INDEX, piece_bytes: int = PIECE_BYTES) -> dict[str, Any]:
-    """Parse the object in these bytes; an index of more than `long_index` bytes is parsed in pieces of at least `piece_bytes`."""
+def parse_json(
+    data: bytes, source: str, times: int = 1, *, finite: bool = True, long_index: int = LONG_INDEX, piece_bytes: int = PIECE_BYTES
+) -> dict[str, Any]:
+    """Parse the object in these bytes; an index of more than `long_index` bytes is parsed in pieces of at least `piece_bytes`.
+
+    Unless `finite`, the words NaN, Infinity and -Infinity are numbers.
+    """
     try:
-        return _parse(data, source, times, long_index, piece_bytes)
+        return _parse(data, source, times, finite, long_index, piece_bytes)
     except ConfigError as error:
         if found := diagnose(data[:HEAD_BYTES], source, len(data), "JSON"):
             raise ConfigError(found.message, hint=found.hint) from None
@@ -52,7 +60,7 @@ def parse_json(data: bytes, source: str, times: int = 1, *, long_index: int = LO
         raise
 
 
-def _parse(data: bytes, source: str, times: int, long_index: int, piece_bytes: int) -> dict[str, Any]:
+def _parse(data: bytes, source: str, times: int, finite: bool, long_index: int, piece_bytes: int) -> dict[str, Any]:
     if len(data) > MAX_BYTES * times:
         raise ConfigError(f"{source} is longer than {MAX_BYTES * times:,} bytes; a configuration has a few thousand")
     try:
@@ -63,7 +71,7 @@ def _parse(data: bytes, source: str, times: int, long_index: int, piece_bytes: i
             text = data.decode()
             if sys.getsizeof(text) > MAX_TEXT_MEMORY * times:
                 raise _JsonError("it is too long for a configuration")
-            value = _load_strict(text, _object_of_pairs)
+            value = _load_strict(text, _object_of_pairs, finite)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{source} is not UTF-8: byte {error.start}") from None
     except _JsonError as error:
@@ -78,8 +86,9 @@ def _parse(data: bytes, source: str, times: int, long_index: int, piece_bytes: i
     return value
 
 
-def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any]) -> Any:
-    return json.loads(text, object_pairs_hook=unique, parse_constant=_reject_constant, parse_float=_parse_float, parse_int=_parse_integer)
+def _load_strict(text: str, unique: Callable[[list[tuple[str, Any]]], Any], finite: bool = True) -> Any:
+    constant = _reject_constant if finite else float
+    return json.loads(text, object_pairs_hook=unique, parse_constant=constant, parse_float=_parse_float, parse_int=_parse_integer)
 
 
 def _parse_long_index(data: bytes, max_around: int, piece_bytes: int) -> Any:

@@ -40,7 +40,9 @@ NAMES_GGUF = GGUF_QKV.with_changes(inside={"attn_branch_norm": "attn_norm_2", "m
 def falcon(c: Config) -> Decoder:
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
     F = c.dim("F", "ffn_hidden_size", default=4 * d)
-    new = c.get("new_decoder_architecture", "n_head_kv" in c)
+    new, parallel = c.get("new_decoder_architecture", "n_head_kv" in c), c.get("parallel_attn", True)
+    if new and not parallel:
+        raise c.error("parallel_attn", "is false, for which the new decoder architecture has no norms")
     H, K, h = c.square_heads(d, any_name("num_kv_heads"), any_name("num_attention_heads"))
     multi = c.get("multi_query", True)
     heads = Heads(H, K if new else Expr("K", 1 if multi else H), h)
@@ -51,11 +53,11 @@ def falcon(c: Config) -> Decoder:
     norm = layer_norm(d, c.get("layer_norm_epsilon", 1e-5))
     if new and c.get("num_ln_in_parallel_attn", 2) == 2:
         layer: Layer = TwoNormLayer(attn_branch_norm=norm, attn=attn, mlp_branch_norm=norm, mlp=ff, parallel=True)
-    elif new or c.get("parallel_attn", True):
+    elif parallel:
         layer = Layer(attn_norm=norm, attn=attn, mlp=ff, parallel=True)
     else:
         layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=ff)
-    c.ignore("apply_residual_connection_post_layernorm", "ff_factor", "num_ln_in_parallel_attn", "parallel_attn")
+    c.ignore("apply_residual_connection_post_layernorm", "ff_factor", "num_ln_in_parallel_attn")
     layers = repeat(layer, c.dim("L", any_name("num_hidden_layers")))
     context = c.get("max_position_embeddings", 2048)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", True), context=context)

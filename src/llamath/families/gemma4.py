@@ -150,14 +150,18 @@ def _full_attention_heads(c: Config, heads: Heads, types: list[str], k_eq_v: boo
     """Return the heads of the layers without a window, from Google's keys or from those that transformers 5 saves for each layer."""
     (H, K, h), configs = heads, c.sub("per_layer_config")
     c.ignore("num_global_key_value_heads", "global_head_dim")
-    if not configs.data:
+    if "per_layer_config" not in c:
         K = c.dim("Kg", "num_global_key_value_heads") if k_eq_v and "num_global_key_value_heads" in c else K
         return Heads(H, K, c.dim("hg", "global_head_dim", default=512))
-    full_layers = [str(i) for i, kind in enumerate(types) if kind == FULL]
-    if sorted(configs.data) != sorted(full_layers) or any(configs.data[i] != configs.data[full_layers[0]] for i in full_layers):
+    if not configs.data:  # no layer differs from the others
+        return heads
+    full_layers = [i for i, kind in enumerate(types) if kind == FULL]
+    listed = {int(key): key for key in configs.data if key.isdecimal() and len(key) < 10}  # transformers writes "5" or "05"
+    settings = list(configs.data.values())
+    if sorted(listed) != full_layers or len(listed) < len(settings) or any(x != settings[0] for x in settings):
         raise c.error("per_layer_config", "should have the same settings for each layer with full attention, and none for other layers")
-    configs.ignore(*full_layers)
-    layer_config = configs.sub(full_layers[0])
+    configs.ignore(*listed.values())
+    layer_config = configs.sub(listed[full_layers[0]])
     K = layer_config.dim("Kg", "num_key_value_heads") if "num_key_value_heads" in layer_config else K
     return Heads(H, K, layer_config.dim("hg", "head_dim", default=h))
 

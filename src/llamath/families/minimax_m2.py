@@ -28,7 +28,7 @@ NAMES = HF.with_changes(
 def minimax_m2(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     E, k = c.dim("E", any_name("num_local_experts")), c.dim("k", "num_experts_per_tok")
-    H, K, h = c.heads(d, head_dim=128)
+    H, K, h = c.heads(d, num_kv_heads=8, head_dim=128)
     eps = c.get("rms_norm_eps", 1e-6)
     q_norm, k_norm = (rms(H * h, eps), rms(K * h, eps)) if c.get("use_qk_norm", True) else (None, None)
     positions = read_rope(c, rotary_dim(c, h, c.get("rotary_dim", int(h)) / h), 5e6)

@@ -29,7 +29,8 @@ def phi(c: Config) -> Decoder:
     if "num_local_experts" in c:
         raise c.error("num_local_experts", "makes it a mixture of Phi models, which is not supported")
     d, V = c.dim("d", any_name("hidden_size")), c.dim("V", "vocab_size")
-    F = c.dim("F", any_name("intermediate_size"), default=4 * d)
+    null = any(name in c.data for name in any_name("intermediate_size").split("|"))  # n_inner: null, in files of before transformers' class
+    F = c.dim("F", any_name("intermediate_size"), default=4 * d if null else 8192)
     heads = c.heads(d, any_name("num_key_value_heads"), any_name("num_attention_heads"))
     eps = c.get(any_name("layer_norm_eps"), 1e-5)
     norm = layer_norm(d, eps)

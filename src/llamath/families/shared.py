@@ -86,13 +86,13 @@ def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack
     return sequence((kinds[x] for x in read_layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
 
 
-def read_layer_types(c: Config, n: int, kinds: Iterable[str]) -> list[str]:
+def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_types") -> list[str]:
     """Read the type of each of the n layers."""
-    types: list[str] = c["layer_types"]
+    types: list[str] = c[key]
     if not isinstance(types, list) or len(types) != n:
-        raise c.error("layer_types", f"should be a list of {n} layers", "layer_types=null takes the family's own order")
+        raise c.error(key, f"should be a list of {n} layers", f"{key}=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
-        raise c.error("layer_types", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
+        raise c.error(key, f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
 
 

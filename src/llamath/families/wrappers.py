@@ -20,6 +20,21 @@ TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Keys of the text model's configuration."""
 
+TEXT_MODEL_TYPES = {
+    **dict.fromkeys("deepseek_vl idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava voxtral".split(), "llama"),
+    **dict.fromkeys("fast_vlm internvl llava_onevision ovis2 video_llama_3".split(), "qwen2"),
+    **dict.fromkeys("aya_vision cohere2_vision".split(), "cohere2"),
+    **{x: f"{x}_text" for x in "gemma3 gemma4 llama4 muse_glimmer qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_vl".split()},
+    **{x: f"{x}_text" for x in "minimax_m3_vl mistral_large4 qwen3_vl_moe qwen4_exp".split()},
+    "idefics2": "mistral",
+    "kimi_k25": "deepseek_v3",
+    "lfm2_vl": "lfm2",
+    "mistral3": "mistral",
+    "nemotron_h_omni": "nemotron_h",
+    "paligemma": "gemma",
+}
+"""Wrapper → the model type of its text model in transformers where a config does not say it."""
+
 TEXT_CONFIG_DEFAULTS = {
     "llama": {
         "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,

@@ -71,9 +71,11 @@ class TorchMachine(ForwardContext):
             return F.rms_norm(x, x.shape[-1:], weight, eps)
         return F.rms_norm(x.float(), x.shape[-1:], offset + weight.float(), eps).to(x.dtype)
 
-    def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+    def layer_norm(self, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, offset: float = 0.0) -> Tensor:
         if weight is not None and weight.dim() > 1:  # one row per head
-            return F.layer_norm(x, x.shape[-1:], eps=eps) * local_tensor(weight)
+            return F.layer_norm(x, x.shape[-1:], eps=eps) * (local_tensor(weight) + offset)
+        if weight is not None and offset:
+            weight = weight + offset
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
     def norm_heads(self, norm: nn.Module, x: Tensor) -> Tensor:

@@ -170,6 +170,8 @@ def _read_sentencepiece_tokenizer(data: bytes, source: str) -> Tokenizer:
         pieces = [VocabularyPiece(x.text.decode(), x.score, x.type) for x in model.pieces]
     except UnicodeDecodeError as error:
         raise FormatError("tokenizer", f"{safe(source)}: expected pieces in UTF-8, found {error.object[:40]!r}") from None
+    if model.charsmap:
+        _check_charsmap(model.charsmap, source)
     spaces = SpaceHandling(model.add_dummy_prefix, model.remove_extra_whitespaces, model.charsmap)
     bos, eos = model.special_ids.get("bos"), model.special_ids.get("eos")
     with wrap_engine_errors(source):
@@ -217,7 +219,7 @@ def _load_json(data: bytes, path: str) -> Tokenizer:
 
     with wrap_engine_errors(path):
         text = data.decode()
-        _check_expansion(json.loads(text), path)
+        _check_rules(json.loads(text), path)
         return Tokenizer(Engine.from_str(text), path)
 
 
@@ -231,37 +233,73 @@ _MAX_RULES = 100
 """The largest number of rules in a sequence; published tokenizers have fewer than 10."""
 
 
-def _check_expansion(data: Any, path: str) -> None:
-    """Refuse rules that multiply the length of a text, before the library applies them: it cannot be interrupted."""
-    for key in ("normalizer", "pre_tokenizer", "decoder"):
+def _check_rules(data: Any, path: str) -> None:
+    """Refuse rules that multiply the length of a text or take long, before the library applies them: it cannot be interrupted.
+
+    A regular expression in the decoder would run without a time limit; published decoders have none.
+    """
+    for key in ("normalizer", "pre_tokenizer", "decoder", "post_processor"):
         rules = list(_rules(data.get(key) if isinstance(data, dict) else None))
         factor = prod(map(_expansion_of, rules))
-        if factor > _MAX_EXPANSION or len(rules) > _MAX_RULES:
-            found = f"{len(rules):,} rules" if len(rules) > _MAX_RULES else f"a {key} that may make it {factor:,} times as long"
+        found = ""
+        if len(rules) > _MAX_RULES:
+            found = f"{len(rules):,} rules"
+        elif factor > _MAX_EXPANSION:
+            found = f"a {key} that may make it {factor:,} times as long"
+        elif key == "decoder" and any(isinstance(x := rule.get("pattern"), Mapping) and "Regex" in x for rule in rules):
+            found = "a regular expression"
+        if found:
             raise FormatError(
                 "tokenizer",
                 f"{safe(path)}: expected a {key} of at most {_MAX_RULES} rules that keeps a text about as long as it is, found {found}",
                 hint="compare the file with the publisher's",
             )
+        for rule in rules:
+            if isinstance(charsmap := rule.get("precompiled_charsmap"), str):
+                _check_charsmap(base64.b64decode(charsmap), path)
+
+
+def _check_charsmap(charsmap: bytes, path: str) -> None:
+    """Refuse a precompiled normalization with a table that is longer than the data: the library would allocate it."""
+    size = int.from_bytes(charsmap[:4], "little")
+    if len(charsmap) < 4 or size % 4 or size > len(charsmap) - 4:
+        found = f"{size:,} of {max(0, len(charsmap) - 4):,} bytes"
+        raise FormatError("tokenizer", f"{safe(path)}: precompiled_charsmap: expected a table of 32-bit numbers in the data, found {found}")
 
 
 def _rules(rule: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the rules of a sequence, at any depth; the number of nested lists is limited by the JSON parser."""
     if isinstance(rule, Mapping):
         yield rule
-        for key in ("normalizers", "pretokenizers", "decoders"):
+        for key in ("normalizers", "pretokenizers", "decoders", "processors"):
             for part in rule[key] if isinstance(rule.get(key), list) else ():
                 yield from _rules(part)
 
 
 def _expansion_of(rule: Mapping[str, Any]) -> int:
-    """Return the largest factor by which a rule lengthens a text."""
-    if rule.get("type") != "Replace":
+    """Return the largest factor by which a rule lengthens a text; the library knows rules without a type by their keys."""
+    if isinstance(prepended := rule.get("prepend"), str):
+        return 1 + len(prepended.encode(errors="surrogatepass"))  # before every part of a text between special tokens
+    if isinstance(special := rule.get("special_tokens"), Mapping):
+        return max(1, _template_length(rule, special))
+    if "content" not in rule or "pattern" not in rule:
         return _EXPANSION.get(str(rule.get("type")), 1)
-    pattern, content = rule.get("pattern"), len(str(rule.get("content", "")).encode())
+    pattern, content = rule.get("pattern"), len(str(rule.get("content", "")).encode(errors="surrogatepass"))
     if isinstance(pattern, Mapping) and isinstance(text := pattern.get("String"), str) and text:
-        return max(1, -(-content // len(text.encode())))
+        return max(1, -(-content // len(text.encode(errors="surrogatepass"))))
     return 1 + content  # a regular expression may match between all characters
+
+
+def _template_length(rule: Mapping[str, Any], special: Mapping[str, Any]) -> int:
+    """Return the number of texts and tokens in a template for one text."""
+    length = 0
+    for piece in rule["single"] if isinstance(rule.get("single"), list) else ():
+        token = piece.get("SpecialToken") if isinstance(piece, Mapping) else None
+        name = token.get("id") if isinstance(token, Mapping) else None
+        entry = special.get(name) if isinstance(name, str) else None
+        ids = entry.get("ids") if isinstance(entry, Mapping) else None
+        length += len(ids) if isinstance(ids, list) else 1
+    return length
 
 
 def _load_gguf(path: str) -> Tokenizer:

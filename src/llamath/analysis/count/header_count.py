@@ -21,7 +21,7 @@ from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 
 _ROTARY_TABLES = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.inv_freq")
 """Name endings of tensors with rotary factors, which are computed and not learned."""
-_CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
+CAVEAT = "counted from the header: a tied head that is stored separately, padding and buffers are counted as stored"
 _FORMAT_NAMES = {"safetensors": "hf", "gguf": "gguf"}
 """The naming scheme of a format's files."""
 
@@ -32,7 +32,8 @@ class HeaderCount(Report):
     name: str
     source: str
     listing: Listing
-    reason: str = ""  # why there is no family
+    reason: str = ""  # why there is no family, or why it does not matter
+    has_family: bool = False  # True: the config next to the file describes another model
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "family=unknown", "source", "parameters", "groups", "formula=unknown", "weights", "notes", "stored"),
@@ -95,7 +96,7 @@ class HeaderCount(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The reason for the missing family, and the limits of the count."""
-        notes = (self.reason, _CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
+        notes = (self.reason, CAVEAT, *_rotary_table_note(self.listing), *_training_state_note(self.listing), *self.listing.notes)
         return tuple(x for x in notes if x)
 
     @property
@@ -108,10 +109,10 @@ class HeaderCount(Report):
 def count_header(path: str, reason: str = "") -> HeaderCount:
     """Count a checkpoint from its headers, without a family; `reason` says why it has none."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.open import open_checkpoint
+    from ...checkpoint.folders.open_any import open_any
 
-    opened = open_checkpoint(path)
-    reason = adapter_note(opened) or reason
+    opened, kind_notes = open_any(path)
+    reason = "; ".join(kind_notes) or adapter_note(opened) or reason
     notes = f"{opened.commit_note}. {reason}" if opened.commit_note else reason
     name = safe(os.path.basename(os.path.abspath(path)) if os.path.lexists(path) else path)
     return count_from_header(name, safe(path), opened.manifest, opened.packing_config, notes)

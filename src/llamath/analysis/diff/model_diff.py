@@ -14,6 +14,7 @@ from ...core.report import Report, html_table
 from ...model import Model
 from ..config_report import UNREAD, ConfigKey, ConfigReport, config_report
 from .causes import METHOD, Cause, CountedModel, explain_difference
+from .storage_diff import StorageDifference, storage_difference
 
 
 class WeightEntry(Record):
@@ -113,9 +114,11 @@ class DiffReport(Report):
     weights: tuple[WeightPair, ...]
     same: _Unchanged
     config: tuple[ConfigDifference, ...]
+    storage: StorageDifference | None = None  # None: neither is quantized
+    storage_note: str = ""
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=a.name", "a=a.name", "b=b.name", "total", "causes", "weights", "config", "same", "method"),
+        *("model=a.name", "a=a.name", "b=b.name", "total", "causes", "weights", "config", "same", "method", "storage"),
     )
 
     @property
@@ -131,14 +134,15 @@ class DiffReport(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The notes of both models."""
-        return tuple(dict.fromkeys((*self.a.notes, *self.b.notes)))
+        return tuple(dict.fromkeys((*self.a.notes, *self.b.notes, *([self.storage_note] if self.storage_note else []))))
 
     @property
     def summary(self) -> str:
         """The difference of the totals."""
         totals = f"{short_count(self.total.a)} → {short_count(self.total.b)}"
         what = f"{format_signed(self.delta)} parameters ({totals})" if self.delta else f"{self.total.a:,} parameters both"
-        return f"{self.a.name} → {self.b.name}: {what}"
+        stored = f", {format_signed(self.storage.delta)} bytes" if self.storage is not None else ""
+        return f"{self.a.name} → {self.b.name}: {what}{stored}"
 
     def html_tables(self) -> Iterable[str]:
         """The causes, and the weights that differ."""
@@ -192,6 +196,7 @@ def diff(a: Model, b: Model) -> DiffReport:
     differing = {x.path for x in changed}
     keys = [(x, _key_difference(*x)) for x in _align_keys(_config(a), _config(b))]
     totals = _total(ours.sections), _total(theirs.sections)
+    storage, storage_note = storage_difference(a, b)
     return DiffReport(
         a=a,
         b=b,
@@ -204,6 +209,8 @@ def diff(a: Model, b: Model) -> DiffReport:
             config=tuple(_common_name(x.key) for (x, y), difference in keys if difference is None and x and y),
         ),
         config=tuple(difference for _, difference in keys if difference is not None),
+        storage=storage,
+        storage_note=storage_note,
     )
 
 

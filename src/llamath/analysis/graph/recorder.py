@@ -288,8 +288,8 @@ class GraphRecorder:
     def rms_norm(self, x: Node, weight: UsedWeight | None, eps: float, offset: float = 0.0, grouped: bool = False) -> Node:
         return self.add_node("rms_norm", (x,), x.shape, weights=(weight,), eps=eps, offset=offset, grouped=grouped)
 
-    def layer_norm(self, x: Node, weight: UsedWeight | None, bias: UsedWeight | None, eps: float) -> Node:
-        return self.add_node("layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps)
+    def layer_norm(self, x: Node, weight: UsedWeight | None, bias: UsedWeight | None, eps: float, offset: float = 0.0) -> Node:
+        return self.add_node("layer_norm", (x,), x.shape, weights=(weight, bias), eps=eps, offset=offset)
 
     def norm_heads(self, norm: _Bound | _BoundStack, x: Node) -> Node:
         if isinstance(norm, _BoundStack):

@@ -183,12 +183,14 @@ class MemoryCalculator:
     `stored` are the weights of the model's checkpoint, if their stored bytes are counted instead of those of a dtype.
     """
 
-    def __init__(self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None) -> None:
+    def __init__(
+        self, model: Model, request: MemoryRequest, stored: StoredWeights | None = None, checkpoint_notes: Sequence[str] = ()
+    ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
         self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
-        self.model, self.stored = model, stored
+        self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
 
     @cached_property
     def storage(self) -> WeightStorage | None:
@@ -236,8 +238,8 @@ class MemoryCalculator:
 
     @property
     def checkpoint_notes(self) -> tuple[str, ...]:
-        """The notes of the checkpoint that the weights are from."""
-        return self.stored.notes if self.stored else ()
+        """The notes of the checkpoint that the weights or the config are from."""
+        return self.stored.notes if self.stored else self._checkpoint_notes
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -245,7 +247,20 @@ class MemoryCalculator:
         recipe = describe_recipe(self.storage) if self.storage is not None else []
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        return (*self.model.notes, *recipe, *self.checkpoint_notes)
+        return (*self.model.notes, *recipe, *self._mtp_notes(), *self.checkpoint_notes)
+
+    def _mtp_notes(self) -> Iterator[str]:
+        """Yield a note on layers for multi-token prediction, whose weights are not counted."""
+        if self.stored is not None:
+            return
+        if self.tree.mtp is not None and not self.packer.gguf_file_type:
+            from .quantized_tensors import mtp_bytes
+
+            size = mtp_bytes(self.model, self.packer)
+            in_files = f", {size:,} bytes in the files" if size is not None else ""
+            yield f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token prediction{in_files}"
+        elif self.tree.mtp is None and (n := _declared_mtp_layers(self.model.config.data)):
+            yield f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose tensors are not known for this family"
 
     @cached_property
     def element_bytes(self) -> int:
@@ -332,14 +347,18 @@ def memory(
     *,
     contexts: Sequence[int] = (),
     within: int | None = None,
+    checkpoint_notes: Sequence[str] = (),
 ) -> MemoryReport:
     """Return the memory that inference with a model needs.
 
     `stored` are the weights of its checkpoint, if their stored bytes are counted. Several
-    `contexts` give a table; `within` is a limit in bytes.
+    `contexts` give a table; `within` is a limit in bytes; `checkpoint_notes` tell how the
+    checkpoint differs from the model.
     """
     request = request or MemoryRequest()
-    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored).report(contexts, within)
+    return MemoryCalculator(model, request.replace(context=max(contexts, default=request.context)), stored, checkpoint_notes).report(
+        contexts, within
+    )
 
 
 def prefill_chunk(context: int, batch: int, chunk: int) -> Expr:
@@ -370,6 +389,15 @@ def largest_fitting(fits: Callable[[int], bool], most: int = MAX_TOKENS) -> int 
 def declared_dtype(model: Model) -> str:
     """Return the name of the dtype or quantization recipe that the config declares; bf16 if it declares none."""
     return declared_weight_format(model.config.data).name
+
+
+_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+
+
+def _declared_mtp_layers(config: Mapping[str, object]) -> int:
+    """Return the number of layers for multi-token prediction that a config declares."""
+    counts = (n for key in _MTP_KEYS if type(n := config.get(key)) is int and 0 < n < 1000)
+    return next(counts, 0)
 
 
 def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:

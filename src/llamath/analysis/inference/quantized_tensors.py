@@ -97,6 +97,18 @@ def mtp_quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[Quanti
         yield from choose.all(tensors[i], _folded_layer(block), i)
 
 
+_MAX_MTP_TENSORS = 100_000
+"""Layers for multi-token prediction with more weights are not sized one by one."""
+
+
+def mtp_bytes(model: Model, packer: WeightFormat) -> int | None:
+    """Return the bytes of the layers for multi-token prediction; None if they have too many weights."""
+    tree = model.tree
+    if tree.mtp is None or sum(int(n) * int(x.copies) for layer, n in tree.mtp.distinct() for x in fold(layer)) > _MAX_MTP_TENSORS:
+        return None
+    return sum(x.bytes for x in mtp_quantized_tensors(model, packer))
+
+
 def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:
     """Return the role of each packed tensor, by name."""
     return {

@@ -25,14 +25,13 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import FormatError, LlamathError, RemoteError, safe
+from ...core.errors import LlamathError, safe
 from ...core.mixers import GatedDeltaNet
 from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..memory_line import MemoryLine
 
 if TYPE_CHECKING:
-    from ...model import Model
     from ..verify.listing import Listing
 
 _MAX_LAYERS = 100_000
@@ -140,7 +139,19 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
     if kept:
         parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
         notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
+    if recipe.cache_scales is not None and not storage.num_cache_scales:
+        notes.append("not counted: scales of the KV cache, whose names are not known for this family")
+    if narrower := sum(_block_scales(x) for x in storage.matrices):
+        notes.append(
+            f"scales of blocks in F32, as transformers writes them; files that store them in BF16 have {2 * narrower:,} bytes less"
+        )
     return [*notes, *recipe.notes]
+
+
+def _block_scales(x: RecipeMatrix) -> int:
+    """Return the number of scales of blocks in F32, which some files store in BF16."""
+    parts = x.choice.format.tensors(x.out, x.into) if x.choice.format is not None else ()
+    return x.copies * sum(prod(y.shape) for y in parts if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2)
 
 
 _MAX_LISTED = 4
@@ -198,44 +209,6 @@ def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights
             for dtype, x in dtypes
         ),
         notes=tuple(notes),
-    )
-
-
-def read_stored_weights(model: Model) -> StoredWeights | None:
-    """Return the weights of the checkpoint that a model was loaded from; None if there is only a config."""
-    from ...checkpoint.open import names_checkpoint, open_checkpoint
-    from ..verify.listing import list_tensors
-
-    if not names_checkpoint(model.location):
-        return None
-    try:
-        opened = open_checkpoint(model.location)
-    except FormatError as error:
-        if error.code == "no_checkpoint":
-            return None
-        raise
-    except RemoteError as error:
-        if error.code != "offline":
-            raise
-        raise RemoteError(error.code, str(error), hint=f"{error.hint}; with a dtype (--dtype bf16) the config is enough") from None
-    listing = list_tensors(opened.manifest)
-    notes = opened.file_notes
-    if not opened.manifest.missing_files and (note := _other_size_note(model, listing)):
-        notes = (*notes, note)
-    return stored_weights(listing, notes)
-
-
-def _other_size_note(model: Model, listing: Listing) -> str:
-    """Return a note if the files hold clearly fewer or more parameters than the config describes, or an empty string.
-
-    Files may have somewhat more: a tied head, layers for multi-token prediction, and all parts of a multimodal model.
-    """
-    stored, described = listing.total.parameters, model.parameters.total
-    if not listing.known or (described * 99 <= stored * 100 and (model.wrapper or stored <= 2 * described)):
-        return ""
-    return (
-        f"the files hold {stored:,} parameters, the config describes {described:,}: the weights are those of the files, "
-        "KV cache and activations those of the config"
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.adapters import PEFT_PREFIX, Adapter, AdapterTarget, ModulePatterns, ValuePattern, parse_names
-from ...checkpoint.naming.detect_scheme import detect_scheme
+from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, fused_scheme
 from ...checkpoint.open import OpenedCheckpoint, is_url, names_checkpoint, open_checkpoint, packings_of
 from ...core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
@@ -168,14 +168,10 @@ def _header_shapes(opened: OpenedCheckpoint) -> dict[str, Shape]:
 
 
 def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
-    names = {x.name: () for x in adapter.targets}
-    if adapter.format == "gguf" and model.family.gguf is None:
-        raise UnknownModel(f"the {model.family.name} family has no GGUF names, so this adapter cannot belong to {safe(model.name)}")
-    schemes = [model.family.gguf] if adapter.format == "gguf" else list(_module_schemes(model, adapter.format))
     opened = _local_checkpoint(model)
     if opened is not None:
         refuse_large_models(model, opened.manifest)
-    match = detect_scheme(model.tree, [x for x in schemes if x], names)
+    match = match_adapter_names(adapter, model)
     weights: dict[str, _BaseWeight] = {}
     if opened is not None:  # parts other than the text model
         weights = {name: _BaseWeight(shape) for name, shape in _header_shapes(opened).items()}
@@ -187,6 +183,14 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
     if head is not None and head.weight.tied:
         weights[match.scheme.stored_name("head.weight")] = _BaseWeight(tuple(map(int, head.weight.shape)), "matmul", "head")
     return BaseModel(name=model.name, weights=weights, model=model, scheme=match.scheme.name)
+
+
+def match_adapter_names(adapter: Adapter, model: Model) -> SchemeMatch:
+    """Return the naming scheme that the adapter's targets follow."""
+    if adapter.format == "gguf" and model.family.gguf is None:
+        raise UnknownModel(f"the {model.family.name} family has no GGUF names, so this adapter cannot belong to {safe(model.name)}")
+    schemes = [model.family.gguf] if adapter.format == "gguf" else list(_module_schemes(model, adapter.format))
+    return detect_scheme(model.tree, [x for x in schemes if x], {x.name: () for x in adapter.targets})
 
 
 def _local_checkpoint(model: Model) -> OpenedCheckpoint | None:

@@ -22,6 +22,7 @@ from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
+from ..shard_tree import check_shardable, shard_of, shard_tree
 from .diagnose import Expectation
 from .full_check import FullCheck
 from .verify_tensors import Finding, Verdict, verify_tensors
@@ -80,22 +81,40 @@ def verify_checkpoint(path: str, model: Source | None = None, changes: Mapping[s
 
 
 def verify_opened(
-    opened: OpenedCheckpoint, path: str, model: Source | None = None, changes: Mapping[str, Any] | None = None
+    opened: OpenedCheckpoint,
+    path: str,
+    model: Source | None = None,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    own_config: bool = False,
 ) -> VerifyReport:
-    """Verify a checkpoint whose headers have been read."""
+    """Verify a checkpoint whose headers have been read; with `own_config`, the model is that of the config next to the files.
+
+    One rank's part of a checkpoint is verified against the shapes on that rank.
+    """
     target = load(model or (path if path == MODEL_NAME else opened.location), changes=changes, check_tensors=False)
     try:
         quantization = opened.packing_config
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     checkpoint, added = without_training_names(opened, target)
-    verdict = verify_tensors(expectation_of(target, checkpoint), checkpoint.manifest, opened.problems, quantization)
+    expectation, shard = expectation_of(target, checkpoint), shard_of(target)
+    if shard is not None:
+        check_shardable(target.tree, shard.world_size)
+        expectation = expectation._replace(tree=shard_tree(target.tree, shard))
+    verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)
     verdict = verdict.replace(findings=(*added, *verdict.findings))
-    if verdict.scheme == "hf" and not model and _may_be_quantized(target, opened.manifest):
+    if shard is not None:
+        remark = Finding(
+            code="tensor_parallel_shard", severity="info", message=str(shard), hint="llamath edit --join-shards joins the ranks"
+        )
+        verdict = verdict.replace(findings=(*verdict.findings, remark))
+    own_config = own_config or not model
+    if verdict.scheme == "hf" and own_config and _may_be_quantized(target, opened.manifest):
         from .verify_recipe import recipe_findings
 
         verdict = verdict.replace(findings=(*verdict.findings, *recipe_findings(target, checkpoint)))
-    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=not model)
+    return VerifyReport(path=path, model=target, checkpoint=checkpoint, verdict=verdict, has_own_config=own_config)
 
 
 def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[OpenedCheckpoint, tuple[Finding, ...]]:
@@ -108,8 +127,8 @@ def without_training_names(opened: OpenedCheckpoint, model: Model) -> tuple[Open
             Finding(
                 code="prefix",
                 severity="warning",
-                message=f"{tensors.description}: loaders do not find them",
-                hint=f"`llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes them under the model's own names",
+                message=tensors.description,
+                hint=f"loaders do not find these; `llamath convert {quote_path(opened.name)} NEW_FOLDER --names hf` writes the model's own",
             )
         )
     if tensors.state:

@@ -26,6 +26,7 @@ from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from ...checkpoint.open import OpenedCheckpoint
     from ...checkpoint.quantization.packed_tensors import Packing
 
 _MAX_METADATA_CHARS = 1000
@@ -409,15 +410,35 @@ def _packing_json(x: Packing) -> dict[str, Any]:
 def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.open import open_checkpoint
+    from ...checkpoint.folders.open_any import open_any
     from ...core.errors import ConfigError, RemoteError
 
-    opened = open_checkpoint(path)
+    opened, kind_notes = open_any(path)
     packing, remarks = None, [opened.commit_note] if opened.commit_note else []
     try:
         packing = opened.packing_config
     except (ConfigError, RemoteError) as error:
         remarks.append(f"note: {error}; quantization is detected from the headers alone")
     listing = list_tensors(opened.manifest, packing)
-    notes = tuple(x for x in (adapter_note(opened), *listing.notes) if x)
+    notes = tuple(x for x in (*kind_notes, adapter_note(opened), *listing.notes, *_recipe_notes(opened, listing)) if x)
     return listing.replace(notes=notes, remarks=tuple(remarks))
+
+
+def _recipe_notes(opened: OpenedCheckpoint, listing: Listing) -> Iterator[str]:
+    """Yield how the config next to the tensors disagrees with their headers about quantization."""
+    from ...core.errors import LlamathError
+
+    if (
+        opened.manifest.format == "gguf"
+        or (opened.is_remote and not listing.codecs)
+        or (not opened.is_remote and not opened.has_config_json)
+    ):
+        return
+    try:
+        section = opened.quantization_config
+    except LlamathError:
+        return  # said above
+    if section is not None or listing.codecs:
+        from .verify_recipe import recipe_disagreements
+
+        yield from recipe_disagreements(section, {x.kind for x in listing.packings.values()})

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
+from .divergence import Divergence
 
 
 class ComparedCheckpoint(Record):
@@ -57,7 +58,7 @@ class LogitsComparison(Record):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("same", "identical", "tolerance", "dtype", "a", "b", "tokens", "text", "logits=logit_differences", "kl=kl_divergence"),
-        *("top1=top1_agreement", "losses", "first", "layers", "facts", "hints"),
+        *("top1=top1_agreement", "losses", "divergence", "first", "layers", "facts", "hints"),
     )
 
     a: ComparedCheckpoint
@@ -75,6 +76,7 @@ class LogitsComparison(Record):
     losses: tuple[float, float] | None  # cross-entropy of the text under A and B, in nats per token
     layers: tuple[float, ...]  # relative difference of the hidden state after each layer
     first: FirstDifference | None
+    divergence: Divergence | None = None  # None: there is only one token
     facts: tuple[TreeDifference, ...] = ()
     hints: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...analysis.shard_tree import reject_shard
 from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
 from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
@@ -42,6 +43,7 @@ class VerifiedCheckpoint(Record):
     stored: StoredTensors
     folder: str  # of the tokenizer files; for a GGUF file, the file
     notes: tuple[str, ...]
+    quantization: Mapping[str, Any] = {}  # the config's section on packed weights
 
 
 def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpoint:
@@ -56,12 +58,20 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     folder = path if manifest.format == "gguf" else checkpoint.folder or "."
     notes: list[str] = []
     model = _model(folder, checkpoint, tensors, changes, notes)
+    reject_shard(model, path)
     checkpoint, added = without_training_names(checkpoint, model)
     notes += [x.message for x in added]
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
     scheme, stored = _stored_tensors(checkpoint, model, tensors, notes)
     return VerifiedCheckpoint(
-        path=path, model=model, manifest=manifest, scheme=scheme, stored=stored, folder=folder, notes=(*model.notes, *notes)
+        path=path,
+        model=model,
+        manifest=manifest,
+        scheme=scheme,
+        stored=stored,
+        folder=folder,
+        notes=(*model.notes, *notes),
+        quantization=checkpoint.quantization_config or {},
     )
 
 

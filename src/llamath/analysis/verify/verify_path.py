@@ -7,10 +7,12 @@ from typing import Any
 
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.file_stream import Progress
-from ...checkpoint.open import OpenedCheckpoint, is_url, open_checkpoint
-from ...core.errors import ArgumentError, safe
+from ...checkpoint.folders.open_any import local_kind
+from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
+from ...core.errors import ArgumentError, LlamathError, safe
 from ...loading import Source
 from .check_checkpoint import VerifyReport, verify_opened
+from .files_check import config_of, is_unknown_family, verify_files
 from .full_check import check_files
 from .structure_report import StructureReport
 
@@ -29,6 +31,11 @@ def verify_path(
 
     With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
     """
+    if kind := local_kind(path):
+        if full or all_sums or model is not None or base is not None:
+            what = "--full and --write-sums" if full or all_sums else "--as and --base"
+            raise LlamathError(f"{what} are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
+        return _verify_folder(kind, path)
     opened = open_checkpoint(path, allow_partial=True)
     report = _verify_headers(opened, path, model, changes, base)
     if not (full or all_sums):
@@ -49,22 +56,38 @@ def verify_path(
 def _verify_headers(
     opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
 ) -> VerifyReport | StructureReport:
-    if model is None and (adapter := find_adapter(opened)) is not None:
+    if (adapter := find_adapter(opened)) is not None:
         from .adapter_check import verify_adapter
 
-        return verify_adapter(adapter, path, base, changes).replace(note=opened.commit_note)
+        return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
     if base is not None:
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
+    if model is None and not changes:
+        keys = config_of(opened)
+        model_type = (keys or {}).get("model_type")
+        if keys is not None and isinstance(model_type, str) and is_unknown_family(keys):
+            reason = f"{safe(model_type, 60)} is not among the decoder families that are counted by formula"
+            return verify_files(opened, path, keys, reason)
     return verify_opened(opened, path, model, changes)
+
+
+def _verify_folder(kind: str, path: str) -> StructureReport:
+    """Verify a folder that is no single model's checkpoint."""
+    if kind == "fsdp":
+        from .dcp_check import verify_dcp as verify
+    elif kind == "deepspeed":
+        from .deepspeed_check import verify_deepspeed as verify
+    else:
+        from .diffusers_check import verify_diffusers as verify
+    return verify(path)
 
 
 def _hub_sums(model: str) -> Mapping[str, str] | None:
     """Return the sums of the files of the Hub repository that a checkpoint is compared with; None for other models."""
-    if not is_url(model):
-        return None
-    from ...checkpoint.repo_id import is_offline, parse_repo
+    from ...catalog import find_public_id
+    from ...checkpoint.repo_id import is_offline
 
-    if is_offline() or not parse_repo(model):
+    if find_repo(model) is None or is_offline() or find_public_id(model) is not None:
         return None
     from ...checkpoint.hub import read_sums
 

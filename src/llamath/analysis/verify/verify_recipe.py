@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.open import packings_of
-from ...checkpoint.quantization.recipes import UnknownQuantization
+from ...checkpoint.quantization.recipes import UnknownQuantization, read_recipe
 from ...checkpoint.quantization.schemes import declared_weight_format
 from ...core.errors import LlamathError, safe
 from ...core.number_format import format_count
@@ -108,3 +108,41 @@ def _missing_scales(manifest: Manifest, checkpoint: OpenedCheckpoint) -> Iterato
                 hint="they cannot be unpacked as the others are",
                 tensors=tuple(lacking),
             )
+
+
+_KINDS_BY_METHOD = {
+    "fp8": ("fp8",),
+    "fbgemm_fp8": ("fp8",),
+    "awq": ("awq",),
+    "gptq": ("gptq", "awq"),
+    "auto-round": ("gptq", "awq", "nvfp4", "mxfp4", "fp8", "compressed-int"),
+    "bitsandbytes": ("bnb-",),
+    "mxfp4": ("mxfp4",),
+    "modelopt": ("fp8", "nvfp4", "mxfp4", "int8", "int4-awq"),
+    "compressed-tensors": ("compressed-int", "fp8", "int8", "nvfp4", "mxfp4"),
+    "bitnet": ("bitnet",),
+    "mlx": ("mlx",),
+}
+"""Method of a recipe → the beginnings of the packings that its tensors are recognized as; others are not recognized from headers."""
+
+
+def recipe_disagreements(section: Mapping[str, Any] | None, kinds: Collection[str], is_mlx: bool = False) -> Iterator[str]:
+    """Yield how a config's section on quantization disagrees with the packings in the headers; what `ls` can tell without a family."""
+    kinds = sorted({x for x in kinds if x not in ("ggml", "fp8-cache")})
+    found = ", ".join(kinds)
+    if section is None:
+        if kinds:
+            yield f"the headers have quantized weights ({found}), and the config declares no quantization"
+        return
+    try:
+        recipe = read_recipe(section, is_mlx=is_mlx)
+    except UnknownQuantization as error:
+        yield f"the recipe of the config is not understood: {error}"
+        return
+    expected = _KINDS_BY_METHOD.get(recipe.method)
+    if expected is None:
+        return
+    if not kinds:
+        yield f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers have no quantized weights of its kind"
+    elif others := [x for x in kinds if not x.startswith(expected)]:
+        yield f"the config declares {recipe.method} ({safe(recipe.name, 60)}), and the headers have weights of {', '.join(others)}"

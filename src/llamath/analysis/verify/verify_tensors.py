@@ -18,7 +18,7 @@ from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
 from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import Diagnosis, missing_hint
+from ...core.file_diagnosis import Diagnosis, missing_hint, quote_path
 from ...core.number_format import format_count, format_list
 from ...core.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
@@ -41,6 +41,11 @@ _BUFFERS = (
 
 _OTHER_VERSION = "one of them is of another version: compare their sizes and sums with those of the source"
 _FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a stored tensor is a buffer that every loader recomputes."""
+    return name.endswith(_BUFFERS)
 
 
 class Finding(Record):
@@ -81,7 +86,7 @@ def verify_tensors(
         shapes |= {name: x.shape for name, x in value_tensors.items() if x.shape is not None}
     best = detect_scheme(expectation.tree, expectation.schemes, {**dict.fromkeys(value_tensors, ()), **shapes} if packings else shapes)
     findings = [Finding(code=x.code, severity="error", message=str(x), hint=x.hint) for x in problems]
-    findings += _files(manifest, has_duplicates)
+    findings += file_findings(manifest, has_duplicates)
     overlap = len(best.names)
     if packings or len(shapes) != overlap or not best.fits:
         expected = dict(zip(best.names, best.tensors, strict=True))
@@ -95,7 +100,7 @@ def verify_tensors(
     return Verdict(scheme=best.scheme.name, expected=len(best.names), matched=overlap, findings=tuple(findings), roles=roles)
 
 
-def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
+def file_findings(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
     """Yield the findings about the files: missing shards, a wrong index, names that occur twice."""
     columns = manifest.columns
     if manifest.format == "torch" and (overlapping := overlapping_tensors(manifest)):
@@ -124,7 +129,12 @@ def _files(manifest: Manifest, has_duplicates: bool) -> Iterator[Finding]:
         yield Finding(code="files", severity="info", message=note)
     if shard := single_shard(manifest):
         message = f"this file is shard {shard.number:,} of {shard.total:,}, opened alone"
-        yield Finding(code="single_shard", severity="error", message=message, hint="llamath.verify(folder) verifies all of them")
+        yield Finding(
+            code="single_shard",
+            severity="error",
+            message=message,
+            hint=f"verify all: `llamath verify {quote_path(manifest.folder or '.')}`",
+        )
     if (index := manifest.index) is None:
         return
     files = [x.name.rpartition("/")[2] for x in manifest.files]
@@ -238,7 +248,7 @@ def _unexpected(
         elif name in tied:
             kinds.setdefault(("tied_copy", "info", "stored again though tied to another"), []).append(name)
             continue
-        elif name.endswith(_BUFFERS):
+        elif is_buffer(name):
             kinds.setdefault(("buffer", "info", "recomputed by every loader (buffers)"), []).append(name)
             continue
         elif not _is_in_model(name, scheme, expectation):

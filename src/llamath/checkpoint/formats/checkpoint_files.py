@@ -19,7 +19,7 @@ from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
-_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint"}
+_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint", "npz": "npz"}
 """Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
 """A list that receives the errors of unreadable files; without one, the first error is raised."""
@@ -86,6 +86,8 @@ def _detect_format(source: Source) -> str:
         return "gguf"
     if start[5:9] == b"\0\0\0{":  # the length of a header, whose first bytes may be any
         return "safetensors"
+    if start[:4] == b"PK\x03\x04" and _is_npz(source):
+        return "npz"
     if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and start[1:2] in b"\x02\x03\x04\x05"):
         return "torch"
     if found := diagnose(source.read(0, min(HEAD_BYTES, source.size)), source.name, source.size):
@@ -93,7 +95,16 @@ def _detect_format(source: Source) -> str:
     if start[8:9] == b"{" or source.name.endswith(".safetensors"):
         return "safetensors"
     message = f"{safe(source.name)} is not a known checkpoint format: it begins with {start[:8]!r}"
-    raise FormatError("unknown_format", message, hint="expected safetensors, GGUF, or PyTorch's .pth and .bin")
+    raise FormatError("unknown_format", message, hint="expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz")
+
+
+def _is_npz(source: Source) -> bool:
+    """Whether a ZIP archive is one of numpy: its name says so, or its first member is an array."""
+    if source.name.endswith(".npz"):
+        return True
+    head = source.read(0, min(30, source.size))
+    length = int.from_bytes(head[26:28], "little")
+    return len(head) == 30 and source.size >= 30 + length and length < 1000 and source.read(30, length).endswith(b".npy")
 
 
 def read_folder(folder: Folder, problems: Problems = None) -> Manifest:

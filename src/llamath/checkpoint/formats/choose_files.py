@@ -14,13 +14,14 @@ from typing import NamedTuple
 from ...core.errors import ConfigError, FormatError, RemoteError, safe
 from ...core.file_diagnosis import download_command, is_unfinished, unfinished_in
 from .folder import Folder, LocalFolder
+from .folder_kind import ADAPTER_CONFIG, kind_error
 
 STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
-EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt")
-ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-"""The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
+EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt", ".npz")
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+"""The files of an adapter's weights: two of peft, one of mlx-lm."""
 _TRAINING_FILES = re.compile(r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args|random_states_\d{1,6})\.(?:pt|pth|bin)")
 """Files of a training run that lie next to the weights and are none."""
 _SHARD = re.compile(r"(?P<stem>.{1,200})-(?P<number>\d{3,6})-of-(?P<count>\d{3,6})(?P<extension>\.safetensors|\.bin|\.pt|\.pth)", re.DOTALL)
@@ -62,6 +63,18 @@ def parse_shard(name: str) -> Shard | None:
 
 def choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     """Return the checkpoint of a folder with these entries; raise if there is none, or more than one."""
+    try:
+        return _choose_files(folder, entries)
+    except FormatError as error:
+        if error.code == "no_checkpoint" and ADAPTER_CONFIG in entries:
+            message = f"{safe(folder.name)}: expected the weights of an adapter beside {ADAPTER_CONFIG}, found none"
+            raise FormatError("no_checkpoint", message, hint=f"download them, too: {' or '.join(ADAPTER_FILES)}") from None
+        if error.code not in ("no_checkpoint", "ambiguous") or (other := kind_error(folder.name, entries)) is None:
+            raise
+        raise other from None
+
+
+def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     explicit = _transformers_weights(folder, entries) if folder.is_read_by_transformers else ""
     standard = next((x for x in STANDARD_NAMES if x in entries), "")
     notes: tuple[str, ...] = ()
@@ -95,6 +108,11 @@ def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     names = [x for x in found if not _TRAINING_FILES.fullmatch(x)] or found
     if not names:
         raise _no_checkpoint(folder, entries)
+    if len(names) > 1 and all(x.endswith(".gguf") for x in names):
+        from .gguf_choices import choose_gguf
+
+        chosen, notes = choose_gguf(folder, names)
+        return ChosenFiles(gguf_parts(chosen[0]), notes=notes)
     shard = parse_shard(names[0])
     parts = shard.names if shard else gguf_parts(names[0])
     if not set(names) <= set(parts):
@@ -126,7 +144,9 @@ def _transformers_weights(folder: Folder, entries: Sequence[str]) -> str:
     subfolder, _, file = name.rpartition("/")
     try:
         is_there = file in (folder.inner(subfolder).names() if subfolder else entries)
-    except FormatError as error:
+    except (FormatError, RemoteError) as error:
+        if isinstance(error, RemoteError) and error.code != "missing":
+            raise
         raise FormatError("transformers_weights", f"{expected}, found {safe(repr(name), 80)}: {error}") from None
     if not is_there:
         local = isinstance(folder, LocalFolder)

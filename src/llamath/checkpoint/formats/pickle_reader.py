@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import FormatError, safe
 from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, allowed_global, parse_storage_id, set_item
@@ -24,6 +24,8 @@ MAX_NAME = 200
 
 class PickleInterpreter:
     """The stack, marks and memo of one stream; integer keys are parse_storage_id as decimal bytes, whose hashes cannot be predicted."""
+
+    steps: ClassVar[list[Opcode]]
 
     def __init__(self, data: bytes, storage_fields: int) -> None:
         self.data, self.size = data + bytes(16), len(data)
@@ -58,7 +60,7 @@ class PickleInterpreter:
 
     def execute(self, at: int) -> int:
         """Execute the opcodes up to STOP; the five most frequent are inlined for speed."""
-        data, memo, steps, stack = self.data, self.memo, STEPS, self.stack
+        data, memo, steps, stack = self.data, self.memo, self.steps, self.stack
         try:
             for _ in range(_MAX_OPCODES):
                 code = data[at]
@@ -110,14 +112,15 @@ class PickleInterpreter:
         return at + length
 
 
-_Opcode = Callable[[PickleInterpreter, int], int]
+Opcode = Callable[["PickleInterpreter", int], int]
 """Executes an opcode whose argument starts at this byte; returns the position of the next opcode."""
 
 _U2, _U4, _I4, _F8 = (Struct(layout).unpack_from for layout in ("<H", "<I", "<i", ">d"))
 _ARGUMENT = {code: width for width, codes in ((1, b"\x80hKqU\x8a"), (2, b"M"), (4, b"jrJX"), (8, b"G")) for code in codes}
 
 
-def _unknown(machine: PickleInterpreter, at: int) -> int:
+def unknown_opcode(machine: PickleInterpreter, at: int) -> int:
+    """Raise the error for an opcode that is not supported."""
     raise FormatError("opcode", f"opcode {machine.data[at - 1]:#04x} is not one that torch writes")
 
 
@@ -130,7 +133,7 @@ def _protocol(machine: PickleInterpreter, at: int) -> int:
     return at + 1
 
 
-def _push(value: Any) -> _Opcode:
+def _push(value: Any) -> Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(value)
         return at
@@ -138,7 +141,7 @@ def _push(value: Any) -> _Opcode:
     return step
 
 
-def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> _Opcode:
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], width: int) -> Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(unpack(machine.data, at)[0])
         return at + width
@@ -159,7 +162,7 @@ def _text(machine: PickleInterpreter, at: int) -> int:
     return end
 
 
-def _push_new(kind: type) -> _Opcode:
+def _push_new(kind: type) -> Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         machine.stack.append(kind())
         return at
@@ -182,7 +185,7 @@ def _tuple(machine: PickleInterpreter, at: int) -> int:
     return at
 
 
-def _tuple_of(length: int) -> _Opcode:
+def _tuple_of(length: int) -> Opcode:
     def step(machine: PickleInterpreter, at: int) -> int:
         if len(machine.stack) < length:
             raise IndexError
@@ -279,7 +282,7 @@ def _build(machine: PickleInterpreter, at: int) -> int:
     return at
 
 
-_KNOWN: dict[bytes, _Opcode] = {
+KNOWN: dict[bytes, Opcode] = {
     b"\x80": _protocol, b"c": _global, b"R": _reduce, b"b": _build, b"Q": _persistent,
     b"(": _mark, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b")": _push(()),
     b"]": _push_new(list), b"a": _append, b"e": _extend, b"}": _push_new(dict), b"s": _set_one, b"u": _set_many,
@@ -287,5 +290,6 @@ _KNOWN: dict[bytes, _Opcode] = {
     b"J": _number(_I4, 4), b"M": _number(_U2, 2), b"G": _number(_F8, 8), b"\x8a": _long,
     b"X": _text, b"U": _text, b"q": _put,
 }  # fmt: skip
-STEPS: list[_Opcode] = [_KNOWN.get(bytes([code]), _unknown) for code in range(256)]
+STEPS: list[Opcode] = [KNOWN.get(bytes([code]), unknown_opcode) for code in range(256)]
 """The other opcodes, by byte."""
+PickleInterpreter.steps = STEPS

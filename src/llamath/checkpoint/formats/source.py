@@ -67,6 +67,17 @@ class Bytes(Source):
         return self.data[start : start + length]
 
 
+class Part(Source):
+    """A part of another source, which stays open."""
+
+    def __init__(self, source: Source, start: int, size: int) -> None:
+        self.source, self.start, self.name, self.size = source, start, source.name, size
+
+    def fetch(self, start: int, length: int) -> bytes:
+        """Read from the other source."""
+        return self.source.read(self.start + start, length)
+
+
 class LocalFile(Source):
     """A regular local file; pipes, devices, sockets and folders are refused without blocking or side effects.
 

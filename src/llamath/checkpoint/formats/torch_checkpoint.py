@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
@@ -32,7 +33,7 @@ _TRUNCATED = ("truncated", "end_record")
 _PART = r"(consolidated\.)([0-9]{2})(\.pth)"
 
 
-class _Content(NamedTuple):
+class TorchContent(NamedTuple):
     """The unpickled object of a file, and the positions of its storages."""
 
     root: Any
@@ -44,27 +45,44 @@ class _Content(NamedTuple):
 
 def read(source: Source) -> Manifest:
     """Read the manifest of one file."""
-    try:
-        head = source.read(0, min(4, source.size))
-        content = _read_zip(source) if head == b"PK\3\4" else _read_legacy(source)
+    with _named(source):
+        content = _read_content(source, PickleInterpreter)
         tensors, values = _tensors(content)
-    except FormatError as error:
-        text, name = str(error), safe(source.name)
-        hint = error.hint or (truncated_hint(source.name) if error.code in _TRUNCATED else "")
-        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=hint) from None
     stored = sum(storage.bytes for storage in content.storages.values())
     file = CheckpointFile(source.name, source.size, source.size - stored)
     return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.metadata, "values": values})
 
 
-def _read_zip(source: Source) -> _Content:
+def read_content(source: Source, interpreter: type[PickleInterpreter] = PickleInterpreter) -> TorchContent:
+    """Read the object in one file, as records."""
+    with _named(source):
+        return _read_content(source, interpreter)
+
+
+@contextmanager
+def _named(source: Source) -> Iterator[None]:
+    """Add the name of the file to errors, and a hint to those of a file that ends too early."""
+    try:
+        yield
+    except FormatError as error:
+        text, name = str(error), safe(source.name)
+        hint = error.hint or (truncated_hint(source.name) if error.code in _TRUNCATED else "")
+        raise FormatError(error.code, text if text.startswith(name) else f"{name}: {text}", hint=hint) from None
+
+
+def _read_content(source: Source, interpreter: type[PickleInterpreter]) -> TorchContent:
+    is_zip = source.read(0, min(4, source.size)) == b"PK\3\4"
+    return _read_zip(source, interpreter) if is_zip else _read_legacy(source, interpreter)
+
+
+def _read_zip(source: Source, interpreter: type[PickleInterpreter]) -> TorchContent:
     archive = Archive(source)
     if "constants.pkl" in archive.members or any(name.startswith("code/") for name in archive.members):
         hint = "it contains code; save its state_dict() instead"
         raise FormatError("torchscript", "this is a TorchScript archive, not a checkpoint", hint=hint)
     metadata = _zip_metadata(archive)
     stream = archive.read("data.pkl", MAX_PICKLE_BYTES)
-    machine = PickleInterpreter(stream, 5)
+    machine = interpreter(stream, 5)
     root, end = machine.run()
     if end != len(stream):
         raise FormatError("trailing", f"{len(stream) - end:,} bytes follow the pickle stream in data.pkl")
@@ -76,7 +94,7 @@ def _read_zip(source: Source) -> _Content:
         if member.size != storage.bytes:
             raise FormatError("storage_size", f"data/{safe(key)} has {member.size:,} bytes, and is declared with {storage.bytes:,}")
         starts[key] = member.start
-    return _Content(root, machine.storages, starts, machine.budget, metadata)
+    return TorchContent(root, machine.storages, starts, machine.budget, metadata)
 
 
 def _zip_metadata(archive: Archive) -> dict[str, Any]:
@@ -97,7 +115,7 @@ def _zip_metadata(archive: Archive) -> dict[str, Any]:
     return {"container": "zip", "version": int(version), "byteorder": "little"}
 
 
-def _read_legacy(source: Source) -> _Content:
+def _read_legacy(source: Source, interpreter: type[PickleInterpreter]) -> TorchContent:
     head = source.read(0, min(512, source.size))
     if _is_tar(head):
         raise FormatError("tar", "this is the tar container of torch before 0.4", hint="load and save it with a later torch")
@@ -106,19 +124,19 @@ def _read_legacy(source: Source) -> _Content:
     window = min(FIRST_WINDOW, source.size)
     while True:
         try:
-            machine, root, keys, at = _read_streams(source.read(0, window))
+            machine, root, keys, at = _read_streams(source.read(0, window), interpreter)
             break
         except FormatError as error:
             if error.code != "truncated" or window >= min(source.size, MAX_PICKLE_BYTES):
                 raise
             window = min(window * 8, source.size, MAX_PICKLE_BYTES)
     metadata = {"container": "legacy", "version": PROTOCOL, "byteorder": "little"}
-    return _Content(root, machine.storages, _storage_starts(source, machine.storages, keys, at), machine.budget, metadata)
+    return TorchContent(root, machine.storages, _storage_starts(source, machine.storages, keys, at), machine.budget, metadata)
 
 
-def _read_streams(data: bytes) -> tuple[PickleInterpreter, Any, list[Any], int]:
+def _read_streams(data: bytes, interpreter: type[PickleInterpreter]) -> tuple[PickleInterpreter, Any, list[Any], int]:
     """Read the five streams; returns the object, the storages' keys and the start of the storages."""
-    machine = PickleInterpreter(data, 6)
+    machine = interpreter(data, 6)
     magic, at = machine.run()
     if type(magic) is not int or magic != MAGIC:
         raise FormatError("magic", "a pickle stream, but not one that torch.save wrote")
@@ -165,7 +183,7 @@ def _is_tar(head: bytes) -> bool:
     return len(head) == 512 and claimed in (unsigned, unsigned - 256 * sum(byte > 127 for byte in rest))
 
 
-def _tensors(content: _Content) -> tuple[list[Tensor], dict[str, Any]]:
+def _tensors(content: TorchContent) -> tuple[list[Tensor], dict[str, Any]]:
     """Return all tensors by dotted name, and the plain values in dictionaries."""
     tensors: list[Tensor] = []
     values: dict[str, Any] = {}

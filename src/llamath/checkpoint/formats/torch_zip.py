@@ -24,6 +24,7 @@ _FIELD = Struct("<2H").unpack_from
 _DESCRIPTOR, _DESCRIPTOR64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MAX_U16, _MAX_U32 = 0xFFFF, 0xFFFFFFFF
 _HAS_DESCRIPTOR, _UTF8, _FOLDER = 0x8, 0x800, 0x10
+_DEFLATED, _MAX_VERSION = 8, 63
 _MAX_NAME_BYTES = 511  # maximum bytes of a name; torch truncates longer ones
 _MAX_DIRECTORY_BYTES = 64 << 20
 """Maximum bytes of the directory, about 900,000 members."""
@@ -36,6 +37,8 @@ class Member(NamedTuple):
     start: int
     size: int
     crc: int
+    packed: int = 0  # bytes in the file
+    method: int = 0  # 8: deflated
 
 
 class _Entry(NamedTuple):
@@ -44,21 +47,24 @@ class _Entry(NamedTuple):
     crc: int
     size: int
     at: int
+    packed: int
+    method: int
 
 
 class Archive:
-    """The members of an archive by name."""
+    """The members of an archive by name, without the top folder that torch's archives have; others may have deflated members."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, is_of_torch: bool = True) -> None:
         self.source = source
         directory, count, end = _read_directory(source)
-        entries = list(_parse_entries(directory, count))
+        entries = list(_parse_entries(directory, count, (0,) if is_of_torch else (0, _DEFLATED)))
         starts = _data_starts(source, entries, end)
-        self.folder = _top_folder(entries)
+        self.folder = _top_folder(entries) if is_of_torch else b""
+        _check_distinct(entries)
         self.summed = any(entry.crc for entry in entries)  # all 0 if torch wrote no checksums
-        cut = len(self.folder) + 1
+        cut = len(self.folder) + 1 if is_of_torch else 0
         self.members = {
-            name: Member(name, start, entry.size, entry.crc)
+            name: Member(name, start, entry.size, entry.crc, entry.packed, entry.method)
             for entry, start in zip(entries, starts, strict=True)
             for name in (entry.name[cut:].decode(),)
         }
@@ -111,27 +117,29 @@ def _read_zip64_end(tail: bytes, at: int, narrow: int) -> tuple[int, int, int, i
     return disk | located | narrow, first + (disks != 1), here, count, size, start
 
 
-def _parse_entries(directory: bytes, count: int) -> Iterator[_Entry]:
-    """Yield the directory's entries; each must be uncompressed and on this disk."""
+def _parse_entries(directory: bytes, count: int, methods: tuple[int, ...]) -> Iterator[_Entry]:
+    """Yield the directory's entries; each must be stored by one of the methods, and on this disk."""
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(directory):
             raise FormatError("directory", "the directory ends within an entry")
-        mark, _, _, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
+        mark, _, needed, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
             directory, at
         )
         name = directory[at + _ENTRY.size : at + _ENTRY.size + name_length]
         at += _ENTRY.size + name_length + extra + comment
         if mark != b"PK\1\2" or at > len(directory) or comment:
             raise FormatError("directory", f"the directory is damaged near {_display(name)}")
-        _check_entry(name, flags, method, kind)
+        _check_entry(name, flags, method if method not in methods else 0, kind)
+        if _DEFLATED in methods and needed & 0xFF > _MAX_VERSION:
+            raise FormatError("version", f"{_display(name)} needs version {(needed & 0xFF) / 10} of ZIP; 6.3 is the last one")
         if disk:
             raise FormatError("multi_disk", f"{_display(name)} is on another disk")
         if _MAX_U32 in (packed, size, start):
             size, packed, start = _zip64_fields(directory[at - extra : at], (size, packed, start), name)
-        if packed != size:
+        if packed != size and not method:
             raise FormatError("compressed", f"{_display(name)} is not compressed, but its two sizes differ: {packed:,} and {size:,}")
-        yield _Entry(name, flags, crc, size, start)
+        yield _Entry(name, flags, crc, size, start, packed, method)
     if at != len(directory):
         raise FormatError("directory", f"{len(directory) - at:,} bytes follow the directory's {count:,} entries")
 
@@ -185,7 +193,7 @@ def _data_starts(source: Source, entries: list[_Entry], end: int) -> list[int]:
         data = source.read(at, gap + _LOCAL.size + len(entry.name))
         _check_descriptor(before, data[:gap])
         starts[index] = start = entry.at + _LOCAL.size + len(entry.name) + _check_local_header(source, entry, data[gap:])
-        at, before = start + entry.size, entry
+        at, before = start + entry.packed, entry
         if at > end:
             raise FormatError("overlap", f"{_display(entry.name)} reaches into the directory")
     _check_descriptor(before, source.read(at, _gap(before, at, end)))
@@ -198,7 +206,7 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
     if gap < 0:
         raise FormatError("overlap", f"{_display(before.name) if before else 'a member'} overlaps the next record by {-gap:,} bytes")
     after = (_DESCRIPTOR.size, _DESCRIPTOR64.size) if before and before.flags & _HAS_DESCRIPTOR else (0,)
-    if gap not in after and (gap or (before and before.size)):
+    if gap not in after and (gap or (before and before.packed)):
         raise FormatError("gap", f"{gap:,} bytes at {at:,} belong to no member")
     return gap
 
@@ -206,37 +214,43 @@ def _gap(before: _Entry | None, at: int, until: int) -> int:
 def _check_descriptor(entry: _Entry | None, after: bytes) -> None:
     """Verify the data descriptor, if there is one."""
     layout = _DESCRIPTOR if len(after) == _DESCRIPTOR.size else _DESCRIPTOR64
-    if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.size, entry.size):
+    if entry and after and layout.unpack(after) != (b"PK\7\x08", entry.crc, entry.packed, entry.size):
         raise FormatError("local_header", f"{_display(entry.name)}: its data descriptor contradicts the directory")
 
 
 def _check_local_header(source: Source, entry: _Entry, header: bytes) -> int:
     """Verify a local header and return the length of its extra field."""
     mark, _, flags, method, _, _, crc, packed, size, name_length, extra = _LOCAL.unpack_from(header)
-    same = mark == b"PK\3\4" and (flags, method, name_length) == (entry.flags, 0, len(entry.name)) and header[_LOCAL.size :] == entry.name
+    expected = entry.flags, entry.method, len(entry.name)
+    same = mark == b"PK\3\4" and (flags, method, name_length) == expected and header[_LOCAL.size :] == entry.name
     sizes: tuple[int, ...] = (size, packed)
     if _MAX_U32 in sizes:
         more = source.read(entry.at + len(header), min(extra, source.size - entry.at - len(header)))
         sizes = tuple(_zip64_fields(more, sizes, entry.name))
-    if not same or ((crc, *sizes) != (entry.crc, entry.size, entry.size) and (any((crc, *sizes)) or not flags & _HAS_DESCRIPTOR)):
+    found = (crc, *sizes)
+    if not same or (found != (entry.crc, entry.size, entry.packed) and (any(found) or not flags & _HAS_DESCRIPTOR)):
         raise FormatError("local_header", f"{_display(entry.name)}: its local header contradicts the directory")
     return int(extra)
 
 
 def _top_folder(entries: list[_Entry]) -> bytes:
-    """Return the top folder of all members, whose names must differ in more than case, which torch ignores."""
+    """Return the top folder of all members."""
     if not entries:
         raise FormatError("missing_member", "the archive is empty")
     folder, slash, _ = entries[0].name.partition(b"/")
     for entry in entries:
         if not slash or not entry.name.startswith(folder + b"/"):
             raise FormatError("name", f"{_display(entry.name)} is not in the archive's folder {_display(folder)}")
+    return folder
+
+
+def _check_distinct(entries: list[_Entry]) -> None:
+    """Refuse names that differ only in case, which some systems and torch ignore."""
     seen: set[bytes] = set()
     for entry in entries:
         if entry.name.lower() in seen:
             raise FormatError("duplicate_member", f"{_display(entry.name)} occurs twice")
         seen.add(entry.name.lower())
-    return folder
 
 
 def _display(name: bytes) -> str:

@@ -1,4 +1,4 @@
-"""GGUF metadata, read as a Hugging Face configuration and written from one.
+"""GGUF metadata, read as a Hugging Face configuration.
 
 Only keys whose meaning is known are read; those of the others that could matter are reported, and an architecture that no family here has
 is refused by name: its tensors can still be counted from the header.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from .gguf_architectures import ARCHITECTURES
 from .gguf_header import COUNT_HINT
-from .gguf_keys import MetadataValue, write_metadata
-from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS, write_rope_scaling
+from .gguf_keys import MetadataValue
+from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
 from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
 
 __all__ = [
@@ -20,6 +20,4 @@ __all__ = [
     "MetadataValue",
     "config_from_gguf",
     "is_auxiliary_tensor",
-    "write_metadata",
-    "write_rope_scaling",
 ]

@@ -1,4 +1,4 @@
-"""The table of GGUF metadata keys and Hugging Face config keys, for reading and for writing.
+"""The table of GGUF metadata keys and Hugging Face config keys.
 
 The meanings are those that llama.cpp gives its keys (`load_hparams` in src/llama-model.cpp and src/models/), and how its converters write
 them (conversion/ in the same repository). Counts are written as UINT32 and other numbers as FLOAT32, as the gguf package does.
@@ -6,7 +6,7 @@ them (conversion/ in the same repository). Counts are written as UINT32 and othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import nextafter
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ class _KeyMapping(Record):
     """
 
     config: str  # the name that most families use
-    gguf: tuple[str, ...] = ()  # each is written with the same value; without the architecture's prefix
+    gguf: tuple[str, ...] = ()  # without the architecture's prefix
     kind: Kind = UINT32
     tensors: tuple[str, ...] = ()
     read: Callable[[GGUFHeader], Any] | None = None  # where reading takes more than one key
@@ -43,11 +43,6 @@ class _KeyMapping(Record):
         if self.tensors:
             return header.has_tensor(*self.tensors)
         return _READERS[self.kind](header, self.gguf[0])
-
-    def write_to(self, arch: str, value: Any) -> Iterator[MetadataValue]:
-        """Yield the metadata that express a value."""
-        for name in self.gguf:
-            yield MetadataValue(f"{arch}.{name}", self.kind, value)
 
 
 _READERS: Mapping[Kind, Callable[[GGUFHeader, str], Any]] = {
@@ -284,9 +279,3 @@ _TABLE = (
 
 KEY_MAPPINGS: Mapping[str, _KeyMapping] = {x.config: x for x in _TABLE}
 """Config key → its expression in GGUF. Names that are no config keys of any family are values that families read under other names."""
-
-
-def write_metadata(arch: str, config: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Yield the metadata that express these config keys, in their order."""
-    for key, value in config.items():
-        yield from KEY_MAPPINGS[key].write_to(arch, value)

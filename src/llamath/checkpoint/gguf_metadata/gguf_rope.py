@@ -1,4 +1,4 @@
-"""Rotary position embeddings in GGUF, read and written: the base and some scalings as metadata, the factors of others as small tensors.
+"""Rotary position embeddings in GGUF: the base and some scalings as metadata, the factors of others as small tensors.
 
 The scaling of Llama 3.1 is stored as one divisor for each frequency (`rope_freqs.weight`). Reading fits the parameters of the scaling to
 them: wavelength / divisor is linear between the two ends of the ramp, so two divisors on the ramp determine its position.
@@ -6,14 +6,13 @@ them: wavelength / divisor is linear between the two ends of the ramp, so two di
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from math import inf, isclose, log, pi, sqrt
 from typing import Any
 
 from ...core.positions import Llama3Rope
-from ..formats.gguf import STRING
 from .gguf_header import GGUFHeader
-from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, MetadataValue, rotary_dim
+from .gguf_keys import KEY_MAPPINGS, ROPE_SCALING, rotary_dim
 
 ROPE_FREQS = "rope_freqs.weight"
 ROTARY_TENSORS = (ROPE_FREQS, "rope_factors_long.weight", "rope_factors_short.weight")
@@ -43,14 +42,6 @@ def read_rope_scaling(h: GGUFHeader) -> dict[str, Any] | None:
     if kind != "none":
         h.notes.append(f"unknown rope.scaling.type {kind[:40]!r}: no scaling is assumed")
     return None
-
-
-def write_rope_scaling(arch: str, scaling: Mapping[str, Any]) -> Iterator[MetadataValue]:
-    """Yield the metadata of a `rope_scaling` of type linear or yarn."""
-    yield MetadataValue(f"{arch}.rope.scaling.type", STRING, scaling["rope_type"])
-    for x in ROPE_SCALING:
-        if scaling.get(x.config) is not None:
-            yield from x.write_to(arch, scaling[x.config])
 
 
 def read_rope_parameters(h: GGUFHeader) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ..formats import checkpoint_files as checkpoint
 from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
+from ..quantization_section import with_modelopt_recipe
 from ..repo_id import parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
@@ -67,10 +68,27 @@ def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
     """Read the configuration at an address; None and the address of the folder if there is none."""
     with _open_folder(text, limits) as opened:
         if opened.file.endswith(".json"):
-            return opened.folder.json(opened.file), opened.folder.path(opened.file)
+            keys = opened.folder.json(opened.file)
+            return _with_modelopt_recipe(keys, opened.file, opened.folder), opened.folder.path(opened.file)
         if config := _find_config(opened.folder):
-            return config[1], opened.folder.path(config[0])
+            return _with_modelopt_recipe(config[1], config[0], opened.folder), opened.folder.path(config[0])
         return None, opened.folder.name
+
+
+def _with_modelopt_recipe(keys: Mapping[str, Any], name: str, folder: Folder) -> Mapping[str, Any]:
+    """Return a config.json with the recipe in ModelOpt's file next to it; folders on web servers, which cannot be listed, are not asked."""
+    if name != "config.json" or (isinstance(folder, WebFolder) and not isinstance(folder, HubFolder)):
+        return keys
+
+    def read(other: str) -> Mapping[str, Any] | None:
+        try:
+            return folder.json(other)
+        except RemoteError as error:
+            if error.code != "missing":
+                raise
+            return None
+
+    return with_modelopt_recipe(keys, read)
 
 
 def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:

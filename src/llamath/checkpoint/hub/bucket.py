@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ...core.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
-from ...core.strict_json import MAX_BYTES, parse_json
+from ...core.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
 from ..formats.folder import check_file_name
 from ..formats.source import Source
 from .http_file import BUDGET
@@ -82,7 +82,7 @@ class _BucketFolder(RemoteFolder):
         if source.size > MAX_BYTES:
             raise RemoteError("too_large", f"{safe(source.name)} has {source.size:,} bytes; at most {MAX_BYTES:,} are read")
         try:
-            return parse_json(source.read(0, source.size), safe(source.name))
+            return parse_json(source.read(0, source.size), safe(source.name), finite=name not in CONFIG_FILES)
         except ConfigError as error:
             raise RemoteError("json", str(error)) from None
 

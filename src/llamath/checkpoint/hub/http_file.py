@@ -11,7 +11,7 @@ from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, RemoteError, safe
-from ...core.strict_json import MAX_BYTES, parse_json
+from ...core.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
 from ..formats.source import Source
 from .http_client import Session
 from .urls import Url
@@ -115,7 +115,7 @@ def fetch_json(session: Session, url: Url, max_bytes: int = MAX_BYTES) -> dict[s
     """Read the JSON object in a small file."""
     data = session.get(url, _FileRequest(max_bytes)).body
     try:
-        return parse_json(data, url.display)
+        return parse_json(data, url.display, finite=url.path.rpartition("/")[2] not in CONFIG_FILES)
     except ConfigError as error:
         hint = "is this a web page? the URL of a file contains /resolve/, not /blob/" if data.lstrip()[:1] == b"<" else ""
         raise RemoteError("json", str(error), hint=hint) from None

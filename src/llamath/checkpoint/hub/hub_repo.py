@@ -106,7 +106,7 @@ class HubFolder(WebFolder):
     def __init__(self, session: Session, repo: Repo) -> None:
         site, path = endpoint(), f"{repo.id}/revision/{quote_url(repo.revision)}"
         self._repo = repo
-        self.commit, files = _resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
+        self.commit, files = resolve_commit(fetch_json(session, session.parse_url(f"{site}/api/models/{path}"), _MAX_API_BYTES), repo)
         inner = _folder_of(repo.path, files)
         self._start = start = f"{inner}/" if inner else ""
         self._names = frozenset(x[len(start) :] for x in files if x.startswith(start) and "/" not in x[len(start) :])
@@ -132,7 +132,7 @@ class HubFolder(WebFolder):
         return super().json(name)
 
 
-def _resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
+def resolve_commit(data: dict[str, Any], repo: Repo) -> tuple[str, set[str]]:
     """Return the commit of a revision, and the paths of its files."""
     commit, siblings = data.get("sha"), data.get("siblings", [])
     if not isinstance(commit, str) or not is_commit(commit) or not isinstance(siblings, list) or len(siblings) > MAX_SHARDS:
@@ -147,7 +147,7 @@ def fetch_sums(session: Session, repo: Repo) -> dict[str, str]:
     """Return the entity tags of the files next to each other in a repository, or in a folder of it, by file name."""
     path = f"{repo.id}/revision/{quote_url(repo.revision)}"
     data = fetch_json(session, session.parse_url(f"{endpoint()}/api/models/{path}?blobs=true"), _MAX_API_BYTES)
-    _, files = _resolve_commit(data, repo)
+    _, files = resolve_commit(data, repo)
     inner = _folder_of(repo.path, files)
     start = f"{inner}/" if inner else ""
     sums = {}

@@ -77,7 +77,7 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
     rows = [shape[0] for shape in shapes]
     if len(shapes) == 1:
         return [x]
-    groups = _groups(words, rows, params)
+    groups = count_groups(words, rows, params)
     if groups == 1:
         return _split(x, rows, 0)
     parts = _split(x.reshape((groups, -1, *x.shape[1:])), [n // groups for n in rows], 1)
@@ -87,7 +87,7 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
 def join_tensors(parts: Sequence[Array], layout: str, params: LayoutParams, ops: Ops, shape: Shape) -> Array:
     """Join weights to the stored tensor of this shape: the reverse of `split_tensor`."""
     words = layout.split()
-    groups = _groups(words, [x.shape[0] for x in parts], params)
+    groups = count_groups(words, [x.shape[0] for x in parts], params)
     if len(parts) == 1:
         x = parts[0]
     elif groups == 1:
@@ -132,7 +132,7 @@ def reorder_rows(x: Array, order: Sequence[int]) -> Array:
     return x.reshape((-1, len(order), *x.shape[1:]))[:, list(order)].reshape(x.shape)
 
 
-def _groups(words: Sequence[str], rows: Sequence[int], params: LayoutParams) -> int:
+def count_groups(words: Sequence[str], rows: Sequence[int], params: LayoutParams) -> int:
     """Return the number of groups in each of which all joined weights have rows."""
     return {"heads": params.groups, "each": params.heads, "rows": rows[0]}.get(words[0] if words else "", 1)
 

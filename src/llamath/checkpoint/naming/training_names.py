@@ -107,7 +107,7 @@ def find_wrappers(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         parts = name.split(".")
         for i, part in enumerate(parts):
-            if part in WRAPPERS and (part != "module" or all(x in WRAPPERS for x in parts[:i])):
+            if part in WRAPPERS and (part != "module" or all(x in WRAPPERS or x in _CONTAINERS for x in parts[:i])):
                 found.setdefault(part)
     return tuple(found)
 
@@ -141,56 +141,62 @@ def model_tensors(manifest: Manifest, expected: Sequence[frozenset[str]]) -> Mod
     """
     state, names = training_state(manifest), manifest.columns.name
     own = [x for i, x in enumerate(names) if i not in state] if state else list(names)
-    best, prefix = _best_names(own, expected)
-    if best is own and not state:
+    found = _best_prefix(own, expected)
+    if found is None and not state:
         return ModelTensors(manifest)
+    prefix, raw = found or ("", own)
+    best = own if found is None else list(map(without_wrappers, raw))
     columns = manifest.columns
     weights = [i for i in range(len(names)) if i not in state]
     picked: list[Any] = [[column[i] for i in weights] for column in columns]
     kept = TensorColumns(*picked)._replace(name=best)
     index = manifest.index
-    if index is not None and best is not own:
+    if index is not None and found is not None:
         renamed = dict(zip(own, best, strict=True))
         index = index.replace(
-            weight_map={renamed.get(x) or without_wrappers(x).removeprefix(prefix): y for x, y in index.weight_map.items()}
+            weight_map={renamed.get(x) or without_wrappers(x.removeprefix(prefix)): y for x, y in index.weight_map.items()}
         )
     return ModelTensors(
         manifest.replace(tensors=TensorTable(kept), index=index),
         prefix,
-        find_wrappers(own) if best is not own else (),
+        () if found is None else _wrappers(prefix, raw),
         tuple(names[i] for i in sorted(state)),
     )
 
 
-def _best_names(own: list[str], expected: Sequence[frozenset[str]]) -> tuple[list[str], str]:
-    """Return the names with which most are expected, and the prefix that they no longer have."""
-    best, best_prefix, best_overlap = own, "", -1
-    for prefix, names in _candidates(own):
+def _wrappers(prefix: str, raw: Iterable[str]) -> tuple[str, ...]:
+    """Return the wrappers in a prefix and in the names after it."""
+    outside = (x for x in prefix.split(".") if x in WRAPPERS)
+    return tuple(dict.fromkeys((*outside, *find_wrappers(raw))))
+
+
+def _best_prefix(own: list[str], expected: Sequence[frozenset[str]]) -> tuple[str, list[str]] | None:
+    """Return the prefix without which most names are expected, and the names after it; None if they are best as they are."""
+    best, best_overlap = None, -1
+    for prefix, raw in _prefixes(own):
         if best_overlap < 0:
             best_overlap = _overlap(own, expected)
-        if (overlap := _overlap(names, expected)) > best_overlap:
-            best, best_prefix, best_overlap = names, prefix, overlap
-    return best, best_prefix
+        if (overlap := _overlap(map(without_wrappers, raw), expected)) > best_overlap:
+            best, best_overlap = (prefix, raw), overlap
+    return best
 
 
-def _candidates(own: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield prefixes that all names have, and the names without them and without wrappers."""
+def _prefixes(own: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield prefixes of wrappers and containers that all names have, and the names without them."""
     if not own:
         return
-    text = "\n".join(own)
+    text, raw, prefix = "\n".join(own), own, ""
     wrapped = any(f"{x}." in text for x in WRAPPERS)
-    names = [without_wrappers(x) for x in own] if wrapped else own
-    if wrapped and names != own:
-        yield _common_wrappers(own), names
-    prefix = _common_wrappers(own) if wrapped else ""
     for _ in range(_MAX_CONTAINERS):
-        part = f"{names[0].partition('.')[0]}."
-        if part[:-1] not in _CONTAINERS or not all(x.startswith(part) and len(x) > len(part) for x in names):
+        if wrapped and (wrappers := _common_wrappers(raw)):
+            prefix, raw = prefix + wrappers, [x[len(wrappers) :] for x in raw]
+        if prefix or wrapped:
+            yield prefix, raw
+        part = f"{raw[0].partition('.')[0]}."
+        if part[:-1] not in _CONTAINERS or not all(x.startswith(part) and len(x) > len(part) for x in raw):
             return
-        inside = [x[len(part) :] for x in names]
-        prefix += part + (_common_wrappers(inside) if wrapped else "")
-        names = [without_wrappers(x) for x in inside] if wrapped else inside
-        yield prefix, names
+        prefix, raw = prefix + part, [x[len(part) :] for x in raw]
+    yield prefix, raw
 
 
 def _common_wrappers(names: Sequence[str]) -> str:

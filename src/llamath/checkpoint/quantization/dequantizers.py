@@ -289,7 +289,7 @@ def _open_bnb_int8(m: _Matrix) -> _Rows:
     values, scale = m.raw("values"), m.floats("SCB")
     if m.find("weight_format") and int(m.raw("weight_format").reshape(-1)[0]) != 0:
         raise m.error("expected weight_format 0, which is in rows")
-    return lambda first, last: values[first:last].astype(np.float32) * (scale[first:last, None] / np.float32(127))
+    return lambda first, last: values[first:last].astype(np.float32) * scale[first:last, None] * np.float32(1 / 127)
 
 
 def _shape_of_bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> Shape:
@@ -454,11 +454,11 @@ def _open_gptq(m: _Matrix) -> _Rows:
     if len(group) != m.into or group.min() < 0 or group.max() >= groups:
         raise m.error(f"expected the groups of {m.into:,} inputs, below {groups:,}, in g_idx")
     if m.find("qzeros"):
-        zero = _unpack(m.raw("qzeros"), bits, m.out).astype(np.int32)
+        zero = _unpack(m.raw("qzeros"), bits, m.out).astype(np.float32)
         if m.config.get("checkpoint_format") != "gptq_v2":
-            zero = zero + 1 & (1 << bits) - 1  # the first format stores them less 1
+            zero = (zero + 1) % (1 << bits)  # the first format stores them less 1
     else:
-        zero = np.full((groups, m.out), 1 << bits - 1, np.int32)
+        zero = np.full((groups, m.out), 1 << bits - 1, np.float32)
 
     def rows(first: int, last: int) -> Any:
         q = _unpack(np.ascontiguousarray(words[:, first:last].T), bits, m.into)

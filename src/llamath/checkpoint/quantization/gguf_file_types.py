@@ -166,9 +166,13 @@ def type_for_rows(block_type: str, columns: int) -> str:
 
 def _unquantized_type(x: GGUFTensor, base: str) -> str:
     """Return F32 for vectors, norms, routers and small convolutions, and the source file's type for other matrices."""
-    if x.ndim < 2 or not x.name.endswith(".weight") or x.name.endswith("_norm.weight") or any(piece in x.name for piece in _KEPT_F32):
-        return "F32"
-    return base if DTYPES[base].block == 1 else "F16"
+    return "F32" if is_kept_f32(x) else base if DTYPES[base].block == 1 else "F16"
+
+
+def is_kept_f32(x: GGUFTensor) -> bool:
+    """Whether files store a tensor in F32 whatever the type of the matrices: vectors, norms, routers and small convolutions."""
+    is_matrix = x.ndim > 1 and x.name.endswith(".weight") and not x.name.endswith("_norm.weight")
+    return not is_matrix or any(piece in x.name for piece in _KEPT_F32)
 
 
 def _type_of_role(role: str, at: _Position, x: GGUFTensor) -> str:

@@ -36,7 +36,10 @@ def header_count_text(report: HeaderCount, unfold: bool = False) -> Iterator[str
     listing = report.listing
     tensors = format_count(listing.total.tensors, "tensor")
     yield from map(bold, wrap(report.summary, ""))
-    yield from map(dim, wrap(f"no family, from the header of {report.source}: {listing.manifest.format}, {tensors}", ""))
+    yield from map(
+        dim,
+        wrap(f"{'' if report.has_family else 'no family, '}from the header of {report.source}: {listing.manifest.format}, {tensors}", ""),
+    )
     yield ""
     yield from table_lines([x for x in listing.unfolded() if not is_rotary_table(x)] if unfold else report.rows)
     for heading, lines in (("by dtype", dtype_lines(listing)), ("by codec", codec_lines(listing))):

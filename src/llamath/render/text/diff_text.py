@@ -8,6 +8,7 @@ from itertools import accumulate
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, short_path
 from ...analysis.diff.model_diff import ConfigDifference, DiffReport, MultiDiffReport, WeightEntry, WeightPair
+from ...analysis.diff.storage_diff import ModuleFormats, StorageDifference, StoredSize, format_layers, join_formats
 from ...core.errors import safe
 from ...core.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
 from ..csv_rows import format_table
@@ -32,6 +33,8 @@ def diff_text(report: DiffReport) -> str:
         lines += ["", *_weights(report)]
     if report.config:
         lines += ["", *_config(report)]
+    if report.storage is not None:
+        lines += ["", *_storage(report.storage, report)]
     lines += ["", *_equal_parts(report)]
     if report.causes:
         lines += [dim(x) for x in wrap(f"method: {METHOD}", indent="")]
@@ -160,11 +163,50 @@ def _format_config_value(value: object, room: int) -> str:
     return "none" if value is None else format_value(value, room)
 
 
+def _storage(storage: StorageDifference, report: DiffReport) -> Iterator[str]:
+    """Yield the bytes and bits per weight of each group, and the modules that two recipes store differently."""
+    rows: list[tuple[str, ...]] = [("stored", _cut(report.a.name), "bits", _cut(report.b.name), "bits", "bytes")]
+    for x in storage.groups:
+        sides = (cell for side in (x.a, x.b) for cell in (join_formats(side.formats[:2]) if side.bytes else "–", _format_bits(side)))
+        rows.append((x.group, *sides, format_signed(x.delta) if x.delta else ""))
+    totals = (cell for side in (storage.a, storage.b) for cell in (f"{side.bytes:,}", _format_bits(side)))
+    rows.append(("total, bytes", *totals, format_signed(storage.delta) if storage.delta else ""))
+    header, *lines = fit_table(rows, right=(2, 4, 5), drop=(5,))
+    yield bold(header)
+    yield from lines
+    if storage.modules:
+        yield ""
+        yield bold("modules that are stored differently")
+        alike: dict[tuple[tuple[int, ...], str], list[str]] = {}
+        for module in storage.modules:
+            key = module.layers, " → ".join(_sides_of(module))
+            alike.setdefault(key, []).append(safe(module.module.rpartition("{l}.")[2], 80))
+        for (layers, change), names in list(alike.items())[:_MAX_MODULES]:
+            where = f" in layer{'s' if len(layers) > 1 else ''} {format_layers(layers)}" if layers else ""
+            yield from wrap(f"{', '.join(names)}{safe(where, 200)}: {change}", indent="  ")
+        if len(alike) > _MAX_MODULES:
+            yield f"  and {len(alike) - _MAX_MODULES:,} more (--json lists all)"
+
+
+_MAX_MODULES = 24
+"""The most modules that are listed."""
+
+
+def _sides_of(x: ModuleFormats) -> Iterator[str]:
+    for name, reason in ((x.a, x.reason_a), (x.b, x.reason_b)):
+        yield f"{name} ({safe(reason, 60)})" if reason else name
+
+
+def _format_bits(size: StoredSize) -> str:
+    bits = size.bits_per_weight
+    return f"{float(bits):.3f}" if bits is not None else ""
+
+
 def _equal_parts(report: DiffReport) -> Iterator[str]:
     """Summarize the equal weights in one line."""
     same = report.same
     keys = format_count(len(same.config), "config key")
-    if not report.weights and not report.config:
+    if not report.weights and not report.config and (report.storage is None or not report.storage.delta):
         yield f"nothing differs: {format_count(len(same.weights), 'weight')}, {keys}"
         return
     names = [short_path(x) for x in same.weights]

@@ -13,6 +13,7 @@ from .ls_text import table_lines
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
+    from ...analysis.verify.divergence import Divergence, Estimate
     from ...analysis.verify.full_check import FullCheck
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
     from ...analysis.verify.structure_report import StructureReport
@@ -28,6 +29,8 @@ def logits_text(report: LogitsComparison) -> str:
     lines += [dim(x) for side, letter in ((report.a, "A"), (report.b, "B")) for x in wrap(f"{letter}  {_side(side)}", indent="")]
     lines += [dim(x) for x in wrap(_describe_input(report), indent="")]
     lines += ["", *align(list(_rows(report)), right=(1, 2))]
+    if report.divergence and not report.identical:
+        lines += ["", *divergence_lines(report.divergence)]
     if report.same:
         return "\n".join(lines)
     if report.first:
@@ -72,6 +75,34 @@ def _rows(report: LogitsComparison) -> Iterator[tuple[str, ...]]:
     yield "same top-1 token", f"{report.same_top1:,}", f"of {len(report.tokens):,}"
     if report.losses:
         yield "loss of A and B, nats/token", f"{report.losses[0]:.3f}", f"{report.losses[1]:.3f}"
+
+
+def divergence_lines(x: Divergence) -> list[str]:
+    """Return the statistics as `llama-perplexity --kl-divergence` prints them: perplexity, KLD and Δp side by side."""
+    rows: list[tuple[str, str, str]] = [(f"{x.positions:,} positions", "KLD", "Δp, %")]
+    rows.append(("mean", _with_error(x.kld.mean, 6), _with_error(x.delta_p.mean, 3, 100)))
+    rows.append(("maximum", _decimal(x.kld.maximum, 6), _decimal(100 * x.delta_p.maximum, 3)))
+    of_kld = {y.percent: _decimal(y.value, 6) for y in x.kld.percentiles}
+    for y in x.delta_p.percentiles:
+        name = "median" if y.percent == 50 else f"{y.percent:.1f} %"
+        rows.append((name, of_kld.get(y.percent, ""), _decimal(100 * y.value, 3)))
+    rows.append(("minimum", _decimal(x.kld.minimum, 6), _decimal(100 * x.delta_p.minimum, 3)))
+    rows.append(("RMS", "", _with_error(x.rms_delta_p, 3, 100)))
+    lines = align(rows, right=(1, 2))
+    lines += ["", f"same top token  {_with_error(x.same_top, 3, 100)} %"]
+    perplexity = [("perplexity of A", x.perplexity_a), ("perplexity of B", x.perplexity_b), ("PPL(B) / PPL(A)", x.ratio)]
+    perplexity += [("ln(PPL(B) / PPL(A))", x.log_ratio), ("PPL(B) − PPL(A)", x.difference)]
+    lines += ["", *align([(name, _with_error(value, 6)) for name, value in perplexity], right=(1,))]
+    return [*lines, f"correlation of ln PPL  {100 * x.correlation:.2f} %"]
+
+
+def _with_error(x: Estimate, digits: int, factor: float = 1.0) -> str:
+    return f"{_decimal(factor * x.value, digits)} ± {_decimal(factor * x.error, digits)}"
+
+
+def _decimal(x: float, digits: int) -> str:
+    """Return a number with this many decimals, as llama.cpp prints it, or with two significant digits if they would be too few."""
+    return f"{x:.1e}" if 0 < abs(x) < 10 ** (1 - digits) else f"{x + 0.0:.{digits}f}"
 
 
 def _first(gap: FirstDifference) -> str:

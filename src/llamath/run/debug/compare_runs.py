@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...analysis.verify.divergence import Divergence, divergence_statistics
 from ...analysis.verify.logits_agreement import FirstDifference, LogitsComparison, tree_differences
 from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...checkpoint.naming.stored_layouts import reorder_rows
@@ -50,11 +51,33 @@ def compare_activations(a: Activations, b: Activations, ids: Sequence[int], text
         losses=losses,
         layers=tuple(_layers(a, b)),
         first=_first(a, b, tolerance),
+        divergence=measure_divergence(a.logits[:, :width], b.logits[:, :width], ids) if len(ids) > 1 else None,
     )
     if result.same:
         return result
     result = result.replace(facts=tree_differences(a.tree, b.tree))
     return result.replace(hints=tuple(_hints(result, a, b)))
+
+
+_ROWS_AT_ONCE = 64
+
+
+def measure_divergence(a: Tensor, b: Tensor, ids: Sequence[int]) -> Divergence:
+    """Measure how far the next-token probabilities of two models are apart, at each token that another one follows."""
+    columns: list[list[float]] = [[], [], [], [], []]
+    same_top = 0
+    targets = torch.tensor(list(ids[1:]), device=a.device)[:, None]
+    for at in range(0, len(targets), _ROWS_AT_ONCE):
+        following = targets[at : at + _ROWS_AT_ONCE]
+        rows = slice(at, at + len(following))
+        x, y = a[rows].double().log_softmax(-1), b[rows].double().log_softmax(-1)
+        same_top += int((x.argmax(-1) == y.argmax(-1)).sum())
+        divergence = F.kl_div(y, x, log_target=True, reduction="none").sum(-1)
+        of_a, of_b = (p.gather(1, following)[:, 0] for p in (x, y))
+        for column, found in zip(columns, (divergence, of_a.exp(), of_b.exp(), -of_a, -of_b), strict=True):
+            column += found.tolist()
+    kld, p_a, p_b, nll_a, nll_b = columns
+    return divergence_statistics(kld, p_a, p_b, nll_a, nll_b, same_top)
 
 
 def _loss(logits: Tensor, ids: Sequence[int]) -> float:

@@ -48,7 +48,10 @@ def load_with_checkpoint(source: str) -> Model:
         report = verify_checkpoint(source)
     except FormatError as error:
         model = load(source)
-        return model if error.code == "no_checkpoint" else model.replace(notes=(*model.notes, f"its files were not verified: {error}"))
+        if error.code == "no_checkpoint":
+            return model
+        note = f"its files were not verified: {error}" + (f"; {error.hint}" if error.hint else "")
+        return model.replace(notes=(*model.notes, note))
     model = report.model
     return CheckpointModel(**{name: getattr(model, name) for name in model.fields}, report=report, listing=list_tensors(report.manifest))
 

@@ -15,6 +15,7 @@ from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...config_keys import NO_EFFECT
 from ...core.errors import safe
 from ...core.expr import Expr, product, total
+from ...core.file_diagnosis import page_patterns
 from ...core.number_format import format_percent, format_ranges, format_signed, short_count
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
@@ -57,6 +58,7 @@ def _file_formats() -> dict[str, Any]:
         "ggml": [[number, x.name] for number, x in GGML.items()],
         "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
         "groups": _GROUP_PATTERNS,
+        "others": page_patterns(),
         "packed": ["U8", "I16", "I32", "I64", "U32"],
         "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
         "limits": {

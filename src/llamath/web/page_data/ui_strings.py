@@ -64,6 +64,7 @@ _FILE_ERRORS = {
     "bits": "{0} has a size that exceeds 64 bits",
     "bytes": "{0} does not fill whole bytes",
     "offsets": "{0}: {1} bytes, its offsets {2} apart",
+    "instead": "it is {0}, not {1}",
     "empty": "the file ends before its header",
     "header": "the header should have {0} bytes; {1} follow",
     "long": "the header has {0} bytes, which is over the limit",

@@ -3,7 +3,7 @@ import { gibibytes, gigabytes, grouped, percent, shortCount, matchWords, sum, te
 import { button, faint, formula, group, h, hidden, labeled, numberButton, path, row, scrollRegion, section, table } from "./dom.js";
 import { sumFormula, inBytes, inShort, shareFormula } from "./derivations.js";
 import { treemap } from "./treemap.js";
-import { readHeader, indexFormats } from "./file_headers.js";
+import { readHeader, indexFormats, refuseOther } from "./file_headers.js";
 import { parseStrictJson, refuseIf, FileError } from "./strict_json.js";
 import { encodeSizes } from "./design.js";
 import { announce } from "./clipboard.js";
@@ -115,6 +115,7 @@ function readDimensions(config, design, { nothing, headed }) {
 
 export async function readConfig(file, data) {
 	refuseIf(file.size > MAX_CONFIG_BYTES, "config");
+	await refuseOther(file, data.files, "JSON");
 	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES);
 	refuseIf(!(config instanceof Map), "object");
 	const type = config.get("model_type");

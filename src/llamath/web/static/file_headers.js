@@ -182,8 +182,17 @@ async function gguf(file, formats) {
 
 export const indexFormats = (files) => ({ ...files, types: new Map(files.types.map(([name, ...x]) => [name, x])), plain: new Set(files.plain), ggml: new Map(files.ggml), typed: new Map(files.typed) });
 
+// Refuse a Git LFS pointer, a web page and other files that stand in the place of the expected one, by their first bytes.
+export async function refuseOther(file, formats, expected) {
+	const head = String.fromCharCode(...(await bytesAt(file, 0, 1024)));
+	const found = formats.others.find(([what, pattern]) => (expected === "a checkpoint" || !/^a (JSON|text) file$/.test(what)) && new RegExp(pattern, "is").test(head));
+	refuseIf(found, "instead", found?.[0], /pointer$/.test(found?.[0]) ? "the file itself" : expected);
+}
+
 // Read a header; the first bytes decide between GGUF and safetensors.
 export const readHeader = async (file, formats) => {
-	const start = new TextDecoder("latin1").decode(await bytesAt(file, 0, 4));
-	return (start === "GGUF" ? gguf : safetensors)(file, formats);
+	const start = String.fromCharCode(...(await bytesAt(file, 0, 9)));
+	if (start.startsWith("GGUF")) return gguf(file, formats);
+	if (start.slice(5) !== "\0\0\0{") await refuseOther(file, formats, "a checkpoint");
+	return safetensors(file, formats);
 };

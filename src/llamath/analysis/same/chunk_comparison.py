@@ -1,0 +1,209 @@
+"""Compares two chunks of a weight value by value: equal, within the rounding bounds of their types, or beyond them."""
+
+from __future__ import annotations
+
+from math import inf, isfinite, sqrt
+from typing import Any
+
+from ...checkpoint.canonical_reader import RowChunk
+from ...checkpoint.formats.number_arrays import require_numpy
+from ...checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS
+
+Array = Any
+"""A numpy array."""
+_FINER = {
+    ("F64", "F32"), ("F64", "F16"), ("F64", "BF16"), ("F32", "F16"), ("F32", "BF16"), ("F16", "F8_E4M3"), ("F16", "F8_E5M2"),
+    ("BF16", "F8_E4M3"), ("BF16", "F8_E5M2"), ("F32", "F8_E4M3"), ("F32", "F8_E5M2"), ("F64", "F8_E4M3"), ("F64", "F8_E5M2"),
+}  # fmt: skip
+"""Pairs of dtypes of which the first has every value of the second."""
+
+
+class Tally:
+    """What was found in the chunks of a weight."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.differing = 0
+        self.beyond = 0  # of the rounding bounds
+        self.rows: set[int] = set()  # rows with values beyond the bounds, up to a limit
+        self.max_difference = 0.0
+        self.largest_share = 0.0  # of a bound
+        self.first: int | None = None  # position of the first value beyond its bound, or else of the first that differs
+        self.square_difference = self.square_a = self.square_b = 0.0  # of the chunks that differ
+        self.changed: set[tuple[int, int]] = set()  # places of values that are not finite in only one of the two
+        self.codebook = ""  # type without a bound for single values
+
+    def add(self, other: Tally) -> None:
+        """Add what was found in later chunks."""
+        if other.first is not None and (self.first is None or (other.beyond and not self.beyond)):
+            self.first = other.first
+        for name in ("values", "differing", "beyond", "square_difference", "square_a", "square_b"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("max_difference", "largest_share", "codebook"):
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        if len(self.rows) < _MAX_ROWS:
+            self.rows |= other.rows
+        if len(self.changed) < _MAX_ROWS:
+            self.changed |= other.changed
+
+    @property
+    def relative_error(self) -> float:
+        """The root mean square of the differences, relative to that of A, in the chunks that differ."""
+        if not self.square_difference:
+            return 0.0
+        return sqrt(self.square_difference / self.square_a) if self.square_a else inf
+
+    @property
+    def cosine(self) -> float:
+        """The cosine of the angle between A and B in the chunks that differ."""
+        size = sqrt(self.square_a) * sqrt(self.square_b)
+        return (self.square_a + self.square_b - self.square_difference) / 2 / size if size else 0.0
+
+    @property
+    def is_within(self) -> bool:
+        """Whether all differences are within the rounding bounds."""
+        if self.codebook:
+            return self.relative_error <= CODEBOOK_ERRORS[self.codebook] and not self.changed
+        return not self.beyond
+
+
+_MAX_ROWS = 4096
+
+
+_SPARSE = 8
+"""If fewer than one in this many values differ, only they are looked at."""
+
+
+def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: Tally) -> None:
+    """Add the comparison of two chunks with the same rows to a tally."""
+    np = require_numpy()
+    if a.bits is not None and b.bits is not None and a.dtype == b.dtype and _equal_bytes(a.bits, b.bits):
+        tally.values += a.bits.size
+        return
+    x, y = a.values, b.values
+    tally.values += x.size
+    unequal = x != y
+    count = int(np.count_nonzero(unequal))
+    if not count:
+        return
+    square = inf
+    if count * _SPARSE > x.size:
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = y - x
+            square = float(np.dot(difference, difference))
+    if isfinite(square):
+        _note_first(tally, int(np.argmax(unequal)), first_row, width)
+        size = np.abs(difference, out=difference)
+        tally.differing += count
+        tally.square_difference += square
+        tally.max_difference = max(tally.max_difference, float(size.max()))
+        square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
+        candidates = np.flatnonzero(~(size <= _sure_radius(a, b))) if not _codebook(a, b) else None
+    else:
+        positions = np.flatnonzero(unequal)
+        positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
+        if not len(positions):
+            return
+        tally.differing += len(positions)
+        square_a, square_b = _add_sparse(x, y, positions, first_row, width, tally)
+        candidates = positions if not _codebook(a, b) else None
+        _note_first(tally, int(positions[0]), first_row, width)
+    tally.square_a += square_a
+    tally.square_b += square_b
+    if candidates is None:
+        tally.codebook = _codebook(a, b)
+    elif len(candidates):
+        _check_bounds(a, b, candidates, first_row, width, tally)
+
+
+def _equal_bytes(x: Array, y: Array) -> bool:
+    np = require_numpy()
+    kind = "u8" if x.flags.c_contiguous and y.flags.c_contiguous and x.nbytes % 8 == 0 else "u1"
+    return bool((np.ascontiguousarray(x).reshape(-1).view(kind) == np.ascontiguousarray(y).reshape(-1).view(kind)).all())
+
+
+def _codebook(a: RowChunk, b: RowChunk) -> str:
+    return next((x.dtype for x in (a, b) if x.dtype in CODEBOOK_ERRORS), "")
+
+
+def _add_sparse(x: Array, y: Array, positions: Array, first_row: int, width: int, tally: Tally) -> tuple[float, float]:
+    """Add the differences of few values, or of values that are not finite; returns the squares of both chunks."""
+    np = require_numpy()
+    one, other = x[positions].astype("f8"), y[positions].astype("f8")
+    finite = np.isfinite(one) & np.isfinite(other)
+    tally.changed |= {(first_row + int(i) // width, int(i) % width) for i in positions[~finite][:16]}
+    one, other = one[finite], other[finite]
+    with np.errstate(over="ignore"):
+        difference = other - one
+        tally.square_difference += float(np.dot(difference, difference))
+        if len(difference):
+            tally.max_difference = max(tally.max_difference, float(np.abs(difference).max()))
+        squares = [float(np.dot(v, v)) for v in (x, y)]
+        if all(map(isfinite, squares)):
+            return squares[0], squares[1]
+        kept = np.isfinite(x) & np.isfinite(y)
+        return float(np.square(x[kept].astype("f8")).sum()), float(np.square(y[kept].astype("f8")).sum())
+
+
+def _check_bounds(a: RowChunk, b: RowChunk, candidates: Array, first_row: int, width: int, tally: Tally) -> None:
+    """Add the values whose difference is larger than their bound."""
+    np = require_numpy()
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        radius = combined_radius(a, b, candidates)
+        size = np.abs(a.values[candidates].astype("f8") - b.values[candidates])
+        wrong = candidates[~(size <= radius)]
+        tally.largest_share = max(tally.largest_share, float(np.nan_to_num(size / radius, posinf=inf).max()))
+    if len(wrong):
+        if not tally.beyond:
+            tally.first = None
+        tally.beyond += len(wrong)
+        if len(tally.rows) < _MAX_ROWS:
+            tally.rows.update((first_row + np.unique(wrong // width)[:_MAX_ROWS]).tolist())
+        _note_first(tally, int(wrong[0]), first_row, width)
+
+
+def _note_first(tally: Tally, position: int, first_row: int, width: int) -> None:
+    if tally.first is None:
+        tally.first = first_row * width + position
+
+
+def _rounds(a: RowChunk, b: RowChunk) -> tuple[str, str]:
+    """Return for both chunks the plain dtype whose rounding counts: `own`, another one, or empty if they are exact.
+
+    Of two plain dtypes, the coarser was rounded; two chunks of one plain dtype are copies. A block type was rounded, and the plain dtype
+    that it is compared with, too: quantizers often read an F16 file. Values that were computed have a bound of their own.
+    """
+    if a.word or b.word or a.error is not None or b.error is not None:
+        return "own", "own"
+    if a.is_block_type or b.is_block_type:
+        return tuple("own" if x.is_block_type or x.dtype not in ("F32", "F64") else "" if x.is_packed else "F16" for x in (a, b))  # type: ignore[return-value]
+    if a.is_packed or b.is_packed:
+        return "" if a.is_packed else _unless_float32(a), "" if b.is_packed else _unless_float32(b)
+    if a.dtype == b.dtype:
+        return "", ""
+    return ("own" if (a.dtype, b.dtype) not in _FINER else ""), ("own" if (b.dtype, a.dtype) not in _FINER else "")
+
+
+def _unless_float32(x: RowChunk) -> str:
+    return "" if x.dtype in ("F32", "F64") else "own"
+
+
+def _sure_radius(a: RowChunk, b: RowChunk) -> Array:
+    """Return differences that are surely within the bounds: those of block types if there are any, which are much wider."""
+    has_blocks = a.is_block_type or b.is_block_type
+    sure: Array = 0
+    for x, rule in zip((a, b), _rounds(a, b), strict=True):
+        if rule and x.has_bound and not x.word and x.is_block_type >= has_blocks:
+            sure = sure + x.sure_radius("" if rule == "own" else rule)
+    return sure
+
+
+def combined_radius(a: RowChunk, b: RowChunk, positions: Array) -> Array:
+    """Return the largest difference that rounding explains at these positions."""
+    np = require_numpy()
+    upward = b.values[positions] > a.values[positions]
+    radius = np.zeros(len(positions))
+    for x, rule, direction in zip((a, b), _rounds(a, b), (upward, ~upward), strict=True):
+        if rule and x.has_bound:
+            radius += x.radius(positions, direction, "" if rule == "own" else rule)
+    return radius

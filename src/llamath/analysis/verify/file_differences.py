@@ -1,0 +1,99 @@
+"""`file_differences`: how the files of a model's checkpoint differ from its config, for commands that answer from one of the two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...checkpoint.adapters import find_adapter
+from ...checkpoint.formats.choose_files import EXTENSIONS
+from ...checkpoint.open import OpenedCheckpoint, cached_copy, is_remote_name, names_checkpoint, open_checkpoint
+from ...core.errors import FormatError, LlamathError, safe
+from ...core.file_diagnosis import quote_path
+from ...core.number_format import format_count
+from ...core.record_type import Record
+from ...model import Model
+from .check_checkpoint import verify_opened
+from .verify_tensors import Finding
+
+_MAX_NOTES = 3
+"""The most findings that are noted; `verify` lists all."""
+_IN_FILE_NOTES = frozenset(("missing_shard", "missing_index", "single_shard", "files"))
+"""Codes of findings that `file_notes` says, too."""
+_ABOUT_SIZES = frozenset(
+    ("layers", "shape", "shard", "missing", "missing_shard", "single_shard", "unexpected", "other_part", "duplicate", "overlap")
+)
+"""Codes of findings with which the files hold other parameters than the config describes."""
+
+
+class FileDifferences(Record):
+    """The differences between the files of a checkpoint and its config."""
+
+    opened: OpenedCheckpoint
+    notes: tuple[str, ...] = ()
+    same_parameters: bool = True  # whether the files hold the parameters that the config describes, and no others
+
+
+class _Check(NamedTuple):
+    findings: Sequence[Finding]
+    error: str = ""
+
+
+def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
+    """Compare a checkpoint whose headers have been read with the config that a model was loaded from, as `verify` does."""
+    if find_adapter(opened) is not None:
+        return FileDifferences(opened=opened, notes=opened.file_notes, same_parameters=False)
+    check = _check(model, opened)
+    notes = list(opened.file_notes)
+    told = [x for x in check.findings if (x.severity != "info" or x.code == "training_state") and x.code not in _IN_FILE_NOTES]
+    notes += [_note(x) for x in told[:_MAX_NOTES]]
+    if check.error:
+        notes.append(f"the files do not match the config: {check.error}")
+    if more := told[_MAX_NOTES:]:
+        notes.append(f"{format_count(len(more), 'more finding')}: `llamath verify {quote_path(opened.name)}` lists all")
+    same = not check.error and _ABOUT_SIZES.isdisjoint(x.code for x in check.findings)
+    return FileDifferences(opened=opened, notes=tuple(notes), same_parameters=same)
+
+
+def _check(model: Model, opened: OpenedCheckpoint) -> _Check:
+    try:
+        return _Check(verify_opened(opened, opened.name, model, own_config=True).findings)
+    except LlamathError as error:
+        return _Check((), str(error))
+
+
+def _note(finding: Finding) -> str:
+    """Return a finding as a note; what is wrong with a file has a command that fixes it."""
+    if finding.tensors or finding.code in ("layers", "shape"):
+        return finding.message if finding.severity == "info" else f"the files do not match the config: {finding.message}"
+    return f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+
+
+def differences_at(model: Model) -> FileDifferences | None:
+    """Compare the checkpoint that a model was loaded from with its config; None if there is none, or only a remote folder.
+
+    A file that was named and cannot be read raises an error; of a folder, the error becomes a note.
+    """
+    location = model.location
+    if is_remote_name(location) and not location.endswith(EXTENSIONS):
+        location = cached_copy(location) or ""
+    if not location or not names_checkpoint(location):
+        return None
+    try:
+        opened = open_checkpoint(location, allow_partial=True)
+    except FormatError as error:
+        if error.code == "no_checkpoint":
+            return None
+        if not os.path.isdir(location):
+            raise
+        note = f"the files were not compared with the config: {error}" + (f"; {error.hint}" if error.hint else "")
+        return FileDifferences(opened=_unread(location), notes=(note,))
+    return file_differences(model, opened)
+
+
+def _unread(location: str) -> OpenedCheckpoint:
+    """Return a checkpoint of which nothing could be read."""
+    from ...checkpoint.formats.manifest import Manifest
+
+    return OpenedCheckpoint(name=safe(location), manifest=Manifest(format="", files=(), tensors=()))

@@ -1,0 +1,111 @@
+"""`open_edit_source`: the safetensors checkpoint to edit, verified against its config.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...analysis.verify.check_checkpoint import VerifyReport, verify_opened
+from ...checkpoint.formats.folder import resolve_inside
+from ...checkpoint.formats.manifest import Tensor
+from ...checkpoint.naming.detect_scheme import detect_scheme
+from ...checkpoint.naming.scheme import Scheme, StoredTensor, fused_scheme
+from ...checkpoint.open import local_copy, open_checkpoint, packings_of
+from ...checkpoint.quantization.packed_tensors import Packing
+from ...checkpoint.tensor_reader import TensorReader
+from ...core.blocks import Decoder
+from ...core.errors import ConvertError, FormatError, safe
+from ...core.strict_json import read_json
+from ...families.classes import headless_scheme
+from ...model import Model
+from ..source_files import SourceFiles, take_stamps
+
+KEPT_FINDINGS = frozenset({"dtype", "total_size", "index"})
+"""Codes of findings of `verify` that an edit neither makes nor has to repair; indexes are written anew."""
+
+
+class EditSource(SourceFiles):
+    """A checkpoint to edit."""
+
+    model: Model
+    config: Mapping[str, Any]  # config.json as it is stored
+    scheme: Scheme
+    tensors: Mapping[str, Tensor]
+    packings: Mapping[str, Packing]
+    report: VerifyReport
+
+    @property
+    def has_tied_copy(self) -> bool:
+        """Whether the head is stored though it is tied to the embedding."""
+        return self._tied_name in self.tensors
+
+    @property
+    def _tied_name(self) -> str:
+        head = self.model.tree.head
+        return self.scheme.stored_name("head.weight") if head is not None and head.weight.tied else ""
+
+    def expected(self, tree: Decoder) -> dict[str, StoredTensor]:
+        """Return the tensors that a tree has in a file, by name; with those of multi-token prediction and a stored copy of the head."""
+        found = {x.name: x for x in (*self.scheme.tensors(tree), *self.scheme.mtp_tensors(tree))}
+        if self.has_tied_copy and tree.head is not None:
+            head = tree.replace(head=tree.head.replace(weight=tree.head.weight.replace(tied="")))
+            found |= {x.name: x for x in self.scheme.tensors_of_field(head, "head")}
+        return found
+
+
+def open_edit_source(path: str) -> EditSource:
+    """Open the checkpoint in this folder if it is complete, matches its config.json, and its tensors can be copied."""
+    path = local_copy(path)
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    before = take_stamps(path, folder)
+    opened = open_checkpoint(path, allow_partial=True, local_only=True)
+    kind = opened.manifest.format
+    if kind == "gguf" or not opened.has_config_json:
+        what = "a GGUF file" if kind == "gguf" else "a checkpoint without config.json"
+        raise ConvertError(
+            f"{safe(path)}: expected a Hugging Face checkpoint with config.json, found {what}",
+            hint="convert it first: llamath convert SRC DST --names hf",
+        )
+    report = verify_opened(opened, path)
+    model = report.model
+    problems = [x for x in report.findings if x.severity != "info" and x.code not in KEPT_FINDINGS]
+    if problems:
+        first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
+        raise ConvertError(
+            f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or f"llamath verify {safe(path)}"
+        )
+    manifest = report.checkpoint.manifest  # without the state of an optimizer
+    tensors = {x.name: x for x in manifest.tensors}
+    if len(tensors) < len(manifest.tensors):
+        raise FormatError("duplicate", f"{safe(path)}: tensors are stored in more than one file")
+    read = {x.path for x in take_stamps(path, folder, opened.manifest)}
+    packings = packings_of(manifest, opened.packing_config)
+    return EditSource(
+        path=path,
+        folder=folder,
+        manifest=opened.manifest,
+        reader=TensorReader(opened.manifest),
+        stamps=tuple(x for x in before if x.path in read),
+        model=model,
+        config=read_json(resolve_inside(folder, "config.json")),
+        scheme=find_scheme(model, tensors, packings, path),
+        tensors=tensors,
+        packings=packings,
+        report=report,
+    )
+
+
+def find_scheme(model: Model, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str) -> Scheme:
+    """Return the Hugging Face scheme of the tensors' names."""
+    hf = model.family.hf
+    schemes = [x for x in (hf, headless_scheme(hf), fused_scheme(hf)) if x is not None]
+    names = dict.fromkeys((*tensors, *(x.weight for x in packings.values())), ())
+    match = detect_scheme(model.tree, schemes, names)
+    if match.overlap < len(match.names):
+        missing = next(x for x, shape in zip(match.names, match.found, strict=True) if shape is None)
+        raise ConvertError(
+            f"{safe(path)}: expected the tensor names of transformers, and {safe(missing)} is missing",
+            hint="convert it first: llamath convert SRC DST --names hf",
+        )
+    return match.scheme

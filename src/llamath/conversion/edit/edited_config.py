@@ -1,0 +1,221 @@
+"""`edit_config`: the config.json of an edited model, checked against the edited tree.
+
+A config can express an edit if the family builds the edited tree from it. Lists with one entry per layer are sliced, lists of layers'
+numbers are renumbered, and where a pattern (every sixth layer, …) no longer describes the layers, they are listed one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...config_keys import any_name
+from ...core.blocks import AttentionBase, Decoder, MoE
+from ...core.errors import ConvertError, LlamathError, safe
+from ...core.mixers import GatedDeltaNet, RecurrentMixer
+from ...core.tree import Block
+from ...families.wrappers import TEXT_KEYS
+from ...loading import load
+from ...model import Model
+from .edited_tree import KeptGroups, TreeEdit, equal_trees
+
+Keys = dict[str, Any]
+
+_PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list mlp_layer_types no_rope_layers rope_layers
+    layer_rope_theta sliding_window_layers""".split()
+"""Keys with one entry (of a list or a text) for each layer."""
+_LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
+"""Keys with a list of layers' numbers."""
+_FIRST_LAYERS = "first_k_dense_replace max_window_layers".split()
+"""Keys with the number of layers at the start that differ."""
+_LAST_LAYERS = ("num_kv_shared_layers",)
+"""Keys with the number of layers at the end that differ."""
+_BY_LAYER = ("per_layer_config",)
+"""Keys with an object by layer number."""
+_TIED_KEYS = tuple(any_name("tie_word_embeddings").split("|"))
+
+
+class NameNumbers:
+    """Renumbers layers and experts in module names of a quantization recipe."""
+
+    def __init__(self, edit: TreeEdit, layer_word: str) -> None:
+        self._layers, self._experts = (
+            {old: new for new, old in enumerate(x)} if x is not None else None for x in (edit.layers, edit.experts)
+        )
+        self._layer = re.compile(rf"(?<![\w])({re.escape(layer_word)}\.)(\d{{1,9}})(?![\w])")
+        self._expert = re.compile(r"(?<![\w])(experts\.)(\d{1,9})(?![\w])")
+
+    def rename(self, text: str) -> str | None:
+        """Return a name with new numbers; None if its layer or expert is gone."""
+        for pattern, numbers in ((self._layer, self._layers), (self._expert, self._experts)):
+            if numbers is not None and (match := pattern.search(text)):
+                if int(match[2]) not in numbers:
+                    return None
+                text = f"{text[: match.start()]}{match[1]}{numbers[int(match[2])]}{text[match.end() :]}"
+        return text
+
+    def rename_all(self, value: Any) -> Any:
+        """Return a section of a config with the names in it renamed, and those of removed modules left out."""
+        if isinstance(value, str):
+            return self.rename(value)
+        if isinstance(value, list):
+            renamed = [self.rename_all(x) for x in value]
+            return [new for new, old in zip(renamed, value, strict=True) if new is not None or old is None]
+        if isinstance(value, Mapping):
+            pairs = ((self.rename(key), self.rename_all(x)) for key, x in value.items())
+            return {key: x for key, x in pairs if key is not None}
+        return value
+
+
+def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> tuple[Keys, Model]:
+    """Return the keys of the new config.json, and the model that they describe, whose tree is the edited one."""
+    reason = ""
+    for keys in _candidates(model, stored, tree, edit, groups):
+        try:
+            edited = load(keys)
+        except LlamathError as error:
+            reason = reason or f": {error}"
+            continue
+        if equal_trees(edited.tree, tree):
+            return keys, edited.replace(name=model.name, source=model.source)
+    reason = reason or _first_difference(model, stored, tree, edit, groups)
+    raise ConvertError(f"a config of the {model.family.name} family cannot express this edit{reason}")
+
+
+def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> Iterator[Keys]:
+    """Yield configs that may describe the tree: with the patterns of the original, then with layers listed one by one."""
+    base = _edit_keys(model, stored, edit, groups)
+    yield base
+    if edit.layers is None:
+        return
+    lists = _layer_lists(model, tree)
+    for chosen in product((False, True), repeat=len(lists)):
+        if any(chosen):
+            added = {key: x for take, keys in zip(chosen, lists, strict=True) if take for key, x in keys.items()}
+            yield _with_text_keys(base, added)
+
+
+def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> str:
+    """Describe the first layer that the config with the original's patterns describes otherwise."""
+    built = load(_edit_keys(model, stored, edit, groups)).tree
+    for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
+        if a != b:
+            old = edit.layers[new] if edit.layers is not None else new
+            return f": layer {new}, which was layer {old}, would be of another kind"
+    return ": it would describe another model"
+
+
+def _edit_keys(model: Model, stored: Keys, edit: TreeEdit, groups: KeptGroups | None) -> Keys:
+    """Return the keys with the numbers of the edits, in the order in which they are stored."""
+    text_key = _text_key(stored)
+    text = dict(stored[text_key]) if text_key else dict(stored)
+    changes: Keys = {}
+    if edit.layers is not None:
+        changes |= _layer_keys(model, text, edit.layers)
+    if edit.experts is not None:
+        changes |= _renamed_number(model, text, "E", "num_experts", len(edit.experts))
+        if groups is not None:
+            changes |= {key: n for key, n in (("n_group", groups.groups), ("topk_group", groups.kept)) if key in text or n != 1}
+    if edit.vocab is not None:
+        changes |= _renamed_number(model, text, "V", "vocab_size", edit.vocab)
+    if edit.untie:
+        read = [x for x in _TIED_KEYS if x in model.config.keys_read]
+        changes |= dict.fromkeys([x for x in _TIED_KEYS if x in text] or read[:1], False)
+    keys = _with_text_keys(stored, changes)
+    if text_key:
+        if edit.untie:
+            keys |= {"tie_word_embeddings": False}
+        if edit.vocab is not None and keys.get("vocab_size") == int(model.tree.vocab):
+            keys["vocab_size"] = edit.vocab
+    names = NameNumbers(edit, model.family.hf.layer.rstrip(".").split(".")[-2])
+    for part in (keys, keys[text_key]) if text_key else (keys,):
+        for key in QUANTIZATION_KEYS:
+            if isinstance(part.get(key), Mapping):
+                part[key] = names.rename_all(part[key])
+    return keys
+
+
+def _text_key(stored: Keys) -> str:
+    return next((x for x in TEXT_KEYS if isinstance(stored.get(x), Mapping)), "")
+
+
+def _with_text_keys(stored: Keys, changes: Keys) -> Keys:
+    """Return the config with keys of the text model changed."""
+    text_key = _text_key(stored)
+    return {**stored, text_key: {**stored[text_key], **changes}} if text_key else {**stored, **changes}
+
+
+def _renamed_number(model: Model, text: Keys, symbol: str, key: str, value: int) -> Keys:
+    """Return a number under each of its names in the config; if it has none, under the one that the family reads."""
+    read = model.config.key_by_symbol.get(symbol, key)
+    present = [x for x in dict.fromkeys((read, *any_name(key).split("|"))) if text.get(x) is not None and type(text[x]) is int]
+    return dict.fromkeys(present or [read], value)
+
+
+def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
+    """Return the keys on layers after some are dropped."""
+    old = int(model.tree.layers.n)
+    changes: Keys = {}
+    if "L" in model.config.key_by_symbol or any(x in text for x in any_name("num_hidden_layers").split("|")):
+        changes |= _renamed_number(model, text, "L", "num_hidden_layers", len(layers))
+    for key in _PER_LAYER:
+        if isinstance(value := text.get(key), list | str) and len(value) >= old:
+            sliced = [value[i] for i in layers]
+            changes[key] = "".join(sliced) if isinstance(value, str) else sliced
+    for key in _LAYER_NUMBERS:
+        if isinstance(value := text.get(key), list):
+            changes[key] = [new for new, i in enumerate(layers) if i in value]
+    for key in _FIRST_LAYERS:
+        if type(value := text.get(key)) is int and value < old:
+            changes[key] = sum(i < value for i in layers)
+    for key in _LAST_LAYERS:
+        if type(value := text.get(key)) is int and value:
+            changes[key] = sum(i >= old - value for i in layers)
+    for key in _BY_LAYER:
+        if isinstance(value := text.get(key), Mapping):
+            changes[key] = {str(new): value[str(i)] for new, i in enumerate(layers) if str(i) in value}
+    return changes
+
+
+def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
+    """Return the lists that describe the layers one by one, of those that the family reads."""
+    layers, read = list(tree.layers), model.config.keys_read
+    mixers = [getattr(x, "attn", None) for x in layers]
+    sparse = [_is_sparse(x) for x in layers]
+    numbers = range(len(layers))
+    lists: list[Keys] = []
+    if "layer_types" in read:
+        lists.append({"layer_types": [_layer_type(x) for x in mixers]})
+    if "no_rope_layers" in read:
+        lists.append({"no_rope_layers": [int(isinstance(x, AttentionBase) and x.rope is not None) for x in mixers]})
+    if "mlp_only_layers" in read and "decoder_sparse_step" in read:
+        lists.append({"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1})
+    if "moe_layers" in read:
+        lists.append({"moe_layers": [i for i in numbers if sparse[i]]})
+    return lists
+
+
+def _layer_type(mixer: object) -> str:
+    """Return the entry of `layer_types` for a mixer."""
+    if isinstance(mixer, AttentionBase):
+        window = mixer.window
+        return "sliding_attention" if window.size is not None else "chunked_attention" if window.chunk is not None else "full_attention"
+    return "linear_attention" if isinstance(mixer, GatedDeltaNet) else "conv" if isinstance(mixer, RecurrentMixer) else "full_attention"
+
+
+def _is_sparse(layer: Block) -> bool:
+    mlp = getattr(layer, "mlp", None)
+    return isinstance(mlp, MoE) or isinstance(getattr(mlp, "moe", None), MoE)
+
+
+def special_token_ids(keys: Mapping[str, Any], where: str) -> Iterator[tuple[int, str]]:
+    """Yield the ids of special tokens in a config, with the names of their keys."""
+    for key, value in keys.items():
+        if isinstance(value, Mapping) and key.endswith("_config"):
+            yield from special_token_ids(value, f"{where}{safe(key, 60)}.")
+        elif re.fullmatch(r"\w*token_(id|ids|index)", key):
+            ids = value if isinstance(value, list) else [value]
+            yield from ((x, f"{where}{safe(key, 60)}") for x in ids if type(x) is int and x >= 0)

@@ -1,0 +1,125 @@
+"""`open_ranks`: the folders of all ranks of a checkpoint that was cut for tensor parallelism, and `join_ranks`, their tensors joined."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from ...checkpoint.formats.folder import LocalFolder, resolve_inside
+from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
+from ...checkpoint.tensor_reader import TensorReader
+from ...core.errors import ConvertError, safe
+from ...core.strict_json import read_json
+from ...loading import load
+from ...model import Model
+from ..source_files import SourceFiles
+from .edit_source import EditSource, open_edit_source
+from .edited_tensor import EditedTensor
+from .plan_shards import packed_cuts, plan_join, stored_cuts
+
+_MAX_RANKS = 4096
+
+
+class Ranks(SourceFiles):
+    """The checkpoints of all ranks, in their order."""
+
+    sources: tuple[EditSource, ...]
+    model: Model  # the whole one
+    config: Mapping[str, Any]  # of the whole model
+
+    def check_unchanged(self) -> None:
+        """Raise if a file of a rank has changed since it was opened."""
+        for source in self.sources:
+            source.check_unchanged()
+
+
+def open_ranks(path: str) -> Ranks:
+    """Open the ranks in the subfolders of a folder; each has to be there once."""
+    folders = _find_ranks(path)
+    sources: list[EditSource] = []
+    try:
+        sources.extend(map(open_edit_source, folders))
+        config = {key: x for key, x in sources[0].config.items() if key != SHARD_KEY}
+        for source in sources[1:]:
+            other = {key: x for key, x in source.config.items() if key != SHARD_KEY}
+            if other != config:
+                key = next(x for x in (*config, *other) if config.get(x) != other.get(x))
+                raise _mismatch(sources[0], source, f"different values of {safe(key, 60)} in config.json")
+            if source.tensors.keys() != sources[0].tensors.keys():
+                name = min(source.tensors.keys() ^ sources[0].tensors.keys())
+                raise _mismatch(sources[0], source, f"{safe(name)} in one of them alone")
+    finally:
+        for source in sources:
+            source.reader.close()
+    manifest = Manifest(
+        format="safetensors",
+        files=tuple(file for source in sources for file in source.manifest.files),
+        tensors=tuple(x for source, first in zip(sources, _first_files(sources), strict=True) for x in _numbered(source, first).values()),
+    )
+    return Ranks(
+        path=path,
+        folder=path,
+        manifest=manifest,
+        reader=TensorReader(manifest),
+        stamps=tuple(x for source in sources for x in source.stamps),
+        sources=tuple(sources),
+        model=load(config).replace(name=safe(os.path.basename(os.path.abspath(path)))),
+        config=config,
+    )
+
+
+def join_ranks(ranks: Ranks) -> list[EditedTensor]:
+    """Plan the tensors of the whole checkpoint."""
+    scheme, tree, count = ranks.sources[0].scheme, ranks.model.tree, len(ranks.sources)
+    cuts = [stored_cuts(scheme, tree, TensorParallelShard(rank, count)) for rank in range(count)]
+    for source, own in zip(ranks.sources, cuts, strict=True):
+        own |= packed_cuts(own, source.tensors, source.packings, source.report.checkpoint.quantization_config, is_rank=True)
+    tensors = [_numbered(source, first) for source, first in zip(ranks.sources, _first_files(ranks.sources), strict=True)]
+    return plan_join(tensors, cuts, ranks.reader)
+
+
+def _first_files(sources: tuple[EditSource, ...] | list[EditSource]) -> list[int]:
+    """Return the number of the first file of each rank among the files of all."""
+    return [0, *accumulate(len(x.manifest.files) for x in sources)][:-1]
+
+
+def _numbered(source: EditSource, first: int) -> dict[str, Any]:
+    """Return the tensors of a rank by name, with their files numbered among those of all ranks."""
+    return {name: x._replace(file=x.file + first) for name, x in source.tensors.items()}
+
+
+def _find_ranks(path: str) -> list[str]:
+    """Return the subfolders with the ranks, in the order of the ranks; links are not followed."""
+    if not os.path.isdir(path):
+        raise ConvertError(f"{safe(path)} is not a folder", hint="--join-shards expects a folder with one subfolder for each rank")
+    found: dict[int, str] = {}
+    sizes: dict[int, str] = {}
+    for name in LocalFolder(path).names():
+        folder = os.path.join(path, name)
+        if os.path.islink(folder) or not os.path.isfile(os.path.join(folder, "config.json")):
+            continue
+        shard = parse_shard(read_json(resolve_inside(folder, "config.json")), safe(os.path.join(folder, "config.json")))
+        if shard is None:
+            continue
+        sizes.setdefault(shard.world_size, folder)
+        if shard.rank in found:
+            raise ConvertError(f"{safe(path)}: {safe(os.path.basename(found[shard.rank]))} and {safe(name)} are both rank {shard.rank}")
+        found[shard.rank] = folder
+    if not found:
+        raise ConvertError(
+            f"{safe(path)} has no subfolder with one rank of a checkpoint",
+            hint="llamath edit SRC DST/0 --tp-shard 0/2 writes one; Meta's consolidated.NN.pth need params.json beside them",
+        )
+    if len(sizes) > 1:
+        raise ConvertError(f"{safe(path)}: expected ranks of one cut, found ranks of {' and of '.join(map(str, sorted(sizes)))}")
+    count = min(next(iter(sizes)), _MAX_RANKS)
+    if missing := [x for x in range(count) if x not in found]:
+        raise ConvertError(f"{safe(path)}: rank {missing[0]} of {next(iter(sizes))} is missing, found {len(found)}")
+    return [found[x] for x in range(count)]
+
+
+def _mismatch(a: EditSource, b: EditSource, what: str) -> ConvertError:
+    return ConvertError(f"{safe(a.path)} and {safe(b.path)}: expected two ranks of one checkpoint, found {what}")

@@ -1,0 +1,128 @@
+"""`plan_edit`: the tensors of a checkpoint without the dropped layers and experts, with another vocabulary, or with a head of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...checkpoint.formats.manifest import Tensor
+from ...checkpoint.naming.scheme import StoredTensor
+from ...core.blocks import Decoder
+from ...core.errors import ConvertError, safe
+from .edit_source import EditSource
+from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, ranges_of, slice_tensor
+from .edited_tree import TreeEdit
+
+Shape = tuple[int, ...]
+_ROW_PACKINGS = frozenset(("mlx", "fp8", "bnb-int8"))
+"""Packings of matrices whose rows are packed one by one."""
+
+
+class _Chosen(NamedTuple):
+    """What is kept of an axis, and the number of rows appended to it."""
+
+    ranges: Ranges
+    appended: int = 0
+
+
+class _Names:
+    """The new names of stored tensors."""
+
+    def __init__(self, source: EditSource, edit: TreeEdit) -> None:
+        start, _, rest = (source.scheme.prefix + source.scheme.layer).partition("{l}")
+        self._layer = re.compile(re.escape(start) + r"(\d{1,9})(" + re.escape(rest) + r".*)", re.DOTALL)
+        prefixes = {x.partition("{e}")[0] for x in source.scheme.inside.values() if "{e}" in x}
+        inside = "|".join(map(re.escape, sorted(prefixes))) or "(?!)"
+        self._expert = re.compile(rf"({re.escape(rest)}(?:{inside}))(\d{{1,9}})(\..*)", re.DOTALL)
+        self._start, self._old_layers = start, int(source.model.tree.layers.n)
+        self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
+        self._experts = None if edit.experts is None else {old: new for new, old in enumerate(edit.experts)}
+
+    def rename(self, name: str) -> str | None:
+        """Return the new name of a tensor; None if its layer or expert is gone. Later layers are those of multi-token prediction."""
+        if (match := self._layer.fullmatch(name)) is None:
+            return name
+        number, inside = int(match[1]), match[2]
+        if self._layers is not None:
+            if number < self._old_layers and number not in self._layers:
+                return None
+            number = self._layers[number] if number < self._old_layers else number - self._old_layers + len(self._layers)
+        if self._experts is not None and (found := self._expert.fullmatch(inside)):
+            if int(found[2]) not in self._experts:
+                return None
+            inside = f"{found[1]}{self._experts[int(found[2])]}{found[3]}"
+        return f"{self._start}{number}{inside}"
+
+
+def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedTensor]:
+    """Plan the tensors of the edited checkpoint, in the order of the source; `tree` is the edited one."""
+    names, old, new = _Names(source, edit), source.expected(source.model.tree), source.expected(tree)
+    head = source.scheme.stored_name("head.weight") if edit.untie else ""
+    tensors: list[EditedTensor] = []
+    for name, x in source.tensors.items():
+        if name == head or (target := names.rename(name)) is None:
+            continue
+        packing = source.packings.get(name)
+        weight = name if packing is None else packing.weight
+        before, after = old.get(weight), new.get(names.rename(weight) or "")
+        if before is None or after is None or before.shape == after.shape:
+            tensors.append(copy_tensor(x, target))
+            continue
+        axis = _changed_axis(before, after)
+        chosen = _choose(source, edit, before, axis)
+        if packing is not None:
+            if not _can_cut(x, packing.kind, before, axis, chosen):
+                raise ConvertError(
+                    f"{safe(name)} is packed as {packing.kind}, in groups that this edit would split",
+                    hint="edit the unquantized checkpoint",
+                )
+            if not x.shape or x.shape[0] != before.shape[0]:
+                tensors.append(copy_tensor(x, target))  # one scale for the whole matrix
+                continue
+        tensors.append(_apply(x, target, axis, chosen))
+    if edit.untie:
+        tensors.append(_untied_head(source, head, {x.name: x for x in tensors}))
+    return tensors
+
+
+def _changed_axis(before: StoredTensor, after: StoredTensor) -> int:
+    """Return the axis whose length an edit changes."""
+    axes = [i for i, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)) if a != b]
+    assert len(axes) == 1, f"an edit changes one axis of {before.name}"
+    return axes[0]
+
+
+def _choose(source: EditSource, edit: TreeEdit, tensor: StoredTensor, axis: int) -> _Chosen:
+    """Return what is kept of the axis of a tensor that an edit changes."""
+    pattern, size = tensor.parts[0].pattern, int(tensor.shape[axis])
+    if pattern.startswith("per_layer."):
+        assert edit.layers is not None
+        each = size // int(source.model.tree.layers.n)
+        return _Chosen(merge_ranges((i * each, (i + 1) * each) for i in edit.layers))
+    if re.fullmatch(r"(layers\.\{l\}\.)?(embed|head)\.\w+", pattern):
+        assert edit.vocab is not None
+        return _Chosen(((0, min(size, edit.vocab)),), max(0, edit.vocab - size))
+    assert edit.experts is not None
+    return _Chosen(ranges_of(edit.experts))
+
+
+def _apply(x: Tensor, name: str, axis: int, chosen: _Chosen) -> EditedTensor:
+    return slice_tensor(name, axis, [Slice(x, chosen.ranges)], chosen.appended, "mean")
+
+
+def _can_cut(x: Tensor, kind: str, weight: StoredTensor, axis: int, chosen: _Chosen) -> bool:
+    """Whether a tensor of a packed weight can be cut along the first axis: experts of a stack, or rows that are packed by themselves."""
+    if axis != 0 or chosen.appended:
+        return False
+    if weight.parts[0].indices:
+        return bool(x.shape) and x.shape[0] == weight.shape[0]
+    return kind in _ROW_PACKINGS and (not x.shape or x.shape[0] in (1, weight.shape[0]))
+
+
+def _untied_head(source: EditSource, name: str, tensors: Mapping[str, EditedTensor]) -> EditedTensor:
+    """Return the head of a model whose embedding and head were one matrix: a copy of the edited embedding."""
+    embed = tensors.get(source.scheme.stored_name("embed.weight"))
+    if embed is None:
+        raise ConvertError("--untie: the embedding is packed, and a head of its own would need another format")
+    return embed._replace(name=name)

@@ -1,0 +1,29 @@
+"""GLM-4-9B and GLM-Edge: half of each head rotary in neighboring pairs, gate and up in one matrix."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.gguf_names import GGUF
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.tree import repeat
+from .registry import family
+from .shared import read_rope, rotary_dim
+
+NAMES = HF.with_changes(inside={"mlp.gate": "mlp.gate_up_proj", "mlp.up": "mlp.gate_up_proj"})
+
+
+@family(hf=NAMES, gguf=GGUF.with_changes(inside={"mlp.gate": "ffn_up"}), gguf_arch="chatglm")
+def glm(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = c.heads(d, num_kv_heads=2, head_dim=128)
+    norm, rope = rms(d, c.get("rms_norm_eps", 1.5625e-7)), read_rope(c, rotary_dim(c, heads.head_dim, 0.5), interleaved=True)
+    layer = Layer(
+        attn_norm=norm,
+        attn=gqa(d, heads, bias=c.get("attention_bias", True), o_bias=False, rope=rope),
+        mlp_norm=norm,
+        mlp=swiglu(d, F, c.activation("hidden_act")),
+    )
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -1,0 +1,695 @@
+"""`edit` on checkpoints written by hand: arguments, config files, names, quantized weights, killed runs, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+import llamath
+from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
+from llamath.cli import cli
+from llamath.conversion.edit.edit_options import select_numbers
+from llamath.core.errors import ConvertError, LlamathError
+from support import kill_conversions, quantized_headers
+from support.cost_limits import peak_bytes
+from support.quantized_headers import Header, packed, plain
+from support.sparse_checkpoints import write_safetensors
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100, "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": [2, 70],
+}  # fmt: skip
+MOE = {
+    **LLAMA, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4,
+    "topk_group": 2, "moe_intermediate_size": 16, "n_shared_experts": 1, "first_k_dense_replace": 2, "kv_lora_rank": 16, "q_lora_rank": None,
+    "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "num_nextn_predict_layers": 1,
+}  # fmt: skip
+CHUNK = 1 << 20
+
+
+def write_checkpoint(folder: Path, config: dict[str, Any], extra: Mapping[str, tuple[int, ...]] = MappingProxyType({})) -> Path:
+    """Write a checkpoint in which the bytes of each tensor begin with its name, so that each can be recognized."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    model = llamath.load(str(folder))
+    scheme = model.scheme("hf")
+    stored = [(x.name, tuple(map(int, x.shape))) for x in (*scheme.tensors(model.tree), *scheme.mtp_tensors(model.tree))]
+    stored += extra.items()
+    path = write_safetensors(folder / "model.safetensors", {name: ("BF16", shape) for name, shape in stored})
+    tensors = read_checkpoint(str(path)).tensors
+    with path.open("r+b") as file:
+        for i, x in enumerate(tensors):
+            file.seek(x.start)
+            file.write(bytes((7 * i + j) % 61 for j in range(x.bytes)))
+    return folder
+
+
+def tensor_bytes(folder: Path) -> dict[str, bytes]:
+    """The bytes of every tensor."""
+    manifest = read_checkpoint(str(folder))
+    files = [Path(x.name).read_bytes() for x in manifest.files]
+    return {x.name: files[x.file][x.start : x.end] for x in manifest.tensors}
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("source") / "tiny", LLAMA)
+
+
+@pytest.fixture(scope="module")
+def moe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("moe") / "tiny-moe", MOE)
+
+
+def refused(source: Path, target: Path, match: str, **edit: Any) -> None:
+    """An edit is refused, and nothing is written."""
+    with pytest.raises(LlamathError, match=match):
+        llamath.edit(source, target, **edit)
+    assert not target.exists()
+
+
+def run(*args: object) -> Result:
+    return CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, list(map(str, args)))
+
+
+# ── arguments ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 40), st.integers(-45, 45), st.integers(-45, 45), st.integers(1, 5))
+def test_ranges_select_what_python_slices_do(count: int, first: int, last: int, step: int) -> None:
+    numbers = list(range(count))
+    try:
+        found = select_numbers(f"{first}:{last}:{step}", count, "--drop-layers", "layer")
+    except ConvertError as error:
+        assert not -count <= first <= count or not -count <= last <= count or not numbers[first:last:step], error
+    else:
+        assert list(found) == numbers[first:last:step]
+
+
+@pytest.mark.parametrize(
+    ("text", "selected"), [("3", [3]), ("-1", [9]), ("7:", [7, 8, 9]), (":2,9", [0, 1, 9]), ("::4", [0, 4, 8]), (" 1 , 1", [1])]
+)
+def test_numbers_and_open_ranges_are_selected(text: str, selected: list[int]) -> None:
+    assert list(select_numbers(text, 10, "--drop-layers", "layer")) == selected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "there is nothing to edit"),
+        (["--drop-layers", "1:x"], "--drop-layers expects numbers and half-open ranges"),
+        (["--drop-layers", ""], "--drop-layers is empty"),
+        (["--drop-layers", "3,,4"], "--drop-layers expects numbers"),
+        (["--drop-layers", "1e1"], "--drop-layers expects numbers"),
+        (["--drop-layers", "²"], "--drop-layers expects numbers"),
+        (["--drop-layers", "4"], "expected layers from 0 to 3, found 4"),
+        (["--drop-layers", "2:9"], "expected layers from 0 to 3, found 9"),
+        (["--drop-layers", "-5"], "expected layers from 0 to 3, found -5"),
+        (["--drop-layers", "2:2"], "selects no layer"),
+        (["--drop-layers", "0:4:0"], "the step should be at least 1"),
+        (["--drop-layers", "0:4"], "expected at least one layer to remain"),
+        (["--drop-layers", "9" * 400], "--drop-layers expects numbers"),
+        (["--keep-experts", "0:2"], "the model has no experts"),
+        (["--resize-vocab", "0"], "should be a positive integer"),
+        (["--resize-vocab", "-3"], "should be a positive integer"),
+        (["--resize-vocab", "1e3"], "is not a valid integer"),
+        (["--resize-vocab", "100"], "has this size already"),
+        (["--resize-vocab", "70"], "eos_token_id is 70, which needs at least 71 rows"),
+        (["--untie"], "embedding and head are not tied"),
+        (["--tp-shard", "2/2"], "expected a rank from 0 to 1, found 2"),
+        (["--tp-shard", "0/1"], "at least 2 ranks"),
+        (["--tp-shard", "0"], "--tp-shard expects RANK/RANKS"),
+        (["--tp-shard", "0/8"], "TP 8: 4 heads"),
+        (["--tp-shard", "0/2", "--untie"], "--tp-shard cannot be combined with --untie"),
+        (["--tp-shard", "0/2", "--join-shards"], "--tp-shard cannot be combined with --join-shards"),
+        (["--join-shards"], "has no subfolder with one rank"),
+    ],
+)
+def test_wrong_options_are_refused(options: list[str], message: str, source: Path, tmp_path: Path) -> None:
+    done = run("edit", source, tmp_path / "out", *options)
+    assert done.exit_code == 2 and message in " ".join(done.stderr.split()) and not done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_existing_files_and_the_source_are_kept(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for target in (source, source / "inside", tmp_path / "file", tmp_path):
+        done = run("edit", source, target, "--drop-layers", 0)
+        assert done.exit_code == 2, target
+    assert (tmp_path / "file").read_text() == "x" and not (source / "inside").exists()
+    assert run("edit", source, tmp_path, "--drop-layers", 0, "--force").exit_code == 0
+    assert {x.name for x in tmp_path.iterdir()} == {"file", "model.safetensors", "config.json"}
+
+
+def test_text_json_and_brief_report_the_same_change(source: Path, tmp_path: Path) -> None:
+    options = ("edit", source, tmp_path / "out", "--drop-layers", "1:3", "--resize-vocab", 128, "--dry-run")
+    text, brief = run(*options).stdout, run(*options, "--brief").stdout
+    found = json.loads(run(*options, "--json").stdout)
+    before, after = (llamath.load(LLAMA, changes=x) for x in ({}, {"num_hidden_layers": 2, "vocab_size": 128}))
+    totals = before.parameters.total, after.parameters.total
+    assert found["parameters"] == {"before": totals[0], "after": totals[1], "change": totals[1] - totals[0]}
+    assert found["bytes"]["after"] == 2 * after.parameters.total and found["config"] == {"vocab_size": 128, "num_hidden_layers": 2}
+    assert found["flops"]["after"] == int(llamath.flops(after, context=found["context"]).forward.total)
+    for number in (found["parameters"]["before"], found["parameters"]["after"], found["flops"]["after"]):
+        assert f"{number:,}" in text
+    assert brief.count("\n") == 1 and f"{after.parameters.total:,}" in brief and "rows 100–127 are the mean" in text
+    assert found == llamath.edit(source, tmp_path / "out", drop_layers="1:3", resize_vocab=128, dry_run=True).to_json()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_text_fits_the_terminal(width: int, source: Path, tmp_path: Path) -> None:
+    options = ["edit", str(source), str(tmp_path / "o"), "--drop-layers", "1:3", "--resize-vocab", "128", "--dry-run"]
+    done = CliRunner(env={"COLUMNS": str(width), "NO_COLOR": "1"}).invoke(cli, options)
+    long = [x for x in done.stdout.splitlines() if len(x) > width and str(tmp_path) not in x]
+    assert done.exit_code == 0 and not long
+
+
+# ── tensors and configs ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_layers_are_renumbered_and_their_bytes_copied(source: Path, tmp_path: Path) -> None:
+    llamath.edit(source, tmp_path / "out", drop_layers=[1, 2])
+    old, new = tensor_bytes(source), tensor_bytes(tmp_path / "out")
+    expected = {x: data for x, data in old.items() if ".layers." not in x or ".0." in x}
+    expected |= {x.replace(".3.", ".1."): data for x, data in old.items() if ".layers.3." in x}
+    assert new == expected and llamath.verify(tmp_path / "out").ok
+
+
+def test_vocabulary_rows_are_kept_and_the_mean_appended(source: Path, tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    llamath.edit(source, tmp_path / "more", resize_vocab=103)
+    llamath.edit(source, tmp_path / "less", resize_vocab=71)
+    old = tensor_bytes(source)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        more, less = (tensor_bytes(tmp_path / x)[name] for x in ("more", "less"))
+        assert less == old[name][: 71 * 64] and more[: 100 * 64] == old[name]
+        rows = (numpy.frombuffer(old[name], "<u2").astype("<u4") << 16).view("<f4").reshape(100, 32)
+        mean = rows.astype("f8").mean(0).astype("<f4").view("<u4")
+        rounded = (mean + 0x7FFF + (mean >> 16 & 1)) >> 16
+        assert more[100 * 64 :] == rounded.astype("<u2").tobytes() * 3
+    assert all(old[x] == data for x, data in tensor_bytes(tmp_path / "less").items() if ".layers." in x)
+
+
+def test_experts_groups_and_prediction_layers_are_renumbered(moe: Path, tmp_path: Path) -> None:
+    llamath.edit(moe, tmp_path / "out", drop_layers="1", keep_experts="2:4,6:8")
+    old, new, config = tensor_bytes(moe), tensor_bytes(tmp_path / "out"), config_of(tmp_path / "out")
+    changed = {"num_hidden_layers": 3, "first_k_dense_replace": 1, "n_routed_experts": 4, "n_group": 2}
+    assert config == {**MOE, **changed}
+    for old_layer, new_layer in ((2, 1), (3, 2), (4, 3)):  # 4 predicts further tokens
+        prefixes = [f"model.layers.{x}." for x in (old_layer, new_layer)]
+        for expert, name in ((2, 0), (3, 1), (6, 2), (7, 3)):
+            up = [f"{x}mlp.experts.{e}.up_proj.weight" for x, e in zip(prefixes, (expert, name), strict=True)]
+            assert new[up[1]] == old[up[0]]
+        for part in ("mlp.gate.weight", "mlp.gate.e_score_correction_bias"):
+            row = len(old[f"{prefixes[0]}{part}"]) // 8
+            parts = [old[f"{prefixes[0]}{part}"][e * row : (e + 1) * row] for e in (2, 3, 6, 7)]
+            assert new[f"{prefixes[1]}{part}"] == b"".join(parts)
+    assert new["model.layers.3.eh_proj.weight"] == old["model.layers.4.eh_proj.weight"] and llamath.verify(tmp_path / "out").ok
+
+
+@pytest.mark.parametrize(
+    ("experts", "message"),
+    [
+        ("0", "passes through 2 experts, and 1 would remain"),
+        ("0:3", "expected as many experts in each group that remains, found 1 to 2"),
+        ("::2", "ranked by their 2 best experts, and 1 would remain"),
+        ("0:9", "expected experts from 0 to 7, found 9"),
+    ],
+)
+def test_experts_that_a_router_cannot_use_are_refused(experts: str, message: str, moe: Path, tmp_path: Path) -> None:
+    refused(moe, tmp_path / "out", message, keep_experts=experts)
+
+
+PATTERNS: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    (
+        {"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window_pattern": 3, "head_dim": 8, "sliding_window": 16},
+        "1",
+        {"layer_types": [f"{x}_attention" for x in "sliding full sliding sliding full".split()]},
+    ),
+    ({"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window_pattern": 3, "head_dim": 8}, "3:", {}),
+    (
+        {"model_type": "qwen2", "num_hidden_layers": 6, "use_sliding_window": True, "max_window_layers": 3, "sliding_window": 16},
+        "0,5",
+        {"max_window_layers": 2},
+    ),
+    (
+        {
+            "model_type": "qwen3_moe",
+            "num_hidden_layers": 6,
+            "decoder_sparse_step": 2,
+            "mlp_only_layers": [3],
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "head_dim": 8,
+            "norm_topk_prob": True,
+        },
+        "0",
+        {"decoder_sparse_step": 1, "mlp_only_layers": [1, 2, 3]},
+    ),
+    (
+        {"model_type": "smollm3", "num_hidden_layers": 6, "no_rope_layer_interval": 3},
+        "0",
+        {"no_rope_layers": [1, 0, 1, 1, 0]},
+    ),
+    (
+        {
+            "model_type": "nemotron_h",
+            "hybrid_override_pattern": "M*-M",
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 8,
+            "n_groups": 2,
+            "ssm_state_size": 4,
+            "conv_kernel": 4,
+            "head_dim": 8,
+            "mlp_hidden_act": "relu2",
+            "num_hidden_layers": 4,
+        },
+        "1",
+        {"hybrid_override_pattern": "M-M"},
+    ),
+    ({"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 64, "vocab_size": 100}, "2", {"n_layer": 3}),
+    ({"model_type": "lfm2", "num_hidden_layers": 5, "full_attn_idxs": [1, 4], "conv_L_cache": 3}, "0:2", {"full_attn_idxs": [2]}),
+]
+
+
+@pytest.mark.parametrize(("keys", "dropped", "changed"), PATTERNS)
+def test_layer_patterns_are_rewritten(keys: dict[str, Any], dropped: str, changed: dict[str, Any], tmp_path: Path) -> None:
+    config = keys if "n_layer" in keys else {**LLAMA, "architectures": None, **keys}
+    source = write_checkpoint(tmp_path / "source", config)
+    report = llamath.edit(source, tmp_path / "out", drop_layers=dropped)
+    gone = set(select_numbers(dropped, int(llamath.load(config).tree.layers.n), "", "layer"))
+    old, new = llamath.load(config).tree, llamath.load(str(tmp_path / "out")).tree
+    assert list(new.layers) == [x for i, x in enumerate(old.layers) if i not in gone]
+    number = {} if "n_layer" in changed else {"num_hidden_layers": len(new.layers)}
+    assert report.config == {**number, **changed} and config_of(tmp_path / "out") == {**config, **number, **changed}
+    assert llamath.verify(tmp_path / "out").ok
+
+
+def test_inexpressible_layers_are_refused_by_name(tmp_path: Path) -> None:
+    keys = {"model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 4, "vocab_size": 100, "scale_attn_by_inverse_layer_idx": True}
+    source = write_checkpoint(tmp_path / "source", {**keys, "n_positions": 64})
+    refused(source, tmp_path / "out", "gpt2 family cannot express this edit: layer 1, which was layer 2, would be", drop_layers="1")
+    llamath.edit(source, tmp_path / "out", drop_layers="-1")
+    assert config_of(tmp_path / "out")["n_layer"] == 3
+
+
+def test_fused_experts_are_cut_along_their_first_axis(tmp_path: Path) -> None:
+    """The names and shapes that transformers 5 has in memory."""
+    source = write_checkpoint(tmp_path / "source", {**MOE, "num_nextn_predict_layers": 0})
+    path = source / "model.safetensors"
+    shapes = {x.name: x.shape for x in read_checkpoint(str(path)).tensors if ".experts." not in x.name}
+    for layer in (2, 3):
+        shapes |= {
+            f"model.layers.{layer}.mlp.experts.gate_up_proj": (8, 32, 32),
+            f"model.layers.{layer}.mlp.experts.down_proj": (8, 32, 16),
+        }
+    write_safetensors(path, {name: ("BF16", shape) for name, shape in shapes.items()})
+    data = bytes(i % 61 for i in range(path.stat().st_size))
+    for x in read_checkpoint(str(path)).tensors:
+        with path.open("r+b") as file:
+            file.seek(x.start)
+            file.write(data[: x.bytes])
+    llamath.edit(source, tmp_path / "out", keep_experts="4:6,0:2")
+    old, new = tensor_bytes(source), tensor_bytes(tmp_path / "out")
+    for name, size in (("gate_up_proj", 2 * 32 * 32), ("down_proj", 2 * 32 * 16)):
+        x = old[f"model.layers.3.mlp.experts.{name}"]
+        assert new[f"model.layers.3.mlp.experts.{name}"] == b"".join(x[e * size : (e + 1) * size] for e in (0, 1, 4, 5))
+    assert llamath.verify(tmp_path / "out").ok
+
+
+def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
+    text = {
+        **LLAMA,
+        "model_type": "qwen3_5_text",
+        "head_dim": 8,
+        "num_hidden_layers": 4,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+    }
+    text |= {"linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "tie_word_embeddings": True}
+    config = {
+        "model_type": "qwen3_5",
+        "tie_word_embeddings": True,
+        "image_token_id": 99,
+        "text_config": text,
+        "vision_config": {"depth": 1},
+    }
+    source = write_checkpoint(tmp_path / "source", config, {"model.visual.blocks.0.attn.qkv.weight": (8, 8)})
+    (source / "preprocessor_config.json").write_text("{}")
+    refused(source, tmp_path / "out", "image_token_id is 99", resize_vocab=99)
+    llamath.edit(source, tmp_path / "out", drop_layers="0:2", untie=True, resize_vocab=110)
+    old, new, keys = tensor_bytes(source), tensor_bytes(tmp_path / "out"), config_of(tmp_path / "out")
+    assert new["model.visual.blocks.0.attn.qkv.weight"] == old["model.visual.blocks.0.attn.qkv.weight"]
+    assert new["lm_head.weight"] == new["model.language_model.embed_tokens.weight"]
+    assert (keys["tie_word_embeddings"], keys["text_config"]["tie_word_embeddings"], keys["text_config"]["vocab_size"]) == (
+        False,
+        False,
+        110,
+    )
+    assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(tmp_path / "out").ok
+
+
+def test_tied_copies_do_not_outlive_an_untied_head(tmp_path: Path) -> None:
+    """Loaders of a tied model ignore a stored head, which may differ."""
+    source = write_checkpoint(tmp_path / "source", {**LLAMA, "tie_word_embeddings": True}, {"lm_head.weight": (100, 32)})
+    llamath.edit(source, tmp_path / "out", untie=True)
+    new = tensor_bytes(tmp_path / "out")
+    assert new["lm_head.weight"] == new["model.embed_tokens.weight"] == tensor_bytes(source)["model.embed_tokens.weight"]
+    llamath.edit(source, tmp_path / "resized", resize_vocab=80)
+    assert len(tensor_bytes(tmp_path / "resized")["lm_head.weight"]) == 80 * 64 and llamath.verify(tmp_path / "resized").ok
+
+
+# ── files next to the weights ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_tokenizer_and_generation_config_are_kept(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for name in ("model.safetensors", "config.json"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    vocabulary = {f"t{i}": i for i in range(90)}
+    tokenizer = {"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "generation_config.json").write_text('{"eos_token_id": 85}')
+    (tmp_path / "tokenizer.model").write_text("of another model")
+    refused(folder, tmp_path / "out", "generation_config.json: eos_token_id is 85", resize_vocab=85)
+    refused(folder, tmp_path / "out", "the tokenizer has 90 tokens, the matrix 86 rows", resize_vocab=86)
+    llamath.edit(folder, tmp_path / "out", drop_layers=0)
+    names = {"model.safetensors", "config.json", "tokenizer.json", "generation_config.json"}
+    assert {x.name for x in (tmp_path / "out").iterdir()} == names
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+
+
+def test_links_out_of_the_folder_are_refused(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("private key")
+    for name in ("tokenizer_config.json", "preprocessor_config.json", "hf_quant_config.json", "generation_config.json"):
+        folder = tmp_path / f"source-{name}"
+        folder.mkdir()
+        for file in ("model.safetensors", "config.json"):
+            (folder / file).write_bytes((source / file).read_bytes())
+        (folder / name).symlink_to(tmp_path / "secret")
+        refused(folder, tmp_path / "out", "is a symbolic link out of", drop_layers="0")
+
+
+def test_other_formats_and_broken_checkpoints_are_refused(source: Path, tmp_path: Path) -> None:
+    llamath.convert(source, tmp_path / "model.gguf", names="gguf")
+    refused(tmp_path / "model.gguf", tmp_path / "out", "found a GGUF file", drop_layers="0")
+    llamath.convert(source, tmp_path / "meta", names="meta")
+    refused(tmp_path / "meta", tmp_path / "out", "found a checkpoint without config.json", drop_layers="0")
+    refused(tmp_path / "absent", tmp_path / "out", "absent", drop_layers="0")
+    wrong = write_checkpoint(tmp_path / "wrong", LLAMA)
+    (wrong / "config.json").write_text(json.dumps({**LLAMA, "num_hidden_layers": 5}))
+    refused(wrong, tmp_path / "out", "does not match its config: the file has layers 0–3", drop_layers="0")
+
+
+def test_large_checkpoints_are_edited_in_little_memory(tmp_path: Path) -> None:
+    config = {**LLAMA, "vocab_size": 60_000, "hidden_size": 512, "intermediate_size": 4096, "num_hidden_layers": 2}
+    (tmp_path / "big").mkdir()
+    (tmp_path / "big" / "config.json").write_text(json.dumps(config))
+    model = llamath.load(config)
+    shapes = {x.name: ("BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)}
+    write_safetensors(tmp_path / "big" / "model.safetensors", shapes)
+    llamath.edit(tmp_path / "big", tmp_path / "out", drop_layers="0", resize_vocab=60_010, dry_run=True)  # imports what it needs
+    for i, edit in enumerate(({"drop_layers": "0"}, {"resize_vocab": 60_010}, {"tp_shard": "1/2"})):
+        peak = peak_bytes(lambda edit=edit, i=i: llamath.edit(tmp_path / "big", tmp_path / str(i), **edit))  # type: ignore[misc]
+        assert peak < 40 * CHUNK, edit  # 32 MiB are the limit of a config, which is read at once
+        assert (tmp_path / str(i) / "model.safetensors").stat().st_size > 60 * CHUNK
+
+
+# ── quantized checkpoints ───────────────────────────────────────────────────────────────────────────────────────────
+
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]}
+
+
+def sparse_checkpoint(folder: Path, model: str, headers: Any, quantization: dict[str, Any], **keys: Any) -> Path:
+    """A checkpoint of a preset's real shapes that takes no space on disk."""
+    folder.mkdir()
+    config = {**llamath.load(model).config.data, **keys, "quantization_config": quantization}
+    (folder / "config.json").write_text(json.dumps(config))
+    stored: dict[str, tuple[str, tuple[int, ...]]] = {name: (dtype, shape) for name, dtype, shape in headers}
+    write_safetensors(folder / "model.safetensors", stored)
+    return folder
+
+
+def edited_headers(source: Path, **edit: Any) -> dict[str, Any]:
+    """The report of a dry run, whose planned tensors verify has accepted."""
+    return llamath.edit(source, source.parent / "out", dry_run=True, **edit).to_json()
+
+
+def test_layers_of_packed_checkpoints_can_be_dropped(tmp_path: Path) -> None:
+    source = sparse_checkpoint(
+        tmp_path / "awq", "llama-3-8b", packed(plain("llama-3-8b", "F16"), quantized_headers.awq), AWQ, torch_dtype="float16"
+    )
+    found = edited_headers(source, drop_layers="20:28", resize_vocab=128_512)
+    assert found["config"] == {"num_hidden_layers": 24, "vocab_size": 128_512} and found["tensors"] == 3 + 24 * (2 + 7 * 3)
+    refused(source, tmp_path / "out", "packed as awq", tp_shard="0/16")
+
+
+def test_experts_of_packed_checkpoints_can_be_removed(tmp_path: Path) -> None:
+    source = sparse_checkpoint(tmp_path / "fp8", "mixtral-8x7b", packed_experts("mixtral-8x7b"), FP8)
+    found = edited_headers(source, keep_experts="1:8:2", drop_layers="-1")
+    assert found["config"] == {"num_hidden_layers": 31, "num_local_experts": 4}
+    assert found["bytes"]["before"] / found["bytes"]["after"] > 1.9
+    stacked = tmp_path / "mxfp4"
+    sparse_checkpoint(
+        stacked,
+        "gpt-oss-20b",
+        quantized_headers.gpt_oss("gpt-oss-20b"),
+        {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"]},
+    )
+    found = edited_headers(stacked, keep_experts="0:16", drop_layers="0,1")
+    assert found["config"]["num_local_experts"] == 16 and found["parameters"]["after"] < found["parameters"]["before"] / 1.9
+
+
+def packed_experts(model: str) -> Iterator[Header]:
+    """The experts and projections of Mixtral in FP8."""
+    for name, dtype, shape in plain(model):
+        if len(shape) == 2 and ("_proj" in name or ".experts." in name):
+            yield from quantized_headers.fp8_blocks(name.removesuffix(".weight"), *shape)
+        else:
+            yield name, dtype, shape
+
+
+def test_modules_in_recipes_follow_the_layers(tmp_path: Path) -> None:
+    """Layer 1 is not quantized; when layer 0 is dropped, it becomes layer 0 in the tensors and in the recipe."""
+    recipe = {**FP8, "modules_to_not_convert": ["lm_head", *(f"model.layers.1.mlp.{x}_proj" for x in ("gate", "up", "down"))]}
+    headers = [
+        x
+        for name, dtype, shape in plain("llama-3-8b")
+        for x in (
+            quantized_headers.fp8_blocks(name.removesuffix(".weight"), *shape)
+            if "_proj" in name and ".1.mlp." not in name
+            else [(name, dtype, shape)]
+        )
+    ]
+    source = sparse_checkpoint(tmp_path / "fp8", "llama-3-8b", headers, recipe)
+    assert llamath.verify(source).ok
+    found = edited_headers(source, drop_layers="0")["config"]["quantization_config.modules_to_not_convert"]
+    assert found == ["lm_head", *(f"model.layers.0.mlp.{x}_proj" for x in ("gate", "up", "down"))]
+    assert edited_headers(source, drop_layers="1")["config"]["quantization_config.modules_to_not_convert"] == ["lm_head"]
+
+
+def test_patterns_that_cannot_follow_are_refused(tmp_path: Path) -> None:
+    group = {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}}
+    recipe = {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "config_groups": {"group_0": group},
+        "ignore": ["lm_head", "re:.*layers[.]1[.]mlp.*"],
+    }
+    headers = [
+        x
+        for name, dtype, shape in plain("llama-3-8b")
+        for x in (
+            [(name, "F8_E4M3", shape), (f"{name}_scale", "BF16", tuple(n // 128 for n in shape))]
+            if "_proj" in name and ".1.mlp." not in name
+            else [(name, dtype, shape)]
+        )
+    ]
+    source = sparse_checkpoint(tmp_path / "ct", "llama-3-8b", headers, recipe)
+    assert llamath.verify(source).ok
+    refused(source, tmp_path / "out", "would not match its config", drop_layers="0")
+    assert edited_headers(source, drop_layers="5")["config"] == {"num_hidden_layers": 31}
+
+
+# ── shards ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cut(source: Path, folder: Path, ranks: int) -> Path:
+    for rank in range(ranks):
+        llamath.edit(source, folder / f"r{rank}", tp_shard=f"{rank}/{ranks}")
+    return folder
+
+
+def test_ranks_hold_rows_columns_and_copies(source: Path, tmp_path: Path) -> None:
+    cut(source, tmp_path / "ranks", 4)
+    whole = tensor_bytes(source)
+    for rank in range(4):
+        folder = tmp_path / "ranks" / f"r{rank}"
+        part, verified = tensor_bytes(folder), llamath.verify(folder)
+        assert verified.ok and any(x.code == "tensor_parallel_shard" for x in verified.findings)
+        q, k, o, down = (
+            f"model.layers.2.{x}.weight" for x in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj")
+        )
+        assert part[q] == whole[q][rank * 8 * 64 : (rank + 1) * 8 * 64]
+        assert part[k] == whole[k][rank // 2 * 8 * 64 : (rank // 2 + 1) * 8 * 64]  # 2 heads on 4 ranks
+        assert part[o] == b"".join(whole[o][i * 64 + rank * 16 : i * 64 + (rank + 1) * 16] for i in range(32))
+        assert part[down] == b"".join(whole[down][i * 96 + rank * 24 : i * 96 + (rank + 1) * 24] for i in range(32))
+        assert part["model.norm.weight"] == whole["model.norm.weight"]
+        assert part["lm_head.weight"] == whole["lm_head.weight"][rank * 25 * 64 : (rank + 1) * 25 * 64]
+        assert config_of(folder) == {**LLAMA, "tensor_parallel_shard": {"rank": rank, "world_size": 4}}
+
+
+def test_indivisible_vocabulary_is_padded_with_zeros(tmp_path: Path) -> None:
+    source = write_checkpoint(tmp_path / "source", {**LLAMA, "vocab_size": 99, "eos_token_id": 2})
+    cut(source, tmp_path / "ranks", 2)
+    last = tensor_bytes(tmp_path / "ranks" / "r1")["lm_head.weight"]
+    assert len(last) == 50 * 64 and last == tensor_bytes(source)["lm_head.weight"][50 * 64 :] + bytes(64)
+    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
+
+
+def test_joined_ranks_have_the_bytes_of_the_original(moe: Path, tmp_path: Path) -> None:
+    llamath.edit(cut(moe, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(moe)
+    assert (tmp_path / "joined" / "config.json").read_bytes() == (moe / "config.json").read_bytes()
+
+
+def test_ranks_of_different_checkpoints_are_not_joined(source: Path, tmp_path: Path) -> None:
+    ranks = cut(source, tmp_path / "ranks", 2)
+    config, weights = ranks / "r1" / "config.json", ranks / "r1" / "model.safetensors"
+    good, text = weights.read_bytes(), config.read_text()
+
+    def refuse(match: str) -> None:
+        refused(ranks, tmp_path / "out", match, join_shards=True)
+        config.write_text(text)
+        weights.write_bytes(good)
+
+    norm = next(x for x in read_checkpoint(str(weights)).tensors if x.name == "model.norm.weight")
+    weights.write_bytes(good[: norm.start] + b"\x01" + good[norm.start + 1 :])
+    refuse("model.norm.weight should be equal on every rank, and differs")
+    config.write_text(text.replace('"rope_theta": 10000.0', '"rope_theta": 1e6'))
+    refuse("different values of rope_theta")
+    config.write_text(text.replace('"rank": 1', '"rank": 0'))
+    refuse("r0 and r1 are both rank 0")
+    config.write_text(text.replace('"world_size": 2', '"world_size": 3'))
+    refuse("found ranks of 2 and of 3")
+    config.write_text(text.replace('"rank": 1', '"rank": 2'))
+    refuse("should be a rank and a world_size")
+    config.write_text(text.replace('"rank": 1', '"rank": true'))
+    refuse("should be a rank and a world_size")
+    config.unlink()
+    refuse("rank 1 of 2 is missing")
+    refused(ranks / "r0", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
+    refused(ranks / "r0", tmp_path / "out", "is one rank's part", drop_layers="0")
+    refused(ranks / "r0", tmp_path / "out", "is one rank's part", tp_shard="0/2")
+    with pytest.raises(LlamathError, match="rank 0 of 2 of a checkpoint"):
+        llamath.convert(ranks / "r0", tmp_path / "out", names="gguf")
+    (tmp_path / "linked").mkdir()
+    for rank in ("r0", "r1"):
+        (tmp_path / "linked" / rank).symlink_to(ranks / rank)
+    refused(tmp_path / "linked", tmp_path / "out", "has no subfolder with one rank", join_shards=True)
+
+
+def test_shards_of_wrong_shape_fail_verify(source: Path, tmp_path: Path) -> None:
+    folder = cut(source, tmp_path / "ranks", 2) / "r0"
+    (folder / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
+    assert not llamath.verify(folder).ok
+    (folder / "config.json").write_text(json.dumps({**LLAMA, "tensor_parallel_shard": {"rank": 0, "world_size": 3}}))
+    assert run("verify", folder).exit_code == 2
+
+
+def test_metas_files_are_joined_into_one(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    llamath.convert(write_checkpoint(tmp_path / "hf", {**LLAMA, "bos_token_id": 1}), tmp_path / "meta", names="meta")
+    whole = torch.load(tmp_path / "meta" / "consolidated.00.pth")
+    columns = ("wo.weight", "w2.weight", "tok_embeddings.weight")
+    (tmp_path / "ranks").mkdir()
+    (tmp_path / "ranks" / "params.json").write_bytes((tmp_path / "meta" / "params.json").read_bytes())
+    for rank in range(2):
+        shard = {name: (x if x.ndim == 1 else x.chunk(2, 1 if name.endswith(columns) else 0)[rank]).clone() for name, x in whole.items()}
+        torch.save(shard, tmp_path / "ranks" / f"consolidated.0{rank}.pth")
+    report = llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    joined = torch.load(tmp_path / "joined" / "consolidated.00.pth")
+    assert joined.keys() == whole.keys() and all(torch.equal(x, joined[name]) for name, x in whole.items())
+    assert report.edits == ("joined 2 ranks",) and report.bytes.before > report.bytes.after
+    refused(tmp_path / "meta", tmp_path / "out", "consolidated.00.pth alone", join_shards=True)
+
+
+# ── killed and failing edits ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("force", "error"), [("", 0), ("force", 0), ("force", errno.EIO), ("", errno.ENOSPC)])
+def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as home:
+        source = write_checkpoint(Path(home) / "source", {**LLAMA, "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2})
+        args = [sys.executable, kill_conversions.__file__, str(source), home, "edit", "out", force, str(error)]
+        done = subprocess.run(args, capture_output=True, text=True, timeout=300)
+        report = json.loads(done.stdout or "{}")
+        assert "wrong" not in report and report.get("calls", 0) > 20, (report, done.stderr[-2000:])
+
+
+def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], **keys: Any) -> Path:
+    """A checkpoint with packed matrices of 256 and 512 rows and columns, and bytes that differ."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "head_dim": 128, "num_attention_heads": 4}
+    config = {**LLAMA, **sizes, "num_key_value_heads": 2, "quantization_config": quantization, **keys}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    model = llamath.load(config)
+    headers = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    path = write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in packed(headers, writer)})
+    start = min(x.start for x in read_checkpoint(str(path)).tensors)
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(i * i % 251 for i in range(path.stat().st_size - start)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("writer", "quantization"),
+    [
+        (quantized_headers.fp8_blocks, FP8),
+        (quantized_headers.fp8_channels, {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}),
+        (quantized_headers.nvfp4, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}),
+        (quantized_headers.mlx(4, 64), {"group_size": 64, "bits": 4, "mode": "affine"}),
+    ],
+)
+def test_packed_shards_are_cut_between_groups(writer: Any, quantization: dict[str, Any], tmp_path: Path) -> None:
+    source = packed_checkpoint(tmp_path / "source", writer, quantization)
+    assert llamath.verify(source).ok
+    cut(source, tmp_path / "ranks", 2)
+    for rank in range(2):
+        assert llamath.verify(tmp_path / "ranks" / f"r{rank}").ok
+    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
+    whole, part = (tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"] for x in (source, tmp_path / "ranks" / "r1"))
+    assert part == whole[len(whole) // 2 :]
+    if quantization is FP8:
+        scales = "model.layers.0.mlp.down_proj.weight_scale_inv"
+        whole, part = (tensor_bytes(x)[scales] for x in (source, tmp_path / "ranks" / "r1"))
+        assert part == whole[8:16] + whole[24:32]  # 2 by 4 blocks, cut by columns
+        odd = packed_checkpoint(tmp_path / "odd", writer, quantization, intermediate_size=384)
+        refused(odd, tmp_path / "out", "groups that a cut would split", tp_shard="0/2")

@@ -1,0 +1,56 @@
+"""Complete multimodal checkpoints that transformers saves are whole; faults of their text models are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamath.analysis.verify.check_checkpoint import verify_checkpoint
+
+TEXT = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 211, "head_dim": 16,
+}  # fmt: skip
+VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+QWEN_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64}
+MIXTURE = {"num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 32}
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "qwen3_vl": ({"model_type": "qwen3_vl_text"}, QWEN_VISION | {"deepstack_visual_indexes": [0]}, "model.visual."),
+    "qwen3_5": ({"model_type": "qwen3_5_text", "num_hidden_layers": 4}, QWEN_VISION, "model.visual."),
+    "qwen3_5_moe": ({"model_type": "qwen3_5_moe_text", "num_hidden_layers": 4} | MIXTURE, QWEN_VISION, "model.visual."),
+    "gemma4": ({}, VISION, "model.vision_tower."),
+    "lfm2_vl": ({"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]}, VISION, "model.vision_tower."),
+    "idefics3": ({"model_type": "llama"}, VISION, "model.vision_model."),
+    "smolvlm": ({"model_type": "llama"}, VISION, "model.vision_model."),
+    "gemma3": ({}, VISION, "vision_tower."),
+    "llava": ({"model_type": "llama"}, VISION | {"model_type": "clip_vision_model"}, "vision_tower."),
+    "qwen2_5_vl": ({"model_type": "qwen2_5_vl_text"}, QWEN_VISION, "visual."),
+}
+
+
+def save(model_type: str, folder: Path) -> Path:
+    transformers = pytest.importorskip("transformers")
+    text, vision, _ = MODELS[model_type]
+    config = transformers.AutoConfig.for_model(model_type, text_config=TEXT | text, vision_config=vision)
+    transformers.AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_vision_towers_are_another_part_of_the_model(model_type: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    report = verify_checkpoint(str(save(model_type, tmp_path)))
+    assert report.ok and [x.code for x in report.findings if x.tensors] == ["other_part"]
+    others = next(x for x in report.findings if x.code == "other_part")
+    tower = MODELS[model_type][2]
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert any(x.startswith(tower) for x in others.tensors) and len(others.tensors) + report.verdict.matched == len(tensors)
+    # faults of the text model are still found
+    text = next(x for x in tensors if "layers.1." in x and x not in others.tensors and x.endswith(".weight"))
+    tensors[text.replace(".weight", ".unknown")] = tensors.pop(text)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    broken = verify_checkpoint(str(tmp_path))
+    assert not broken.ok and {"missing", "unexpected"} <= {x.code for x in broken.findings}
