@@ -140,8 +140,11 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     if config.keys is None:
         if not config.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
+        from .checkpoint.formats.folder_kind import kind_error
         from .checkpoint.gguf_metadata import COUNT_HINT
 
+        if (other := kind_error(text)) is not None:
+            raise UnknownModel(str(other), hint=other.hint)
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
     return config.replace(location=config.location or text)
 
