@@ -362,7 +362,7 @@ def test_fp8_equals_its_dequantized_values(tmp_path: Path) -> None:
     for name, x in tensors.items():
         if name.endswith("_proj.weight"):
             rows, columns = (-(-n // 32) for n in x.shape)
-            scale = torch.rand((rows, columns)) * 1e-3 + 1e-4
+            scale = x.abs().max() / 448 * (1 + torch.rand((rows, columns)))
             wide = scale.repeat_interleave(32, 0)[: x.shape[0]].repeat_interleave(32, 1)[:, : x.shape[1]]
             packed[name] = (x / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
             packed[f"{name}_scale_inv"] = scale
@@ -374,8 +374,13 @@ def test_fp8_equals_its_dequantized_values(tmp_path: Path) -> None:
     assert same(a, save_folder(tmp_path / "b", LLAMA, plain, None)).verdict == "identical"
     rounded = same(a, save_folder(tmp_path / "c", LLAMA, {name: x.bfloat16() for name, x in plain.items()}, None))
     assert rounded.verdict == "rounding" and {x.dtype_a for x in rounded.differences} == {"fp8"}
-    plain[DOWN][0, 0] += 1e-3
-    assert same(a, save_folder(tmp_path / "d", LLAMA, plain, None)).different == 1
+    original = save_folder(tmp_path / "d", LLAMA, tensors, torch.bfloat16)
+    report = same(original, a)
+    assert report.verdict == "rounding" and {x.dtype_b for x in report.rounded_types} == {"fp8"}
+    assert 0.9 < report.rounded_types[0].share_of_bound <= 1
+    tensors[DOWN][0, 0] += 0.02
+    (wrong,) = [x for x in same(a, save_folder(tmp_path / "e", LLAMA, tensors, torch.float32)).differences if x.verdict == "different"]
+    assert (wrong.path, wrong.first) == ("layers.1.mlp.down.weight", (0, 0))
 
 
 def test_packed_experts_equal_plain_transposed_ones(tmp_path: Path) -> None:
