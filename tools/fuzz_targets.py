@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 
-from support import hostile_gguf, hostile_index, hostile_pth, hostile_safetensors  # noqa: E402
+from support import hostile_folders, hostile_gguf, hostile_index, hostile_pth, hostile_safetensors  # noqa: E402
 
 MAX_BYTES = 8192
 """Bytes of an input; what only long ones could do is in the hostile corpora."""
@@ -197,6 +198,202 @@ def _config(data: bytes) -> object:
     return model.parameters.total, list(model.config.unread())
 
 
+# regular expressions of adapters: a pattern, a zero byte, a text
+
+
+def _regex_seeds() -> Iterator[bytes]:
+    patterns = (".*\\.(q|v)_proj", "a*", "(a|b)+?c{2,3}", "[^a-c]\\d\\w", "^x$|\\by", "(?:ab)?", "[\\w.]{1,}", "(a(b(c)*)+)?")
+    yield from (f"{x}\0{text}".encode() for x in patterns for text in ("a.q_proj", "abcc", "x", "", "a1_"))
+
+
+def _regex(data: bytes) -> object:
+    from llamath.core.errors import FormatError
+    from llamath.core.linear_regex import LinearRegex
+
+    pattern, _, text = data.decode("latin-1").partition("\0")
+    regex = LinearRegex(pattern)
+    found = regex.matches(text)
+    if not text.isascii() or not text.isprintable() or not pattern.isascii() or "\\B" in pattern:
+        raise FormatError("not_compared", "characters or an assertion that versions of Python treat differently")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if sum(map(pattern.count, "*+{?")) <= 3 and len(text) <= 12 and len(pattern) < 100 and found != bool(re.fullmatch(pattern, text)):
+            raise Differs(f"{pattern!r} and {text!r}: found {found}")
+    return found
+
+
+# adapters: a configuration and the shapes of tensors, against a small Llama
+
+_Q = "base_model.model.model.layers.0.self_attn.q_proj"
+_LORA = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "base_model_name_or_path": "x/y"}
+_EXPERTS = "base_model.model.model.layers.1.mlp.experts"
+
+
+def _adapter_cases() -> Iterator[dict[str, Any]]:
+    plain = {f"{_Q}.lora_A.weight": [4, 16], f"{_Q}.lora_B.weight": [16, 4]}
+    yield {"config": _LORA, "tensors": plain}
+    yield {"config": _LORA | {"use_dora": True}, "tensors": plain | {f"{_Q}.lora_magnitude_vector": [16], f"{_Q}.lora_B.bias": [16]}}
+    more = {"rank_pattern": {"q.*": 4}, "alpha_pattern": {"^q": 2}, "layers_to_transform": [0], "layers_pattern": "layers"}
+    yield {"config": _LORA | more | {"exclude_modules": ".*v", "modules_to_save": ["lm_head"], "use_rslora": True}, "tensors": plain}
+    embedding = "base_model.model.model.embed_tokens"
+    tensors = {
+        f"{embedding}.lora_embedding_A": [4, 50],
+        f"{embedding}.lora_embedding_B": [16, 4],
+        f"{embedding}.base_layer.weight": [50, 16],
+    }
+    yield {"config": _LORA | {"target_modules": "all-linear"}, "tensors": tensors}
+    nested = {f"{_EXPERTS}.{x}lora_{y}.weight": [16, 16] for x in ("", "base_layer.") for y in "AB"}
+    yield {"config": _LORA | {"target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}, "tensors": nested}
+    rows = {f"{embedding}.token_adapter.trainable_tokens_delta": [2, 16]}
+    yield {"config": _LORA | {"trainable_token_indices": {"embed_tokens": [1, 70]}}, "tensors": rows}
+    yield {"config": {"peft_type": "IA3", "feedforward_modules": [], "target_modules": ["k_proj"]}, "tensors": {f"{_Q}.ia3_l": [16, 1]}}
+    yield {"config": {"peft_type": "LOHA"}, "tensors": {f"{_Q}.hada_w1_a": [4, 4]}}
+    mlx = {"rank": 4, "scale": 2.0, "keys": ["self_attn.q_proj"]}
+    config = {"fine_tune_type": "lora", "num_layers": 1, "lora_parameters": mlx}
+    name = "model.layers.0.self_attn.q_proj"
+    yield {"config": config, "tensors": {f"{name}.lora_a": [16, 4], f"{name}.lora_b": [4, 16], f"{name}.m": [16]}}
+
+
+def _adapter_seeds() -> Iterator[bytes]:
+    return (json.dumps(x).encode() for x in _adapter_cases())
+
+
+def _adapter_words() -> Iterator[bytes]:
+    words = {json.dumps(key) for x in _adapter_cases() for part in x.values() for key in part}
+    words |= {json.dumps(value) for x in _adapter_cases() for part in x.values() for value in part.values()}
+    yield from (x.encode() for x in sorted(words))
+    yield from _odd_words()
+
+
+def _adapter(data: bytes) -> object:
+    from llamath.analysis.verify.adapter_check import verify_adapter
+    from llamath.checkpoint.adapters import read_adapter
+    from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
+    from llamath.core.errors import FormatError
+    from llamath.core.strict_json import parse_json
+
+    global _base
+    keys = parse_json(data, "fuzz")
+    config, shapes = keys.get("config"), keys.get("tensors")
+    is_shape = lambda x: isinstance(x, list) and len(x) <= 64 and all(type(y) is int and 0 <= y < 1 << 40 for y in x)  # noqa: E731
+    if not isinstance(config, dict) or not isinstance(shapes, dict) or not all(map(is_shape, shapes.values())):
+        raise FormatError("input", "no configuration and shapes")
+    tensors = tuple(Tensor(name, "F32", tuple(shape), 0, 0, 4) for name, shape in shapes.items())
+    manifest = Manifest(format="safetensors", files=(CheckpointFile("adapter_model.safetensors", 9),), tensors=tensors)
+    adapter = read_adapter(manifest, config, "fuzz")
+    if _base is None:
+        from llamath.loading import load
+
+        sizes = {"hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
+        _base = load({"model_type": "llama", **sizes})
+    report = verify_adapter(adapter, "fuzz", _base)
+    text = [report.summary, report.title, *(x.message + x.hint for x in report.findings)]
+    if not all(x.isprintable() for x in text):
+        raise Differs("unescaped text")
+    return json.dumps(report.to_json())
+
+
+_base: Any = None
+
+
+# distributed checkpoints, DeepSpeed and numpy
+
+
+def _dcp_seeds() -> Iterator[bytes]:
+    return _made([[hostile_folders.VALID, hostile_folders.many_chunks(3)], [data for data, _ in hostile_folders.dcp().values()]], 1)
+
+
+def _dcp(data: bytes) -> object:
+    from llamath.analysis.verify.dcp_check import cover_problem
+    from llamath.checkpoint.folders.dcp import parse_metadata
+    from llamath.checkpoint.formats.source import Bytes
+
+    tensors, _, _ = parse_metadata(Bytes(data[1:]))
+    return [cover_problem(x.shape, [(y.offsets, y.sizes) for y in x.chunks]) for x in tensors]
+
+
+def _dcp_words() -> Iterator[bytes]:
+    from llamath.checkpoint.formats.torch_objects import DTYPES
+
+    yield from (hostile_pth.named(name) for name in (*list(DTYPES)[:4], f"{hostile_folders.METADATA}MetadataIndex", "builtins.getattr"))
+    yield from (hostile_folders.size(2, 2), hostile_folders.chunk((0,), (1,)), hostile_folders.place(), hostile_folders.NEW)
+    yield from (b"\x94", b"\x93", b"\x8c\1a", b"\x95" + bytes(8), b"h\0", b"q\0")
+
+
+def _zero_seeds() -> Iterator[bytes]:
+    return _made([hostile_folders.ZERO_STREAMS.values(), [data for data, _ in hostile_folders.zero().values()]], 2)
+
+
+def _zero(data: bytes) -> object:
+    from llamath.checkpoint.folders.deepspeed import RankFile, parse_model_states, parse_optimizer
+    from llamath.checkpoint.formats.source import Bytes
+
+    parse = parse_optimizer if data[:1] == b"\0" else parse_model_states
+    return parse(Bytes(hostile_folders.zero_file(data[1:])), RankFile("x", 0, 0))
+
+
+def _zero_words() -> Iterator[bytes]:
+    yield from (hostile_folders.SCALER, hostile_folders.ENUM, hostile_folders.tensor(), hostile_folders.size(2, 3), hostile_folders.NEW)
+    yield from (hostile_pth.text(x) for x in ("zero_stage", "partition_count", "param_shapes", "optimizer_state_dict"))
+
+
+def _npz_seeds() -> Iterator[bytes]:
+    yield from _made([hostile_folders.ARRAYS.values(), [data for data, _ in hostile_folders.hostile_npz().values()]], 1)
+    yield from (b"\1" + hostile_folders.npy(), b"\1" + hostile_folders.npy("'<i8'", "(3,)"), b"\2" + hostile_folders.npy(version=2))
+
+
+def _npz(data: bytes) -> object:
+    """An archive as it is, or one array in a sound archive, stored or deflated; what is read is what numpy reads."""
+    import io
+    import zipfile
+
+    import numpy as np
+
+    from llamath.checkpoint.formats.npz import read
+    from llamath.checkpoint.formats.source import Bytes
+
+    wrap, data = data[:1], data[1:]
+    if wrap in (b"\1", b"\2"):
+        data = hostile_folders.npz({"a.npy": data}, zipfile.ZIP_STORED if wrap == b"\1" else zipfile.ZIP_DEFLATED)
+    manifest = read(Bytes(data))
+    ours = {x.name: x.shape for x in manifest.tensors}
+    if sum(x.elements for x in manifest.tensors) > 1 << 16:
+        return ours
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            archive = np.load(io.BytesIO(data))
+            theirs = {name: archive[name].shape for name in ours}
+    except Exception as error:
+        # numpy also checks sums and the whole of a deflated member
+        if isinstance(error, zipfile.BadZipFile | EOFError) or type(error).__name__ == "error" or "Bad CRC" in str(error):
+            return ours
+        raise Differs(f"numpy refuses: {type(error).__name__}: {error}") from None
+    if theirs != ours:
+        raise Differs(f"numpy reads {theirs}, found {ours}")
+    return ours
+
+
+def _npz_words() -> Iterator[bytes]:
+    yield from (b"\x93NUMPY", b"'descr': ", b"'<f4'", b"'|O'", b"'shape': (2, 3)", b"'fortran_order': True", b"(1,)", b"PK\3\4", b"PK\1\2")
+
+
+def _pipeline_seeds() -> Iterator[bytes]:
+    parts = {"unet": ["diffusers", "UNet2DConditionModel"], "scheduler": ["diffusers", "PNDMScheduler"], "safety_checker": [None, None]}
+    yield json.dumps({"_class_name": "P", "_diffusers_version": "0.1", **parts}).encode()
+
+
+def _pipeline(data: bytes) -> object:
+    from llamath.checkpoint.folders.diffusers import parse_pipeline
+    from llamath.core.strict_json import parse_json
+
+    found = parse_pipeline(parse_json(data, "fuzz"), "/nowhere")
+    for x in found.parts:
+        if "/" in x.name or x.name in ("", ".", ".."):
+            raise Differs(f"the part {x.name!r} was taken for a plain name")
+    return found
+
+
 # sums: text; values: a dtype, a shape, and bytes that arrive in pieces
 
 
@@ -297,7 +494,7 @@ def _kinds() -> Iterator[bytes]:
     yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
 
 
-_FORMATS, _JSON = "llamath.checkpoint.formats.", ("llamath.core.strict_json",)
+_FORMATS, _FOLDERS, _JSON = "llamath.checkpoint.formats.", "llamath.checkpoint.folders.", ("llamath.core.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
     "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
@@ -307,6 +504,18 @@ TARGETS = {
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
     "sums": Target(("llamath.checkpoint.file_sums",), _sums_seeds, lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"), _sums),
     "values": Target(("llamath.checkpoint.tensor_stats",), _values_seeds, _float_words, _values, packages=("numpy",)),
+    "regex": Target(("llamath.core.linear_regex",), _regex_seeds, lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"), _regex),
+    "adapter": Target(
+        ("llamath.checkpoint.adapters", "llamath.analysis.verify.adapter_check", "llamath.core.linear_regex"),
+        _adapter_seeds,
+        _adapter_words,
+        _adapter,
+        json=True,
+    ),
+    "dcp": Target((f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
+    "deepspeed": Target((f"{_FOLDERS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero),
+    "npz": Target((f"{_FORMATS}npz", f"{_FORMATS}torch_zip"), _npz_seeds, _npz_words, _npz, packages=("numpy",)),
+    "pipeline": Target((f"{_FOLDERS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True),
     "config": Target(
         (*_JSON, "llamath.core.config", "llamath.loading", "llamath.checkpoint.meta_args", "llamath.families"),
         _config_seeds,

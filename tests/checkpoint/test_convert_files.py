@@ -633,12 +633,13 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
 
 
-@pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export"])
+@pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export", "same", "hash"])
 def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],
         "logits": [str(mine)],
+        "same": [str(mine)],
         "convert": [str(tmp_path / "out"), "--names", "hf"],
         "export": ["-o", str(tmp_path / "x")],
     }

@@ -88,7 +88,8 @@ def test_names_of_repositories_are_parsed(text: str, expected: Repo | None) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["./org/name", "/org/name", "~/org/name", "../name", "org/name.safetensors", "a/b/c/d", "nothing", "x/y.json"]
+    "text",
+    ["./org/name", "/org/name", "~/org/name", "../name", "org/name.safetensors", "a/b/c/d", "a/b/c/config.json", "nothing", "x/y.json"],
 )
 def test_misspelled_paths_never_reach_the_network(pair: Pair, text: str) -> None:
     for command in ("count", "ls", "verify", "memory"):
@@ -214,6 +215,26 @@ def test_cache_is_read_before_the_hub(pair: Pair, tmp_path: Path) -> None:
     assert not pair[0].seen and not pair[1].seen
 
 
+def test_files_in_the_cache_are_compared_with_their_config(pair: Pair) -> None:
+    config = json.loads(FILES["config.json"]) | {"num_hidden_layers": 3}
+    snapshot(FILES | {"config.json": json.dumps(config).encode()})
+    for command in ("count", "memory"):
+        assert "the files" in " ".join(run(command, "org/name")[1].split())
+    assert not pair[0].seen
+
+
+@pytest.mark.parametrize("place", ["cache", "hub"])
+def test_a_named_shard_is_counted_by_its_header(place: str, pair: Pair) -> None:
+    files = {"config.json": json.dumps(CONFIG).encode(), **indexed(SHARDS)}
+    Hub(*pair, files)
+    if place == "cache":
+        snapshot(files)
+    name = next(iter(SHARDS))
+    code, out, _ = run("count", f"org/name/{name}", "--json")
+    assert code == 0 and json.loads(out)["parameters"]["total"] == 3 * 64 * 32, out
+    assert bool(pair[1].seen) == (place == "hub")
+
+
 def test_cached_revisions_are_told_apart(pair: Pair) -> None:
     other = "f" * 40
     snapshot({"config.json": json.dumps(CONFIG).encode()}, commit=other, ref="refs/pr/1")
@@ -273,7 +294,7 @@ def test_offline_reads_the_cache_and_nothing_else(pair: Pair, monkeypatch: pytes
     Hub(*pair, FILES)
     for command in ("count", "ls", "verify", "memory", "convert"):
         code, _, err = run(*COMMANDS[command]("org/name", Path("/nowhere")))
-        assert code == 2 and "org/name is not in the Hugging Face cache" in " ".join(err.split()) and "HF_HUB_OFFLINE" in err
+        assert code == 2 and "is not in the Hugging Face cache" in " ".join(err.split()) and "HF_HUB_OFFLINE" in err
     snapshot({"config.json": FILES["config.json"]})
     assert run("count", "org/name")[0] == 0
     assert "is incomplete in the Hugging Face cache" in " ".join(run("ls", "org/name")[2].split())

@@ -208,3 +208,44 @@ def test_elements_by_dtype_are_those_published(name: str) -> None:
     assert {dtype: n for dtype, n in counts.items() if n} == published
     if name == "deepseek-ai/DeepSeek-V3":
         assert len(tensors) == 91_991 and sum(x.bytes for x in tensors) == 688_574_839_360
+
+
+def _meta_model(config: dict[str, Any]) -> Any:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=torch.bfloat16)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bitsandbytes_packs_the_matrices_that_transformers_replaces(seed: int) -> None:
+    pytest.importorskip("bitsandbytes")
+    transformers = pytest.importorskip("transformers")
+    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+    from transformers.quantizers.base import get_keys_to_not_convert
+
+    rng = random.Random(seed)
+    config = {**LLAMA, "tie_word_embeddings": rng.random() < 0.3}
+    model = _meta_model(config)
+    listed = rng.sample(["lm_head", "q_proj", "mlp", "model.layers.1", "layers.2.self_attn", "down_proj"], rng.randrange(4)) or None
+    keys = {"load_in_8bit": True} if rng.random() < 0.5 else {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    settings = transformers.BitsAndBytesConfig(**keys, llm_int8_skip_modules=listed)
+    model = replace_with_bnb_linear(model, get_keys_to_not_convert(model) if listed is None else listed, settings)
+    replaced = {name for name, x in model.named_modules() if type(x).__name__ in ("Linear8bitLt", "Linear4bit")}
+    section = {"quant_method": "bitsandbytes", **keys, "llm_int8_skip_modules": listed}
+    packed = {x.module for x in tensors_of({**config, "quantization_config": section}) if x.role == "values"}
+    assert packed == replaced - ({"lm_head"} if config["tie_word_embeddings"] else set())
+
+
+def test_gpt_oss_has_the_experts_of_transformers() -> None:
+    pytest.importorskip("transformers")
+    from transformers.integrations.mxfp4 import Mxfp4GptOssExperts
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_local_experts": 4, "num_hidden_layers": 2, "head_dim": 16, "vocab_size": 96}
+    config = {"model_type": "gpt_oss", **sizes, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts_per_tok": 2}
+    experts = Mxfp4GptOssExperts(_meta_model(config).config)
+    stored = {x.name: x for x in tensors_of({**config, "quantization_config": {"quant_method": "mxfp4"}})}
+    for name, x in experts.state_dict().items():
+        if name.endswith(("_blocks", "_scales")):
+            found = stored[f"model.layers.1.mlp.experts.{name}"]
+            assert found.shape == tuple(x.shape) and found.bytes == x.numel() * x.element_size()

@@ -13,15 +13,21 @@ from typing import Any
 
 import pytest
 
+from llamath.analysis.verify.dcp_check import cover_problem
+from llamath.checkpoint.adapters import read_adapter
 from llamath.checkpoint.file_sums import parse_sums
-from llamath.checkpoint.formats import dcp, gguf, npz, safetensors, torch_checkpoint
+from llamath.checkpoint.folders import dcp, deepspeed
+from llamath.checkpoint.formats import gguf, npz, safetensors, torch_checkpoint
+from llamath.checkpoint.formats.manifest import Manifest, Tensor
 from llamath.checkpoint.formats.sentencepiece import parse_sentencepiece
 from llamath.checkpoint.formats.source import Bytes
 from llamath.checkpoint.formats.tokenizer_model import _after
 from llamath.checkpoint.hub.hub_repo import resolve_commit
 from llamath.checkpoint.repo_id import Repo
 from llamath.core.errors import LlamathError
+from llamath.core.linear_regex import LinearRegex
 from llamath.core.strict_json import parse_json
+from support import hostile_folders
 from support.hostile_safetensors import entry, file, header
 
 _SIZE = 2000
@@ -56,6 +62,18 @@ def pickle_of(body: bytes) -> bytes:
     return b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02" + system + b"\x80\x02" + body
 
 
+def lora_names(n: int, config: dict[str, Any]) -> bytes:
+    name = "base_model.model.model.layers.%d.q_proj.lora_%s.weight"
+    shapes = {name % (i, x): shape for i in range(n) for x, shape in (("A", [4, 16]), ("B", [16, 4]))}
+    return json.dumps([{"peft_type": "LORA", "r": 4, "lora_alpha": 8, **config}, shapes]).encode()
+
+
+def read_lora(data: bytes) -> object:
+    config, shapes = json.loads(data)
+    tensors = tuple(Tensor(name, "F32", tuple(shape), 0, 0, 0) for name, shape in shapes.items())
+    return read_adapter(Manifest(format="safetensors", files=(), tensors=tensors), config)
+
+
 def npz_members(n: int) -> bytes:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }".ljust(117) + b"\n"
     archive = io.BytesIO()
@@ -87,6 +105,27 @@ CASES: dict[str, tuple[Callable[[bytes], object], Callable[[int], bytes]]] = {
     "pickle, tuples": (lambda x: torch_checkpoint.read(Bytes(x)), lambda n: pickle_of(b"(" + b"K\x01" * n + b"t" + b"\x85" * n + b".")),
     "sentencepiece, pieces": (lambda x: parse_sentencepiece(x, "x"), lambda n: b"\x0a\x05\x0a\x01a\x18\x01" * n + b"\x0a"),
     "sentencepiece, long varints": (lambda x: parse_sentencepiece(x, "x"), lambda n: b"\x80" * n),
+    "dcp, chunks": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: hostile_folders.many_chunks(n // 4)),
+    "dcp, shared chunks": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: hostile_folders.shared_chunks(n // 4)),
+    "dcp, nested tuples": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x02)" + b"\x85" * n + b"."),
+    "cover, chunks": (lambda x: cover_problem((len(x),), [((i,), (1,)) for i in range(len(x))]), bytes),
+    "deepspeed, objects": (
+        lambda x: deepspeed.parse_optimizer(Bytes(x), deepspeed.RankFile("x", 0, 0)),
+        lambda n: pickle_of(b"cx\ny\n)R" + b"\x85Rcx\ny\n" * n + b"."),
+    ),
+    "npz, arrays": (
+        lambda x: npz.read(Bytes(x)),
+        lambda n: hostile_folders.npz({f"{i}.npy": hostile_folders.npy(shape="()", data=bytes(4)) for i in range(n // 10)}),
+    ),
+    "npz, digits": (lambda x: npz.read(Bytes(x)), lambda n: hostile_folders.npz({"a.npy": hostile_folders.npy(shape=f"({'1' * n},)")})),
+    "npz, records": (
+        lambda x: npz.read(Bytes(x)),
+        lambda n: hostile_folders.npz({"a.npy": hostile_folders.npy("[" + ", " * n + "]")}),
+    ),
+    "adapter, names": (read_lora, lambda n: lora_names(n, {})),
+    "adapter, patterns": (read_lora, lambda n: lora_names(n // 10, {"rank_pattern": {"(a*)*" * 20: 4, "q_proj": 4}})),
+    "regular expression, nested": (lambda x: LinearRegex("((a+)+)+b").matches(x.decode()), lambda n: b"a" * n),
+    "regular expression, alternatives": (lambda x: LinearRegex(x.decode()).matches("a"), lambda n: b"|".join([b"a"] * n)),
     "npz, members": (lambda x: npz.read(Bytes(x)), npz_members),
     "dcp, nested lists": (lambda x: dcp.parse_metadata(Bytes(x)), lambda n: b"\x80\x02" + b"]" * n + b"a" * (n - 1) + b"."),
     "dcp, keys": (

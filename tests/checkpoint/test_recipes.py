@@ -220,6 +220,59 @@ def test_other_quantizers_of_transformers_have_the_same_tensors(method: str, mon
     assert len(dict(quantized_modules(storage))) == 12 * 7 - 3 - 12
 
 
+def test_eetq_has_the_shapes_of_transformers() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from transformers.integrations.eetq import EetqLinear
+
+    module = EetqLinear(96, 64, dtype=torch.int8)
+    to = read_recipe({"quant_method": "eetq"}).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    sizes = {x.suffix[1:]: (x.shape, x.bytes) for x in to.tensors(64, 96)}
+    assert sizes == {name: (tuple(x.shape), x.numel() * x.element_size()) for name, x in module.state_dict().items()}
+
+
+def _names_of_dtypes() -> dict[Any, str]:
+    torch = pytest.importorskip("torch")
+    names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int8: "I8", torch.uint8: "U8"}
+    return names | {torch.int32: "I32", torch.int64: "I64", torch.float8_e4m3fn: "F8_E4M3"}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("bits", "group"), [(1, 32), (2, 16), (3, 64), (4, 64), (8, 128)])
+def test_hqq_stores_the_same_tensors(bits: int, group: int, axis: int) -> None:
+    quantize = pytest.importorskip("hqq.core.quantize")
+    torch = pytest.importorskip("torch")
+    params = quantize.BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
+    layer = torch.nn.Linear(256, 128, bias=False, dtype=torch.bfloat16)
+    state = quantize.HQQLinear(layer, params, compute_dtype=torch.bfloat16, device="cpu").state_dict()
+    section = {"quant_method": "hqq", "quant_config": {"weight_quant_params": params["weight_quant_params"]}}
+    to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    names = _names_of_dtypes()
+    expected = {name: (names[x.dtype], tuple(x.shape)) for name, x in state.items() if name != "offload_meta"}
+    assert {x.suffix[1:]: (x.dtype, x.shape) for x in to.tensors(128, 256)} == expected
+
+
+@pytest.mark.parametrize("name", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig"])
+def test_torchao_stores_the_same_tensors(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    quantization = pytest.importorskip("torchao.quantization")
+    from torchao.core.config import config_to_dict
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+
+    settings = getattr(quantization, name)()
+    model = torch.nn.Sequential(torch.nn.Linear(96, 64, bias=False, dtype=torch.bfloat16))
+    quantization.quantize_(model, settings)
+    state, _ = flatten_tensor_state_dict(model.state_dict())
+    section = {"quant_method": "torchao", "quant_type": {"default": config_to_dict(settings)}}
+    to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    names = _names_of_dtypes()
+    expected = {key.removeprefix("0"): (names[x.dtype], tuple(x.shape)) for key, x in state.items()}
+    assert {x.suffix: (x.dtype, x.shape) for x in to.tensors(64, 96)} == expected
+
+
 # compressed-tensors
 
 
@@ -360,7 +413,8 @@ def test_overrides_change_bits_of_single_layers() -> None:
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
-        ({"quant_method": "vptq"}, "unknown quantization quant_method vptq"),
+        ({"quant_method": "vptq"}, "quant_method vptq in quantization_config cannot be sized"),
+        ({"quant_method": "unheard-of"}, "unknown quantization quant_method unheard-of"),
         ({"bits": 4}, "without a quant_method"),
         ({"quant_method": "modelopt", "quant_algo": "FP3"}, "unknown quantization quant_algo FP3"),
         ({"quant_method": "compressed-tensors"}, "without config_groups"),

@@ -253,7 +253,7 @@ def _require_hub(text: str, repo: Repo) -> None:
 
     cached = find_cached(repo)
     if is_offline():
-        found = "is incomplete in the Hugging Face cache" if cached else "is not in the Hugging Face cache"
+        found = "is incomplete in the Hugging Face cache" if cached else "does not exist here and is not in the Hugging Face cache"
         message = f"{safe(text)} {found} {safe(cache_folder())}, and HF_HUB_OFFLINE forbids to ask the Hub"
         hint = "unset HF_HUB_OFFLINE, or give the path of a local copy"
         raise _with_nearest_ids(RemoteError("offline", message, hint=hint), repo)
@@ -270,7 +270,7 @@ def _with_nearest_ids(error: RemoteError, repo: Repo | None) -> RemoteError:
     from ..catalog import nearest_ids
 
     near = nearest_ids(repo.id)
-    message = str(error) if error.code == "offline" else f"{safe(repo.id)} cannot be read from the Hub: {error}"
+    message = str(error) if error.code == "offline" else f"{safe(repo.id)} does not exist here and cannot be read from the Hub: {error}"
     return RemoteError(error.code, message, hint=f"did you mean {' or '.join(near)}? {error.hint}" if near else error.hint)
 
 

@@ -44,8 +44,8 @@ class Repo(NamedTuple):
 def parse_repo(text: str) -> Repo | None:
     """Parse the name of a repository; None if a text is something else. An existing path takes precedence, which the caller checks.
 
-    Without `hf://` or a revision, a path in the repository has to be that of a checkpoint or a JSON file, so that a misspelled local path
-    is rarely taken for a repository.
+    Without `hf://` or a revision, a path in the repository has to be the name of a checkpoint or a JSON file, so that a misspelled local
+    path is rarely taken for a repository.
     """
     if text.startswith("hf://"):
         match = _URI.fullmatch(text)
@@ -53,7 +53,7 @@ def parse_repo(text: str) -> Repo | None:
         match = _PAGE.fullmatch(text[len(site) + 1 :])
     else:
         match = _BARE.fullmatch(text)
-        if match and not match["revision"] and text.endswith((*EXTENSIONS, ".json")) != bool(match["path"]):
+        if match and not match["revision"] and not _is_plain(text, match["path"]):
             match = None
     if match and match["id"].partition("/")[0] not in _OTHERS and ".." not in match["id"]:
         return Repo(match["id"], unquote(match["revision"] or "main"), unquote(match["path"] or "").strip("/"))
@@ -62,6 +62,12 @@ def parse_repo(text: str) -> Repo | None:
             "id", f"{safe(text)} is not a model on the Hub", hint="hf://owner/name, hf://owner/name@revision or hf://owner/name/file"
         )
     return None
+
+
+def _is_plain(text: str, path: str | None) -> bool:
+    """Whether a text without a scheme and a revision is `owner/name`, or `owner/name/FILE` with the extension of a file that is read."""
+    is_file = text.endswith((*EXTENSIONS, ".json"))
+    return not is_file if path is None else is_file and "/" not in path
 
 
 def endpoint() -> str:

@@ -7,6 +7,7 @@ back references and atomic groups, which no automaton of this kind can express, 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -49,7 +50,9 @@ class LinearRegex:
         if len(pattern) > MAX_PATTERN:
             raise _unsupported(pattern, f"it has {len(pattern):,} characters, at most {MAX_PATTERN:,} are supported")
         try:
-            tree = parser.parse(pattern)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # on sets that a later Python may read as nested
+                tree = parser.parse(pattern)
             if tree.state.flags & ~re.UNICODE:
                 raise _unsupported(pattern, "flags are not supported")
             self._end = self._add()

@@ -27,11 +27,11 @@ def count_files(model: Model) -> CountedFiles:
     found = differences_at(model)
     if found is None:
         return CountedFiles(model)
-    location = model.location
+    location = found.opened.name
     if os.path.isdir(location) or location.endswith(".index.json") or found.opened.manifest.format == "gguf":
         return CountedFiles(model.replace(notes=(*model.notes, *found.notes)), found.notes)
     if found.same_parameters:
-        own = [x for x in model.notes if x != beside_note(model.source, location)]
+        own = [x for x in model.notes if x != beside_note(model.source, model.location)]
         return CountedFiles(model.replace(notes=(*own, *found.notes)), found.notes)
     parameters = f"{model.parameters.total:,} parameters"
     reason = f"this file does not hold the model of {safe(model.source)} next to it, which has {parameters}"

@@ -109,7 +109,7 @@ class HeaderCount(Report):
 def count_header(path: str, reason: str = "") -> HeaderCount:
     """Count a checkpoint from its headers, without a family; `reason` says why it has none."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.folder_kinds import open_any
+    from ...checkpoint.folders.open_any import open_any
 
     opened, kind_notes = open_any(path)
     reason = "; ".join(kind_notes) or adapter_note(opened) or reason

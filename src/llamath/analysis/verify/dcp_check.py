@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
+from ...checkpoint.folders.dcp import Chunk, ChunkedTensor, DcpCheckpoint, read_dcp
 from ...checkpoint.formats import torch_checkpoint
-from ...checkpoint.formats.dcp import Chunk, ChunkedTensor, DcpCheckpoint, read_dcp
 from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import LocalFolder
 from ...checkpoint.formats.source import Part, Source

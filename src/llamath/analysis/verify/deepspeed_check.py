@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
-from ...checkpoint.formats.deepspeed import (
+from ...checkpoint.folders.deepspeed import (
     ModelStates,
     OptimizerPartition,
     RankFile,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...checkpoint.formats.diffusers import Pipeline, PipelinePart, WeightFiles, read_pipeline, read_weights
+from ...checkpoint.folders.diffusers import Pipeline, PipelinePart, WeightFiles, read_pipeline, read_weights
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import Manifest
 from ...core.errors import ConfigError, FormatError, LlamathError, safe

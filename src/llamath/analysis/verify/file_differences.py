@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...checkpoint.adapters import find_adapter
-from ...checkpoint.open import OpenedCheckpoint, is_remote_name, names_checkpoint, open_checkpoint
+from ...checkpoint.formats.choose_files import EXTENSIONS
+from ...checkpoint.open import OpenedCheckpoint, cached_copy, is_remote_name, names_checkpoint, open_checkpoint
 from ...core.errors import FormatError, LlamathError, safe
 from ...core.file_diagnosis import quote_path
 from ...core.number_format import format_count
@@ -70,12 +71,14 @@ def _note(finding: Finding) -> str:
 
 
 def differences_at(model: Model) -> FileDifferences | None:
-    """Compare the local checkpoint that a model was loaded from with its config; None if there is none.
+    """Compare the checkpoint that a model was loaded from with its config; None if there is none, or only a remote folder.
 
     A file that was named and cannot be read raises an error; of a folder, the error becomes a note.
     """
     location = model.location
-    if not location or is_remote_name(location) or not names_checkpoint(location):
+    if is_remote_name(location) and not location.endswith(EXTENSIONS):
+        location = cached_copy(location) or ""
+    if not location or not names_checkpoint(location):
         return None
     try:
         opened = open_checkpoint(location, allow_partial=True)

@@ -410,7 +410,7 @@ def _packing_json(x: Packing) -> dict[str, Any]:
 def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
     from ...checkpoint.adapters import adapter_note
-    from ...checkpoint.folder_kinds import open_any
+    from ...checkpoint.folders.open_any import open_any
     from ...core.errors import ConfigError, RemoteError
 
     opened, kind_notes = open_any(path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.file_stream import Progress
-from ...checkpoint.folder_kinds import local_kind
+from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
 from ...core.errors import ArgumentError, LlamathError, safe
 from ...loading import Source

@@ -105,6 +105,11 @@ def _only_set(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     names = [x for x in found if not _TRAINING_FILES.fullmatch(x)] or found
     if not names:
         raise _no_checkpoint(folder, entries)
+    if len(names) > 1 and all(x.endswith(".gguf") for x in names):
+        from .gguf_choices import choose_gguf
+
+        chosen, notes = choose_gguf(folder, names)
+        return ChosenFiles(gguf_parts(chosen[0]), notes=notes)
     shard = parse_shard(names[0])
     parts = shard.names if shard else gguf_parts(names[0])
     if not set(names) <= set(parts):

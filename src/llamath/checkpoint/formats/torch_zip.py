@@ -24,7 +24,7 @@ _FIELD = Struct("<2H").unpack_from
 _DESCRIPTOR, _DESCRIPTOR64 = Struct("<4s3L"), Struct("<4sL2Q")
 _MAX_U16, _MAX_U32 = 0xFFFF, 0xFFFFFFFF
 _HAS_DESCRIPTOR, _UTF8, _FOLDER = 0x8, 0x800, 0x10
-_DEFLATED = 8
+_DEFLATED, _MAX_VERSION = 8, 63
 _MAX_NAME_BYTES = 511  # maximum bytes of a name; torch truncates longer ones
 _MAX_DIRECTORY_BYTES = 64 << 20
 """Maximum bytes of the directory, about 900,000 members."""
@@ -123,7 +123,7 @@ def _parse_entries(directory: bytes, count: int, methods: tuple[int, ...]) -> It
     for _ in range(count):
         if at + _ENTRY.size > len(directory):
             raise FormatError("directory", "the directory ends within an entry")
-        mark, _, _, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
+        mark, _, needed, flags, method, _, _, crc, packed, size, name_length, extra, comment, disk, _, kind, start = _ENTRY.unpack_from(
             directory, at
         )
         name = directory[at + _ENTRY.size : at + _ENTRY.size + name_length]
@@ -131,6 +131,8 @@ def _parse_entries(directory: bytes, count: int, methods: tuple[int, ...]) -> It
         if mark != b"PK\1\2" or at > len(directory) or comment:
             raise FormatError("directory", f"the directory is damaged near {_display(name)}")
         _check_entry(name, flags, method if method not in methods else 0, kind)
+        if _DEFLATED in methods and needed & 0xFF > _MAX_VERSION:
+            raise FormatError("version", f"{_display(name)} needs version {(needed & 0xFF) / 10} of ZIP; 6.3 is the last one")
         if disk:
             raise FormatError("multi_disk", f"{_display(name)} is on another disk")
         if _MAX_U32 in (packed, size, start):

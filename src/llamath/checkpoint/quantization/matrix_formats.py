@@ -84,6 +84,10 @@ class MatrixFormat(Record):
         """Return the bytes stored for a matrix of this shape."""
         return _bytes(self.parts, out, into)
 
+    def scale_elements(self, out: int, into: int) -> int:
+        """Return the elements stored for a matrix in addition to its values: scales, zero points, indices."""
+        return sum(prod(x.shape) for x in self.tensors(out, into)[1:])
+
     @cached_property
     def formula(self) -> str:
         """The bytes as text."""
@@ -294,3 +298,33 @@ def bitnet_format(dtype: str = "BF16") -> MatrixFormat:
     """Return BitNet: four rows of ternary values in one, a scale for the matrix."""
     parts = (MatrixPart(".weight", "U8", (per(OUT, 4), IN)), MatrixPart(".weight_scale", dtype, _constant(1)))
     return MatrixFormat(name="bitnet", title="BitNet, ternary weights, four in a byte", parts=parts)
+
+
+def hqq_format(bits: int, group: int, axis: int, dtype: str) -> MatrixFormat:
+    """Return HQQ: groups of the flat matrix as rows (axis 1) or columns, packed along the first axis, and the settings of each matrix."""
+    count, packed = (10, "I32") if bits == 3 else (8 // bits, "U8")
+    groups = per(ALL, group)
+    values = (per(ALL, group * count), Axis("", group)) if axis == 1 else (Axis("", -(-group // count)), groups)
+    scale = (groups, Axis("")) if axis == 1 else (Axis(""), groups)
+    flags = "view_as_float quant_scale quant_zero encoded_state_dict stores_quant_config channel_wise optimize round_zero"
+    names = {"BF16": "torch.bfloat16", "F16": "torch.float16", "F32": "torch.float32"}
+    parts = (
+        MatrixPart(".W_q", packed, values),
+        MatrixPart(".scale", dtype, scale),
+        MatrixPart(".zero", dtype, scale),
+        MatrixPart(".shape", "I64", (Axis("", 2),)),
+        *(MatrixPart(f".{x}", "I32") for x in ("nbits", "group_size", "axis")),
+        MatrixPart(".packing", "U8", (Axis("", len("4bit_u8")),)),
+        MatrixPart(".unpack_view_dtype", "U8", (Axis("", len("torch.uint8")),)),
+        MatrixPart(".compute_dtype", "U8", (Axis("", len(names[dtype])),)),
+        *(MatrixPart(f".{x}", "U8") for x in flags.split()),
+    )
+    return MatrixFormat(name=f"hqq-{bits}bit-g{group}", title=f"HQQ with {bits} bits, groups of {group}", parts=parts)
+
+
+def torchao_format(name: str, dtype: str, axes: tuple[Axis, ...], zero: bool = False) -> MatrixFormat:
+    """Return a quantized tensor of torchao, as its safetensors support flattens it."""
+    parts = [MatrixPart("._weight_qdata", dtype, (OUT, IN)), MatrixPart("._weight_scale", "F32", axes)]
+    if zero:
+        parts.append(MatrixPart("._weight_zero_point", "I8", axes))
+    return MatrixFormat(name=name, title=f"{dtype} of torchao", parts=tuple(parts), compute_rate="int8" if zero else "fp8")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...core.errors import LlamathError, safe
 from ...core.record_type import Record
 from . import matrix_formats as formats
-from .matrix_formats import ALL, IN, OUT, Axis, MatrixFormat, MatrixPart, per
+from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
 
 Keys = Mapping[str, Any]
 
@@ -406,14 +406,10 @@ def _hqq(config: Keys, dtype: str) -> Recipe:
     def format_of(keys: Keys) -> MatrixFormat:
         params = keys.get("weight_quant_params", keys)
         params = params if isinstance(params, Mapping) else {}
-        bits, group = _bits(params, (1, 2, 4, 8), "nbits", 4), _group(params, 64)
-        groups = per(ALL, group)
-        parts = (
-            MatrixPart(".W_q", "U8", (per(ALL, 8 // bits),)),
-            MatrixPart(".scale", dtype, (groups,)),
-            MatrixPart(".zero", dtype, (groups,)),
-        )
-        return MatrixFormat(name=f"hqq-{bits}bit-g{group}", title=f"HQQ with {bits} bits, groups of {group}", parts=parts)
+        bits, group = _bits(params, (1, 2, 3, 4, 8), "nbits", 4), _group(params, 64)
+        if params.get("view_as_float") or group < 1 or group % 8:
+            raise _unknown(f"hqq with view_as_float or group_size {group}")
+        return formats.hqq_format(bits, group, _int(params, "axis", 1), dtype)
 
     uniform = format_of(common) if isinstance(common, Mapping) else None
     by_name = {name: format_of(keys) for name, keys in layers.items()}
@@ -472,25 +468,16 @@ def _torchao(config: Keys, dtype: str) -> Recipe:
     name = str(granularity.get("_type") if isinstance(granularity, Mapping) else granularity or "PerTensor").lower()
     if method == "fp8-granularity":
         method = {"pertensor": "fp8-tensor", "perrow": "fp8-rows"}.get(name)
-    if method == "int8":
-        to = MatrixFormat(
-            name="int8-rows",
-            title="INT8, a scale for each row",
-            parts=(MatrixPart(".weight:_data", "I8", (OUT, IN)), MatrixPart(".weight:_scale", dtype, (OUT,))),
-        )
+    if method == "int8" and keys.get("group_size") is None and name in ("pertensor", "perrow"):
+        to = formats.torchao_format("int8-rows", "I8", (OUT, Axis("")), zero=True)
     elif method in ("fp8-tensor", "fp8-rows"):
-        axes = (OUT, Axis("")) if method == "fp8-rows" or "weightonly" in str(kind).lower().replace("_", "") else (Axis(""), Axis(""))
-        to = MatrixFormat(
-            name="fp8-rows" if axes[0] is OUT else "fp8-tensor",
-            title="FP8 of torchao",
-            parts=(MatrixPart(".weight:qdata", "F8_E4M3", (OUT, IN)), MatrixPart(".weight:scale", "F32", axes)),
-            compute_rate="fp8",
-        )
+        rows = method == "fp8-rows" or "weightonly" in str(kind).lower().replace("_", "")
+        to = formats.torchao_format("fp8-rows" if rows else "fp8-tensor", "F8_E4M3", (OUT, Axis("")) if rows else (Axis(""), Axis("")))
     elif method == "int4":
         group = _group(keys, 128)
         parts = (
-            MatrixPart(".weight:qdata", "U8", (OUT, per(IN, 2))),
-            MatrixPart(".weight:scale_and_zero", dtype, (per(IN, group), OUT, Axis("", 2))),
+            MatrixPart("._weight_qdata", "U8", (OUT, per(IN, 2))),
+            MatrixPart("._weight_scale_and_zero", dtype, (per(IN, group), OUT, Axis("", 2))),
         )
         to = MatrixFormat(name=f"int4-g{group}", title=f"INT4 of torchao, groups of {group}", parts=parts)
     else:
@@ -949,6 +936,18 @@ _METHODS: dict[str, Callable[[Keys, str], Recipe]] = {
     "hqq": _hqq,
     "torchao": _torchao,
 }
+_REFUSED = {
+    "vptq": "the lengths of its indices and codebooks follow from no published rule",
+    "aqlm": "its codebooks are not described here",
+    "spqr": "its sparse part has a length of its own in each matrix",
+    "higgs": "its packing depends on the GPU that it was made for",
+    "quanto": "transformers quantizes such a model when it loads it, and cannot save it",
+    "sinq": "its layout is not published",
+    "fp_quant": "its layout depends on how it is loaded",
+    "metal": "transformers quantizes such a model when it loads it",
+    "fouroversix": "its layout is not published",
+}
+"""Methods of transformers whose tensors do not follow from the config, with the reason."""
 _SAME_METHODS = {
     "modelopt_fp4": "modelopt",
     "modelopt_fp8": "modelopt",
@@ -981,6 +980,11 @@ def read_recipe(config: Keys, dtype: str = "BF16", *, is_mlx: bool = False) -> R
     if name == "compressed-tensors" and isinstance(config.get("quantization_config"), Mapping):
         config = config["quantization_config"]
     read = _METHODS.get(_SAME_METHODS.get(name, name))
+    if read is None and name in _REFUSED:
+        raise UnknownQuantization(
+            f"quantization quant_method {name} in quantization_config cannot be sized: {_REFUSED[name]}",
+            hint="--dtype sets the format of the weights; `ls` counts the bytes of a checkpoint",
+        )
     if read is None:
         raise _unknown(f"quant_method {method}" if method else "config without a quant_method")
     return read(config, dtype)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
-from .folder import Folder, check_file_name
-from .folder_kind import DISTRIBUTED_SUFFIX, METADATA_FILE
-from .pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
-from .source import Source
-from .torch_objects import DTYPES, Global
+from ..formats.folder import Folder, check_file_name
+from ..formats.folder_kind import DISTRIBUTED_SUFFIX, METADATA_FILE
+from ..formats.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
+from ..formats.source import Source
+from ..formats.torch_objects import DTYPES, Global
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_DIMENSIONS = 64

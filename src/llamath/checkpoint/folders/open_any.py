@@ -11,14 +11,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from ..core.errors import FormatError, safe
-from ..core.number_format import format_count
-from .formats.checkpoint_files import merge
-from .formats.dtypes import PLAIN
-from .formats.folder import LocalFolder
-from .formats.folder_kind import METADATA_FILE, folder_kind
-from .formats.manifest import CheckpointFile, Manifest, Tensor, TensorTable
-from .open import OpenedCheckpoint, open_checkpoint
+from ...core.errors import FormatError, safe
+from ...core.number_format import format_count
+from ..formats.checkpoint_files import merge
+from ..formats.dtypes import PLAIN
+from ..formats.folder import LocalFolder
+from ..formats.folder_kind import METADATA_FILE, folder_kind
+from ..formats.manifest import CheckpointFile, Manifest, Tensor, TensorTable
+from ..open import OpenedCheckpoint, open_checkpoint
 
 
 def open_any(path: str) -> tuple[OpenedCheckpoint, tuple[str, ...]]:
@@ -53,7 +53,7 @@ def _whole_tensors(
 
 
 def _distributed(path: str) -> tuple[Manifest, tuple[str, ...]]:
-    from .formats.dcp import read_dcp
+    from .dcp import read_dcp
 
     found = read_dcp(LocalFolder(path))
     objects = {"objects": ", ".join(safe(x, 80) for x in found.objects)} if found.objects else {}
@@ -67,7 +67,7 @@ def _distributed(path: str) -> tuple[Manifest, tuple[str, ...]]:
 
 
 def _deepspeed(path: str) -> tuple[Manifest, tuple[str, ...]]:
-    from .formats.deepspeed import find_zero_files, read_model_states
+    from .deepspeed import find_zero_files, read_model_states
 
     found = find_zero_files(path)
     if not found.models:
@@ -84,7 +84,7 @@ def _deepspeed(path: str) -> tuple[Manifest, tuple[str, ...]]:
 
 
 def _diffusers(path: str) -> tuple[Manifest, tuple[str, ...]]:
-    from .formats.diffusers import read_pipeline, read_weights
+    from .diffusers import read_pipeline, read_weights
 
     pipeline = read_pipeline(path)
     manifests: list[Manifest] = []

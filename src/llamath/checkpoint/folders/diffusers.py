@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
-from .checkpoint_files import read_files, read_index
-from .folder import LocalFolder, check_file_name
-from .folder_kind import MODEL_INDEX
-from .manifest import Manifest
+from ..formats.checkpoint_files import read_files, read_index
+from ..formats.folder import LocalFolder, check_file_name
+from ..formats.folder_kind import MODEL_INDEX
+from ..formats.manifest import Manifest
 
 _STEMS = r"(?P<stem>diffusion_pytorch_model|model|pytorch_model|adapter_model)"
 _WEIGHTS = re.compile(
@@ -68,7 +68,11 @@ class Pipeline(Record):
 
 def read_pipeline(path: str) -> Pipeline:
     """Read `model_index.json` and find the files of each part."""
-    index = LocalFolder(path).json(MODEL_INDEX)
+    return parse_pipeline(LocalFolder(path).json(MODEL_INDEX), path)
+
+
+def parse_pipeline(index: Mapping[str, Any], path: str) -> Pipeline:
+    """Return the parts that an index names, with the files in their folders."""
     parts: list[PipelinePart] = []
     missing: list[str] = []
     for name, value in index.items():
@@ -87,7 +91,7 @@ def read_pipeline(path: str) -> Pipeline:
     return Pipeline(class_name=class_name, version=version, parts=tuple(parts), missing=tuple(missing))
 
 
-def _text(index: dict[str, Any], key: str) -> str:
+def _text(index: Mapping[str, Any], key: str) -> str:
     value = index.get(key)
     return value if isinstance(value, str) else ""
 

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from ...core.errors import FormatError, safe
 from ...core.record_type import Record
-from .folder import LocalFolder, check_file_name
-from .folder_kind import LATEST, OPTIMIZER_STATES
-from .pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
-from .source import LocalFile, Source
-from .torch_checkpoint import read_content
-from .torch_objects import Global, TensorRecord, allowed_global
+from ..formats.folder import LocalFolder, check_file_name
+from ..formats.folder_kind import LATEST, OPTIMIZER_STATES
+from ..formats.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
+from ..formats.source import LocalFile, Source
+from ..formats.torch_checkpoint import read_content
+from ..formats.torch_objects import Global, TensorRecord, allowed_global
 
 Shape = tuple[int, ...]
 _MODEL = re.compile(r"(?:zero_pp_rank_(\d{1,6})_)?mp_rank_(\d{1,6})_model_states\.pt", re.ASCII)
@@ -109,7 +109,13 @@ def _read_tag(path: str) -> str:
 
 def read_optimizer(folder: str, file: RankFile) -> OptimizerPartition:
     """Read the partition of one rank."""
-    root, classes, name = _read(folder, file)
+    with _open(folder, file.name) as source:
+        return parse_optimizer(source, file)
+
+
+def parse_optimizer(source: Source, file: RankFile) -> OptimizerPartition:
+    """Return the partition in a file."""
+    root, classes, name = _read(source)
     state = root.get("optimizer_state_dict")
     if not isinstance(state, dict) or "zero_stage" not in state:
         raise FormatError("deepspeed", f"{name}: expected optimizer_state_dict with zero_stage, found none: it is no ZeRO checkpoint")
@@ -134,7 +140,13 @@ def read_optimizer(folder: str, file: RankFile) -> OptimizerPartition:
 
 def read_model_states(folder: str, file: RankFile) -> ModelStates:
     """Read the shapes of the parameters from a file of model states."""
-    root, classes, name = _read(folder, file)
+    with _open(folder, file.name) as source:
+        return parse_model_states(source, file)
+
+
+def parse_model_states(source: Source, file: RankFile) -> ModelStates:
+    """Return the shapes of the parameters in a file."""
+    root, classes, name = _read(source)
     groups = root.get("param_shapes")
     if not isinstance(groups, list) or len({id(x) for x in groups}) < len(groups):
         raise FormatError("deepspeed", f"{name}: expected param_shapes, found none: it has no model states of ZeRO")
@@ -172,12 +184,11 @@ def _text(value: Any) -> str:
     return value if type(value) is str and len(value) < 100 else ""
 
 
-def _read(folder: str, file: RankFile) -> tuple[dict[Any, Any], frozenset[str], str]:
-    with _open(folder, file.name) as source:
-        content = read_content(source, _DeepSpeedInterpreter)
-        if not isinstance(content.root, dict):
-            raise FormatError("deepspeed", f"{safe(source.name)}: expected a dictionary, found another object")
-        return content.root, frozenset(_classes(content.root)), safe(source.name)
+def _read(source: Source) -> tuple[dict[Any, Any], frozenset[str], str]:
+    content = read_content(source, _DeepSpeedInterpreter)
+    if not isinstance(content.root, dict):
+        raise FormatError("deepspeed", f"{safe(source.name)}: expected a dictionary, found another object")
+    return content.root, frozenset(_classes(content.root)), safe(source.name)
 
 
 def _open(folder: str, name: str) -> Source:
