@@ -29,7 +29,7 @@ from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, sa
 from .write_meta import TorchArchive, params_keys
 from .write_output import OutputFolder, Progress, write_error, write_output
 
-_FILE_TYPES = ("Q4_K_M",)
+_FILE_TYPES = ("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
 """GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be written."""
 _META_FILE = "consolidated.00.pth"
 _STALE_FILES = {"hf": STALE_HF_FILES, "hf-fused": STALE_HF_FILES, "meta": re.compile(r"consolidated\.\d\d\.pth")}
