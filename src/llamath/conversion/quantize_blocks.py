@@ -67,8 +67,8 @@ def _q5_0(np: Any, x: Array) -> Array:
 
 def _q5_1(np: Any, x: Array) -> Array:
     """A scale, a minimum, and 32 values of 5 bits, the fifth stored separately."""
-    low = np.take_along_axis(x, x.argmin(1, keepdims=True), 1)  # the first: 0 and −0 are equal
-    d = (x.max(1, keepdims=True) - low) / np.float32(31)
+    low, high = (np.take_along_axis(x, y, 1) for y in (x.argmin(1, keepdims=True), x.argmax(1, keepdims=True)))  # the first: 0 equals −0
+    d = (high - low) / np.float32(31)
     scaled = (x - low) * np.where(d == 0, np.float32(0), np.float32(1) / d)
     q = np.trunc(scaled + np.float32(0.5)).astype(np.uint8)
     fifth = np.packbits(q >> 4 & 1, axis=1, bitorder="little")
