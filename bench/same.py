@@ -89,10 +89,11 @@ def drop_from_cache(*paths: Path) -> None:
         os.close(file)
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def seconds(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the wall time, and the CPU time of all threads."""
+    start, cpu = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
 def compare(a: Path, b: Path, verdict: str) -> None:
@@ -105,7 +106,7 @@ def measure(title: str, paths: tuple[Path, ...], work: Callable[[], object]) -> 
     size = sum(x.stat().st_size for path in paths for x in weight_files(path))
     rows = {}
     for state in ("cold", "cached"):
-        times: dict[str, list[float]] = {"read": [], "work": []}
+        times: dict[str, list[tuple[float, float]]] = {"read": [], "work": []}
         for i in range(ROUNDS + 1):
             for name, way in (("read", lambda: plain_read(*paths)), ("work", work)):
                 if state == "cold":
@@ -113,15 +114,18 @@ def measure(title: str, paths: tuple[Path, ...], work: Callable[[], object]) -> 
                 elapsed = seconds(way)
                 if i:
                     times[name].append(elapsed)
-        read, own = (statistics.median(times[x]) for x in ("read", "work"))
-        best = max(a / b for a, b in zip(times["read"], times["work"], strict=True))
+        (read, read_cpu), (own, cpu) = (tuple(map(statistics.median, zip(*times[x], strict=True))) for x in ("read", "work"))
+        best = max(a / b for (a, _), (b, _) in zip(times["read"], times["work"], strict=True))
         rows[state] = {
             "gb_per_s": round(size / own / 1e9, 2),
             "read_gb_per_s": round(size / read / 1e9, 2),
             "share": round(read / own, 2),
             "best_share": round(best, 2),
+            "cpu_s_per_gb": round(cpu / size * 1e9, 2),
+            "read_cpu_s_per_gb": round(read_cpu / size * 1e9, 2),
         }
-        print(f"  {title + ', ' + state:36} {size / own / 1e9:6.2f} GB/s   share {read / own:5.2f}   best {best:5.2f}")
+        figures = f"{size / own / 1e9:6.2f} GB/s   share {read / own:5.2f}   best {best:5.2f}   {cpu / size * 1e9:5.2f} s CPU/GB"
+        print(f"  {title + ', ' + state:44} {figures}", flush=True)
     return {"title": f"{title}, {size / 1e9:.2f} GB", "rounds": ROUNDS, "against": "plain sequential read", "rows": rows}
 
 
@@ -140,7 +144,7 @@ def main() -> None:
                 path.rmdir() if path.is_dir() else path.unlink()
         results.append(measure("hash: BF16", (base,), lambda: llamath.hash_weights(base)))
     memory = bytes(64 << 20)
-    alone = statistics.median(seconds(lambda: hashlib.sha256(memory)) for _ in range(ROUNDS))
+    alone = statistics.median(seconds(lambda: hashlib.sha256(memory))[1] for _ in range(ROUNDS))
     print(f"  {'hashlib.sha256 alone, in memory':36} {len(memory) / alone / 1e9:6.2f} GB/s")
     rows = {"sha256": {"gb_per_s": round(len(memory) / alone / 1e9, 2)}}
     results.append({"title": "hashlib.sha256 alone, one thread, in memory", "rounds": ROUNDS, "rows": rows})

@@ -71,6 +71,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of q, k, v and o; compute",
         ),
         "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
+        "gpt_neo/num_heads": ("H, the number of heads", "compute: the shape of the heads; no weights"),
         "head_dim": ("h, the size of one head; need not be d / H", "weights of q, k, v and o; cache; compute"),
         "kv_channels": ("h, the size of one head; here always d / H", "nothing: another size is rejected"),
         "multi_query": ("whether all query heads share one key/value head; false: each has its own", "weights of k and v; cache"),
@@ -136,6 +137,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "cache: these layers keep no more; compute",
         ),
         "layer_types": ("type of each layer: sliding window, chunked, full or linear attention, convolution", "cache; compute"),
+        "use_cla": ("whether layers share keys and values (Hunyuan)", "nothing: only false is supported"),
+        "attention_types": ("pairs of a pattern of global and local layers and its number of repetitions (GPT-Neo)", "cache; compute"),
         "gemma4/layer_types": (
             "type of each layer: sliding window, or full attention with other head sizes",
             "weights of attention; cache; compute",
@@ -196,6 +199,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_intermediate_size": ("Fe, the width of each expert", "weights of the experts; compute"),
         "n_shared_experts": ("S, shared experts, which every token uses, as one MLP of width S·Fe", "weights of these experts; compute"),
         "shared_expert_intermediate_size": ("Fs, the width of the shared expert", "weights of this expert; compute"),
+        "num_shared_experts": (
+            "S, shared experts, which every token uses, as one MLP of width S·Fe (Hy3, K-EXAONE)",
+            "weights of these experts; compute",
+        ),
         "moe_latent_size": (
             "r, input and output width of the experts, where it is not d (Nemotron 3 Super)",
             "weights of the experts and of two matrices around them; compute",
@@ -206,6 +213,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layer_freq": ("n: after the first dense layers, every nth has experts", "nothing: only 1 is supported"),
         "decoder_sparse_step": ("n: every nth layer has experts, the others a dense MLP", "weights of these layers"),
         "mlp_only_layers": ("numbers of layers, from 0, with a dense MLP regardless of decoder_sparse_step", "weights of these layers"),
+        "mlp_layer_types": ("type of the MLP of each layer: dense or sparse", "weights of these layers"),
+        "num_dense_layers": ("number of first layers with a dense MLP instead of experts (LFM2-MoE)", "weights of these layers"),
+        "moe_topk": ("k, experts per token, or a list with one number a layer (Hunyuan)", "compute: the active weights, not the total"),
+        "num_shared_expert": ("shared experts of each layer (Hunyuan)", "nothing: only 1 is supported"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
         # routing
@@ -219,6 +230,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "router_scaling_factor": ("factor of the sum of the chosen experts (Hy3)", _ONE_FACTOR),
+        "use_expert_bias": (
+            "whether a learned bias is added to the scores of experts before the choice",
+            "weights: the E numbers of that bias",
+        ),
+        "enable_moe_fp32_combine": ("whether routed and shared experts are added in float32 (Hy3)", "compute: precision"),
         "router_jitter_noise": (
             "how close to the best logit an expert must be to enter the softmax (Phi-3.5-MoE); elsewhere training only",
             "compute: the routing weights",
@@ -264,6 +281,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "use_res_clamp": ("whether the residual stream is clamped to the range of float16", "compute: rare values"),
         # biases
         "attention_bias": ("whether attention's matrices have biases; in some families not o", "weights: biases of attention"),
+        "attention_out_bias": ("whether attention's output matrix has a bias (Seed-OSS)", "weights: biases of attention"),
         "qkv_bias": ("whether q, k and v have biases; o has none", "weights: biases of q, k and v"),
         "bias": ("whether the matrices of the layers have biases", "weights: biases of attention and MLP"),
         "internlm/bias": ("whether q, k, v and o have biases", "weights: biases of attention"),
@@ -271,7 +289,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "no_bias": ("whether the matrices of the layers, and MPT's norms, have no biases", "weights: biases"),
         "qwen/no_bias": ("whether o and the MLP have no biases; q, k and v have them", "weights: biases"),
         "enable_bias": ("whether attention and MLP have biases (OPT)", "weights: biases of attention and MLP"),
-        "use_bias": ("whether attention and MLP have biases (StarCoder2)", "weights: biases of attention and MLP"),
+        "use_bias": ("whether attention and MLP have biases (StarCoder2, ERNIE)", "weights: biases of attention and MLP"),
         "nemotron_h/use_bias": ("whether Mamba's input and output projections have biases", "weights: biases of Mamba"),
         "mamba/use_bias": ("whether in_proj and out_proj of Mamba have biases", "weights: biases of Mamba"),
         "mlp_bias": ("whether gate, up and down have biases", "weights: biases of the MLP"),
@@ -332,6 +350,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "rope_scaling.sliding_attention": ("rotary positions of layers with a sliding window", "compute: these layers' angles"),
         "rope_scaling.rope_type": ("type of scaling: default (none), linear, dynamic, yarn, llama3, longrope, proportional", _ANGLES),
         "rope_scaling.factor": ("factor by which the scaled angles become slower", "compute: positions beyond the original context"),
+        "rope_scaling.alpha": ("factor of the base of all angles, to the power h / (h − 2) (Hunyuan)", _ANGLES),
         "original_max_position_embeddings": ("number of positions in training before the context was extended", _STRETCHED),
         "rope_scaling.low_freq_factor": ("wavelengths above original context / this are scaled by factor (Llama 3.1)", _STRETCHED),
         "rope_scaling.high_freq_factor": ("wavelengths below original context / this are kept; a ramp lies between", _STRETCHED),
@@ -386,6 +405,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "conv_dim_out": ("the width again, as output of the convolution", _FIXED),
         "expand": ("the width of all Mamba heads, or channels, over d", _FIXED),
         "num_heads": ("the number of heads again", _FIXED),
+        "attention_layers": ("the type of each layer again (GPT-Neo)", _FIXED),
         "qk_head_dim": ("the size of a query or key head, n + p", _FIXED),
         "initial_context_length": ("the original context again", _FIXED),
         "block_norm_eps": ("the epsilon of the norms again", _FIXED),
@@ -429,7 +449,7 @@ SYNONYMS = {
     name: key
     for key, names in {
         "hidden_size": "n_embd n_embed d_model",
-        "num_hidden_layers": "n_layer n_layers",
+        "num_hidden_layers": "n_layer n_layers num_layers",
         "num_attention_heads": "n_head n_heads",
         "num_key_value_heads": "num_kv_heads n_head_kv attn_config.kv_n_heads",
         "head_dim": "attention_head_dim",
@@ -445,7 +465,7 @@ SYNONYMS = {
         "num_experts_per_tok": "experts_per_token top_k_experts",
         "moe_intermediate_size": "expert_intermediate_size",
         "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
-        "sliding_window": "sliding_window_attention_size sliding_window_size",
+        "sliding_window": "sliding_window_attention_size sliding_window_size window_size",
         "sliding_window_pattern": "_sliding_window_pattern",
         "layers_block_type": "hybrid_override_pattern",
         "no_rope_layer_interval": "nope_layer_interval",

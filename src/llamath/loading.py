@@ -140,8 +140,11 @@ def _find_at(text: str, problems: list[FormatError] | None) -> FoundConfig:
     if config.keys is None:
         if not config.has_checkpoint:
             raise ConfigError(f"{safe(text)} has neither config.json nor params.json, and no checkpoint")
+        from .checkpoint.formats.folder_kind import kind_error
         from .checkpoint.gguf_metadata import COUNT_HINT
 
+        if (other := kind_error(text)) is not None:
+            raise UnknownModel(str(other), hint=other.hint)
         raise UnknownModel(f"{safe(text)} has neither config.json nor params.json, so its family is unknown", hint=COUNT_HINT)
     return config.replace(location=config.location or text)
 
@@ -176,7 +179,7 @@ def _vocab_size(folder: str, notes: list[str]) -> int | None:
     return None
 
 
-_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype")
+_STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "dtype", "torch_dtype", SHARD_KEY)
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 

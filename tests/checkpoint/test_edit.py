@@ -650,3 +650,46 @@ def test_edit_killed_at_any_system_call_can_be_repeated(force: str, error: int) 
         done = subprocess.run(args, capture_output=True, text=True, timeout=300)
         report = json.loads(done.stdout or "{}")
         assert "wrong" not in report and report.get("calls", 0) > 20, (report, done.stderr[-2000:])
+
+
+def packed_checkpoint(folder: Path, writer: Any, quantization: dict[str, Any], **keys: Any) -> Path:
+    """A checkpoint with packed matrices of 256 and 512 rows and columns, and bytes that differ."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1, "head_dim": 128, "num_attention_heads": 4}
+    config = {**LLAMA, **sizes, "num_key_value_heads": 2, "quantization_config": quantization, **keys}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    model = llamath.load(config)
+    headers = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    path = write_safetensors(folder / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in packed(headers, writer)})
+    start = min(x.start for x in read_checkpoint(str(path)).tensors)
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(i * i % 251 for i in range(path.stat().st_size - start)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("writer", "quantization"),
+    [
+        (quantized_headers.fp8_blocks, FP8),
+        (quantized_headers.fp8_channels, {"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}),
+        (quantized_headers.nvfp4, {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}),
+        (quantized_headers.mlx(4, 64), {"group_size": 64, "bits": 4, "mode": "affine"}),
+    ],
+)
+def test_packed_shards_are_cut_between_groups(writer: Any, quantization: dict[str, Any], tmp_path: Path) -> None:
+    source = packed_checkpoint(tmp_path / "source", writer, quantization)
+    assert llamath.verify(source).ok
+    cut(source, tmp_path / "ranks", 2)
+    for rank in range(2):
+        assert llamath.verify(tmp_path / "ranks" / f"r{rank}").ok
+    llamath.edit(tmp_path / "ranks", tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == tensor_bytes(source)
+    whole, part = (tensor_bytes(x)["model.layers.0.mlp.up_proj.weight"] for x in (source, tmp_path / "ranks" / "r1"))
+    assert part == whole[len(whole) // 2 :]
+    if quantization is FP8:
+        scales = "model.layers.0.mlp.down_proj.weight_scale_inv"
+        whole, part = (tensor_bytes(x)[scales] for x in (source, tmp_path / "ranks" / "r1"))
+        assert part == whole[8:16] + whole[24:32]  # 2 by 4 blocks, cut by columns
+        odd = packed_checkpoint(tmp_path / "odd", writer, quantization, intermediate_size=384)
+        refused(odd, tmp_path / "out", "groups that a cut would split", tp_shard="0/2")

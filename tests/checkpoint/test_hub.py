@@ -328,3 +328,22 @@ def test_modelopt_recipe_on_the_hub_is_read(pair: Pair) -> None:
     )
     for address in ("hf://org/name", "hf://org/name/config.json"):
         assert llamath.load(address).config.data["quantization_config"] == recipe
+
+
+def test_remote_adapters_are_read_with_their_config(pair: Pair) -> None:
+    q = "base_model.model.model.layers.0.self_attn.q_proj"
+    config = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj"],
+        "base_model_name_or_path": "meta-llama/Llama-3.2-1B",
+    }
+    weights = safetensors({f"{q}.lora_A.weight": (4, 2048), f"{q}.lora_B.weight": (2048, 4)})
+    Hub(*pair, {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": weights, "training_args.bin": b"x"})
+    report = llamath.verify("hf://org/name")
+    assert isinstance(report, llamath.StructureReport) and report.model == "Llama 3.2 1B" and report.facts["ranks"] == [4]
+    assert [x.code for x in report.findings] == ["untrained"]  # of the other layers
+    Hub(*pair, {"adapter_model.safetensors": weights})
+    with pytest.raises(FormatError, match=r"expected adapter_config\.json"):
+        llamath.verify("org/name")

@@ -150,3 +150,13 @@ def test_commands_say_what_an_adapter_is(tmp_path: Path) -> None:
     assert "the adapter names 'nobody/nothing'" in run("verify", path)
     report = json.loads(run("verify", path, "--base", "llama-3-8b", "--json"))
     assert report["model"] == "Llama 3 8B" and report["kind"] == "adapter" and not report["ok"]
+
+
+def test_adapters_without_weights_or_base_are_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    done = CliRunner().invoke(cli, ["verify", str(tmp_path)])
+    assert done.exit_code == 2 and "expected the weights of an adapter" in done.stderr and "adapter_model.safetensors" in done.stderr
+    write_mlx(tmp_path, {"a.lora_a": (2, 1), "a.lora_b": (1, 2)})
+    for command in (["config"], ["names"], ["fit"]):
+        done = CliRunner().invoke(cli, [*command, str(tmp_path)])
+        assert done.exit_code == 2 and "an adapter, which changes weights of another model" in done.stderr

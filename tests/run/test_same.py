@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from llamath.analysis.same.same_report import SameReport
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from support.hub_server import Site
 from support.planted_checkpoints import LLAMA, Tensors, fuse_experts, plant, quantize_gguf, random_tensors, save_folder
+from support.reference_data import tiny_configs
 
 torch.set_num_threads(1)
 LAYER = "model.layers.1."
@@ -324,3 +326,72 @@ def test_an_adapter_never_causes_the_download_of_its_base(pair: tuple[Site, Site
     assert error.value.hint == "--base org/name downloads it" and not pair[0].seen
     llamath.verify(saved.folder)
     assert not pair[0].seen
+
+
+# Every family, and packed weights
+
+UNCONVERTIBLE = {"gguf": "llama.cpp|GGUF", "hf-fused": "no experts that can be fused"}
+"""What refusals say that are no faults: the format cannot express the model."""
+
+
+@pytest.mark.parametrize("to", ["hf", "hf-fused", "gguf"])
+@pytest.mark.parametrize("config", tiny_configs())
+def test_every_family_is_the_same_after_conversion(config: dict[str, Any], to: str, tmp_path: Path) -> None:
+    if not llamath.load(config).tree.context:
+        config = {**config, "max_position_embeddings": 64}
+    model = llamath.load(config)
+    a = save_folder(tmp_path / "a", config, random_tensors(model, model.scheme("hf")))
+    try:
+        convert_checkpoint(str(a), str(tmp_path / "b"), ConvertOptions(to=to, dtype="fp32"))
+    except llamath.ConvertError as error:
+        assert to in UNCONVERTIBLE and re.search(UNCONVERTIBLE[to], str(error)), error
+        pytest.skip(str(error))
+    report = same(a, tmp_path / "b")
+    assert report.same and {x.path.rpartition(".")[2] for x in report.differences} <= {"a_log"}, report.summary
+    assert report.identical + report.within_rounding == len([x for x in model.weights if not x.weight.tied])
+
+
+def test_fp8_equals_its_dequantized_values(tmp_path: Path) -> None:
+    model = llamath.load(LLAMA)
+    tensors = random_tensors(model, model.scheme("hf"))
+    packed, plain = {}, {}
+    for name, x in tensors.items():
+        if name.endswith("_proj.weight"):
+            rows, columns = (-(-n // 32) for n in x.shape)
+            scale = torch.rand((rows, columns)) * 1e-3 + 1e-4
+            wide = scale.repeat_interleave(32, 0)[: x.shape[0]].repeat_interleave(32, 1)[:, : x.shape[1]]
+            packed[name] = (x / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
+            packed[f"{name}_scale_inv"] = scale
+            plain[name] = packed[name].float() * wide
+        else:
+            packed[name] = plain[name] = x.bfloat16()
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 32], "activation_scheme": "dynamic"}}
+    a = save_folder(tmp_path / "a", config, packed, None)
+    assert same(a, save_folder(tmp_path / "b", LLAMA, plain, None)).verdict == "identical"
+    rounded = same(a, save_folder(tmp_path / "c", LLAMA, {name: x.bfloat16() for name, x in plain.items()}, None))
+    assert rounded.verdict == "rounding" and {x.dtype_a for x in rounded.differences} == {"fp8"}
+    plain[DOWN][0, 0] += 1e-3
+    assert same(a, save_folder(tmp_path / "d", LLAMA, plain, None)).different == 1
+
+
+def test_packed_experts_equal_plain_transposed_ones(tmp_path: Path) -> None:
+    config = json.loads((Path(__file__).parents[1] / "tiny" / "gpt_oss.json").read_text())["plain"]
+    config = {**config, "hidden_size": 64, "intermediate_size": 96}
+    model = llamath.load(config)
+    tensors = random_tensors(model, model.scheme("hf"))
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    packed, plain = {}, {}
+    for name, x in tensors.items():
+        if not name.endswith("_proj") or "experts" not in name:
+            packed[name] = plain[name] = x.bfloat16()
+            continue
+        experts, inputs, outputs = x.shape
+        codes = torch.randint(0, 16, (experts, outputs, inputs // 32, 32))
+        exponents = torch.randint(115, 125, (experts, outputs, inputs // 32))
+        packed[f"{name}_blocks"] = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8)
+        packed[f"{name}_scales"] = exponents.to(torch.uint8)
+        plain[name] = (values[codes] * torch.exp2(exponents - 127.0)[..., None]).reshape(experts, outputs, inputs).mT.contiguous()
+    recipe = {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}}
+    a = save_folder(tmp_path / "a", {**config, **recipe}, packed, None)
+    b = save_folder(tmp_path / "b", config, {name: x.bfloat16() for name, x in plain.items()}, None)
+    assert same(a, b).verdict == "identical"

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from ..core.errors import ConfigError, FormatError, LlamathError, safe
 from ..core.linear_regex import LinearRegex
 from ..core.record_type import Record
-from .formats.choose_files import ADAPTER_CONFIG, ADAPTER_FILES
+from .formats.choose_files import ADAPTER_FILES
+from .formats.folder_kind import ADAPTER_CONFIG
 from .formats.manifest import Manifest, Tensor
 from .open import OpenedCheckpoint, open_checkpoint, read_config_file
 

@@ -26,11 +26,11 @@ def exaone4(c: Config) -> Decoder:
         attention = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=AttentionWindow(size=window))
         return Layer(attn=attention, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm)
 
-    layers = _order(c, layer(rotary, window), layer(None if window else rotary, None))
+    layers = order_of_windows(c, layer(rotary, window), layer(None if window else rotary, None))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
-def _order(c: Config, windowed: Layer, full: Layer) -> Stack:
+def order_of_windows(c: Config, windowed: Layer, full: Layer) -> Stack:
     """Return the layers by `layer_types` or `sliding_window_pattern`: n (every nth has no window), or letters, the last a G."""
     L = c.dim("L", "num_hidden_layers")
     if not isinstance(c.data.get("sliding_window_pattern"), str):

@@ -8,11 +8,22 @@ from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
 
 NAMES = HF.with_changes(inside={"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"})
+
+
+def hunyuan_rope(c: Config, dim: int) -> Rope:
+    """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever the context."""
+    s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
+    if s.get("rope_type|type", "default") != "dynamic" or not s.get("alpha", 0.0):
+        return read_rope(c, dim)
+    s.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+    theta = s.get("rope_theta", c.get("rope_theta", 1e4))
+    return Rope(theta=theta * s.get("alpha", 1.0) ** (dim / (dim - 2)), dim=dim)
 
 
 @family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-dense")
@@ -24,12 +35,14 @@ def hunyuan_v1_dense(c: Config) -> Decoder:
         d,
         heads,
         bias=c.get("attention_bias", False),
-        rope=read_rope(c, heads.head_dim),
+        rope=hunyuan_rope(c, heads.head_dim),
         q_norm=head_norm,
         k_norm=head_norm,
         qk_preprocess=QKPreprocess(after_rope=True),
     )
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
-    c.ignore("use_qk_norm", "use_cla", "attention_head_dim")
+    if c.get("use_cla", False):
+        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
+    c.ignore("attention_head_dim")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -27,6 +27,7 @@ FAMILIES = {
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "exaone4": "exaone4",
+    "exaone_moe": "exaone_moe",
     "falcon": "falcon RefinedWeb RefinedWebModel",
     "falcon_mamba": "falcon_mamba",
     "gemma": "gemma",
@@ -39,6 +40,7 @@ FAMILIES = {
     "glm4_moe_lite": "glm4_moe_lite",
     "gpt2": "gpt2",
     "gpt_bigcode": "gpt_bigcode",
+    "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
@@ -46,8 +48,11 @@ FAMILIES = {
     "granitemoe": "granitemoe",
     "helium": "helium",
     "hunyuan_v1_dense": "hunyuan_v1_dense",
+    "hunyuan_v1_moe": "hunyuan_v1_moe",
+    "hy_v3": "hy_v3",
     "internlm": "internlm",
     "internlm2": "internlm2",
+    "jais2": "jais2",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",
     "llama": "llama",
@@ -85,8 +90,10 @@ FAMILIES = {
     "qwen3_vl": "qwen3_vl_text",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
+    "solar_open": "solar_open",
     "stablelm": "stablelm stablelm_epoch",
     "starcoder2": "starcoder2",
+    "vaultgemma": "vaultgemma",
 }
 """Module of a family → the model types that it builds. This is the only place that lists them."""
 

@@ -56,10 +56,10 @@ def verify_path(
 def _verify_headers(
     opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
 ) -> VerifyReport | StructureReport:
-    if model is None and (adapter := find_adapter(opened)) is not None:
+    if (adapter := find_adapter(opened)) is not None:
         from .adapter_check import verify_adapter
 
-        return verify_adapter(adapter, path, base, changes).replace(note=opened.commit_note)
+        return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
     if base is not None:
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
     if model is None and not changes:

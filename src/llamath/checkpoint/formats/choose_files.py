@@ -14,14 +14,14 @@ from typing import NamedTuple
 from ...core.errors import ConfigError, FormatError, RemoteError, safe
 from ...core.file_diagnosis import download_command, is_unfinished, unfinished_in
 from .folder import Folder, LocalFolder
-from .folder_kind import kind_error
+from .folder_kind import ADAPTER_CONFIG, kind_error
 
 STANDARD_NAMES = tuple(f"{name}{index}" for name in ("model.safetensors", "pytorch_model.bin") for index in ("", ".index.json"))
 """File names that loaders look for, in order: transformers prefers a single file to an index, and safetensors to other formats."""
 INDEX_EXTENSIONS = (".safetensors.index.json", ".bin.index.json")
 EXTENSIONS = (".safetensors", ".gguf", ".pth", ".pt", ".bin", ".ckpt", ".npz")
-ADAPTER_CONFIG, ADAPTER_FILES = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
-"""The configuration of an adapter, and the files of its weights: two of peft, one of mlx-lm."""
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
+"""The files of an adapter's weights: two of peft, one of mlx-lm."""
 _TRAINING_FILES = re.compile(r"(?:optimizer|scheduler|scaler|rng_state(?:_\d{1,6})?|training_args|random_states_\d{1,6})\.(?:pt|pth|bin)")
 """Files of a training run that lie next to the weights and are none."""
 _SHARD = re.compile(r"(?P<stem>.{1,200})-(?P<number>\d{3,6})-of-(?P<count>\d{3,6})(?P<extension>\.safetensors|\.bin|\.pt|\.pth)", re.DOTALL)
@@ -66,6 +66,9 @@ def choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     try:
         return _choose_files(folder, entries)
     except FormatError as error:
+        if error.code == "no_checkpoint" and ADAPTER_CONFIG in entries:
+            message = f"{safe(folder.name)}: expected the weights of an adapter beside {ADAPTER_CONFIG}, found none"
+            raise FormatError("no_checkpoint", message, hint=f"download them, too: {' or '.join(ADAPTER_FILES)}") from None
         if error.code not in ("no_checkpoint", "ambiguous") or (other := kind_error(folder.name, entries)) is None:
             raise
         raise other from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -11,7 +12,12 @@ METADATA_FILE, DISTRIBUTED_SUFFIX = ".metadata", ".distcp"
 LATEST, OPTIMIZER_STATES = "latest", re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt", re.ASCII)
 MODEL_INDEX = "model_index.json"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+ADAPTER_CONFIG = "adapter_config.json"
 _WORDS = {
+    "adapter": (
+        "an adapter, which changes weights of another model",
+        "give its base model; `llamath verify` checks that the adapter fits it",
+    ),
     "fsdp": (
         "a distributed checkpoint (FSDP, torch.distributed.checkpoint), whose files hold parts of tensors",
         "`llamath ls` and `llamath verify` read it; `python -m torch.distributed.checkpoint.format_utils dcp_to_torch` joins it",
@@ -40,9 +46,11 @@ def folder_kind(entries: Sequence[str]) -> str:
     return ""
 
 
-def kind_error(folder: str, entries: Sequence[str]) -> FormatError | None:
-    """Return the error for a command that needs the checkpoint of one model; None for other folders."""
-    if not (kind := folder_kind(entries)):
+def kind_error(folder: str, entries: Sequence[str] | None = None) -> FormatError | None:
+    """Return the error for a command that needs the checkpoint of one model; None for other folders, and for what is no local folder."""
+    if entries is None:
+        entries = os.listdir(folder) if os.path.isdir(folder) else ()
+    if not (kind := "adapter" if ADAPTER_CONFIG in entries else folder_kind(entries)):
         return None
     what, hint = _WORDS[kind]
     return FormatError(kind, f"{safe(folder) or 'this folder'}: expected the checkpoint of one model, found {what}", hint=hint)

@@ -45,7 +45,7 @@ from .edited_tensor import EditedTensor
 from .edited_tree import TreeEdit, count_experts, edit_tree, keep_groups, mixtures
 from .join_ranks import join_ranks, open_ranks
 from .plan_edit import plan_edit
-from .plan_shards import plan_shard, stored_cuts
+from .plan_shards import packed_cuts, plan_shard, stored_cuts
 
 _META_FILE = "consolidated.00.pth"
 _RECIPE_FILE = "hf_quant_config.json"
@@ -239,14 +239,10 @@ def _shard(path: str, options: EditOptions) -> _Edited:
         model = source.model
         if shard_of(model) is not None:
             raise ConvertError(f"{safe(path)} is one rank's part already", hint="join the ranks first: --join-shards")
-        if source.packings:
-            packing = next(iter(source.packings.values()))
-            raise ConvertError(
-                f"{safe(path)}: {safe(packing.weight)} is packed as {packing.kind}, in groups that a cut would split",
-                hint="cut the unquantized checkpoint",
-            )
         check_shardable(model.tree, shard.world_size)
-        tensors = plan_shard(source.tensors, stored_cuts(source.scheme, model.tree, shard))
+        cuts = stored_cuts(source.scheme, model.tree, shard)
+        cuts |= packed_cuts(cuts, source.tensors, source.packings, source.report.checkpoint.quantization_config)
+        tensors = plan_shard(source.tensors, cuts)
         config = {**source.config, SHARD_KEY: shard._asdict()}
         rank = model.replace(tree=shard_tree(model.tree, shard))
         return _Edited(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...analysis.shard_tree import WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params
+from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
@@ -16,6 +17,8 @@ from ...core.errors import ConvertError, safe
 from ...core.tree import Block, Stack
 from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
 
+_CUT_PACKINGS = frozenset(("fp8", "int8", "mlx", "nvfp4"))
+"""Packings whose tensors have the axes of the weight, in its order: outputs, inputs."""
 _WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "unit", "flat"))
 """Layouts that permute rows and axes, and change no number."""
 
@@ -25,6 +28,7 @@ class StoredCut(NamedTuple):
 
     axis: int
     ranges: Ranges
+    size: int  # of the whole axis
     appended: int = 0
 
 
@@ -45,6 +49,55 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
     return cuts
 
 
+def packed_cuts(
+    cuts: Mapping[str, StoredCut],
+    tensors: Mapping[str, Tensor],
+    packings: Mapping[str, Packing],
+    recipe: Mapping[str, Any] | None,
+    *,
+    is_rank: bool = False,
+) -> dict[str, StoredCut]:
+    """Return the cuts of the tensors of packed weights, values and scales; `is_rank` says that the tensors are those of one rank.
+
+    Each number of such a tensor stands for as many rows or columns of the weight; a cut between them is refused.
+    """
+    found: dict[str, StoredCut] = {}
+    block = _scale_block(recipe)
+    for name, packing in packings.items():
+        cut, x = cuts.get(packing.weight), tensors[name]
+        if cut is None or (len(x.shape) < 2 and packing.role == "scale"):
+            continue
+        if packing.kind not in _CUT_PACKINGS or packing.role in ("index", "meta") or len(x.shape) != 2 or cut.axis > 1:
+            raise _split_error(name, packing)
+        is_block_scale = block is not None and packing.kind == "fp8" and packing.role == "scale"
+        if packing.kind in ("fp8", "int8") and packing.role == "scale" and not is_block_scale and x.shape[cut.axis] == 1:
+            continue  # one scale for all rows or columns
+        length = sum(b - a for a, b in cut.ranges) + cut.appended if is_rank else cut.size
+        unit = block[cut.axis] if block is not None and is_block_scale else length // max(1, x.shape[cut.axis])
+        if not unit or x.shape[cut.axis] != -(-length // unit) or (cut.appended and unit > 1):
+            raise _split_error(name, packing)
+        if any(a % unit or (b % unit and b < cut.size) for a, b in cut.ranges):
+            raise _split_error(name, packing)
+        ranges = tuple((a // unit, -(-b // unit)) for a, b in cut.ranges)
+        found[name] = StoredCut(cut.axis, ranges, -(-cut.size // unit), cut.appended)
+    return found
+
+
+def _scale_block(recipe: Mapping[str, Any] | None) -> tuple[int, int] | None:
+    """Return the rows and columns that share a scale, if a recipe says so."""
+    groups = (recipe or {}).get("config_groups")
+    weights = [x.get("weights") for x in groups.values() if isinstance(x, Mapping)] if isinstance(groups, Mapping) else []
+    blocks = [(recipe or {}).get("weight_block_size"), *(x.get("block_structure") for x in weights if isinstance(x, Mapping))]
+    block = next((x for x in blocks if x is not None), None)
+    is_valid = isinstance(block, list) and len(block) == 2 and all(type(x) is int and x > 0 for x in block)
+    return (block[0], block[1]) if isinstance(block, list) and is_valid else None
+
+
+def _split_error(name: str, packing: Packing) -> ConvertError:
+    what = f"{safe(name)} is packed as {packing.kind}, in groups that a cut would split"
+    return ConvertError(what, hint="cut the unquantized checkpoint, or use fewer ranks")
+
+
 def plan_shard(tensors: Mapping[str, Tensor], cuts: Mapping[str, StoredCut]) -> list[EditedTensor]:
     """Plan the tensors of one rank."""
     planned = []
@@ -59,9 +112,7 @@ def plan_shard(tensors: Mapping[str, Tensor], cuts: Mapping[str, StoredCut]) -> 
     return planned
 
 
-def plan_join(
-    ranks: Sequence[Mapping[str, Tensor]], cuts: Sequence[Mapping[str, StoredCut]], whole: Mapping[str, StoredTensor], reader: TensorReader
-) -> list[EditedTensor]:
+def plan_join(ranks: Sequence[Mapping[str, Tensor]], cuts: Sequence[Mapping[str, StoredCut]], reader: TensorReader) -> list[EditedTensor]:
     """Plan the tensors of the whole checkpoint; parts that several ranks hold must be equal."""
     planned = []
     for name, x in ranks[0].items():
@@ -90,9 +141,8 @@ def plan_join(
             else:
                 slices.append(part)
         joined = slice_tensor(name, axis, slices)
-        expected = tuple(map(int, whole[name].shape))
-        if joined.shape != expected:
-            raise ConvertError(f"{safe(name)}: expected {list(expected)} from all ranks together, found {list(joined.shape)}")
+        if joined.shape[axis] != cuts[0][name].size:
+            raise ConvertError(f"{safe(name)}: expected {cuts[0][name].size} rows or columns from all ranks, found {joined.shape[axis]}")
         planned.append(joined)
     return planned
 
@@ -145,7 +195,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack
     if axis == 1:
         first = next(cut for cut in own if cut is not None)
-        return StoredCut(stored_axis + ("unit" in words), first.ranges)
+        return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]))
     rows = [int(part.weight.shape[0]) for part in parts]
     kept = [((0, n),) if cut is None else cut.ranges for cut, n in zip(own, rows, strict=True)]
     if "flat" in words:
@@ -153,7 +203,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
         rows, kept = [rows[0] * each], [tuple((a * each, b * each) for a, b in kept[0])]
     groups = count_groups(words, rows, _layout_params(block)) if len(parts) > 1 else 1
     appended = next((cut.appended for cut in own if cut is not None and cut.appended), 0)
-    return StoredCut(stored_axis, merge_ranges(_interleaved(rows, kept, groups)), appended)
+    return StoredCut(stored_axis, merge_ranges(_interleaved(rows, kept, groups)), sum(rows), appended)
 
 
 def _is_stacked(x: StoredTensor) -> bool:

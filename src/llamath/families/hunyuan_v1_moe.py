@@ -1,0 +1,66 @@
+"""Hunyuan-A13B: Hunyuan's attention, with experts and a shared one in every layer."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.gguf_names import GGUF
+from ..core.attention_facts import QKPreprocess
+from ..core.blocks import Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.tree import repeat
+from .hunyuan_v1_dense import NAMES as DENSE
+from .hunyuan_v1_dense import hunyuan_rope
+from .registry import family
+
+NAMES = DENSE.with_changes(
+    inside={
+        "mlp.router": "mlp.gate.wg",
+        "mlp.shared.gate": "mlp.shared_mlp.gate_proj",
+        "mlp.shared.up": "mlp.shared_mlp.up_proj",
+        "mlp.shared.down": "mlp.shared_mlp.down_proj",
+    }
+)
+
+
+@family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-moe")
+def hunyuan_v1_moe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, eps, activation = c.heads(d), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
+    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
+    attn = gqa(
+        d,
+        heads,
+        bias=c.get("attention_bias", False),
+        rope=hunyuan_rope(c, heads.head_dim),
+        q_norm=head_norm,
+        k_norm=head_norm,
+        qk_preprocess=QKPreprocess(after_rope=True),
+    )
+    plain = Config({key: _one_value(c, key) for key in ("num_experts", "moe_topk") if key in c}, c.source)
+    for key, only in (("num_shared_expert", 1), ("moe_intermediate_size", int(F))):
+        if key in c and _one_value(c, key) != only:
+            raise c.error(key, f"should be {only} in every layer, which is all that transformers' class builds")
+    E, k = plain.dim("E", "num_experts", default=1), plain.dim("k", "moe_topk", default=1)
+    moe = MoE(
+        router=linear(E, d),
+        experts=repeat(swiglu(d, F, activation), E, active=k),
+        shared=swiglu(d, F, activation),
+        top_k=k,
+        norm_topk_prob=True,
+        fp32_router=True,
+    )
+    if c.get("use_cla", False):
+        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
+    c.ignore("attention_head_dim")
+    layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+
+
+def _one_value(c: Config, key: str) -> object:
+    """Return a value that may be listed layer by layer."""
+    value = c[key]
+    if not isinstance(value, list):
+        return value
+    if len(set(map(repr, value))) != 1:
+        raise c.error(key, "should be the same in every layer")
+    return value[0]

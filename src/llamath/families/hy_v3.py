@@ -1,0 +1,54 @@
+"""Hy3: Qwen3's attention, and experts chosen by sigmoid scores with a learned bias, with shared ones; the first layer is dense."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
+from ..core.tree import Stack, repeat, sequence
+from .registry import family
+from .shared import read_layer_types, read_rope
+
+NAMES = HF.with_changes(
+    inside={
+        "mlp.router": "mlp.router.gate",
+        "mlp.correction": "mlp.expert_bias",
+        "mlp.shared.gate": "mlp.shared_mlp.gate_proj",
+        "mlp.shared.up": "mlp.shared_mlp.up_proj",
+        "mlp.shared.down": "mlp.shared_mlp.down_proj",
+    }
+)
+
+
+@family(hf=NAMES)
+def hy_v3(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, eps, activation = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
+    norm, head_norm, rope = rms(d, eps), rms(heads.head_dim, eps), read_rope(c, heads.head_dim, theta=11_158_840.0)
+    attn = gqa(d, heads, bias=c.get("attention_bias", False), rope=rope, q_norm=head_norm, k_norm=head_norm)
+    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    shared, bias = c.dim("S", "num_shared_experts", default=1), c.get("mlp_bias", False)
+    moe = MoE(
+        router=linear(E, d),
+        correction=weight(E, role="bias").replace(buffer=True),
+        experts=repeat(swiglu(d, Fe, activation), E, active=k),
+        shared=swiglu(d, shared * Fe, activation, bias),
+        top_k=k,
+        scoring="sigmoid",
+        norm_topk_prob=True,
+        routed_scaling_factor=c.get("router_scaling_factor", 2.826),
+        fp32_router=True,
+    )
+    c.ignore("enable_moe_fp32_combine")
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, activation, bias))
+    layers = _layers(c, dense, dense.replace(mlp=moe))
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+
+
+def _layers(c: Config, dense: Layer, sparse: Layer) -> Stack:
+    """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
+    L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
+    if "mlp_layer_types" in c:
+        return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
+    return Stack(((dense,), 1), ((sparse,), L - 1), count_dim=L)
