@@ -52,6 +52,7 @@ REFUSED = {
     "mpt-six heads, untied, clipped": "scale",
     "nemotron_h-latent experts, biased": "activation",
     "nemotron_h-plain": "dt_min",
+    "olmo3-nested-rope": "one rope_theta for all layers",
     "olmoe-grouped, biased, clipped, tied": "clip, norm_topk_prob",
     "phi-grouped, head norms, tied": "activation",
     "phimoe-tied, long": "rope",
