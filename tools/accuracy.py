@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from pathlib import Path
 from textwrap import fill
 
@@ -12,6 +13,7 @@ from llamath.analysis.flops.flop_count import train_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors
 from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
 from llamath.analysis.plan import microbatch_work as plan_work
@@ -23,7 +25,7 @@ from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
-from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
@@ -144,6 +146,55 @@ def indexes() -> Rows:
         yield f"{name}: {slug}, {dtype}", f"{printed:,}", f"{weight_storage(llamath.load(slug).tree, parse_weight_format(dtype)).bytes:,}"
 
 
+def quantized() -> Rows:
+    for name, preset, changes, published, states in DATA["quantized"]["rows"]:
+        model = llamath.load(dict(llamath.load(preset).config.data) | changes)
+        packer = declared_weight_format(model.config.data)
+        counts = {"U8": states}
+        for x in (*quantized_tensors(model, packer), *mtp_quantized_tensors(model, packer)):
+            counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (2 if x.name.endswith("_blocks") else 1)
+        yield name, *(", ".join(f"{dtype} {n[dtype]:,}" for dtype in sorted(published)) for n in (published, counts))
+
+
+RECIPES = (
+    ("fp8", "transformers' FP8 layers on the meta device, random configs; DeepSeek-V3's headers", "names, dtypes, shapes; values"),
+    ("fbgemm_fp8, BitNet, EETQ", "transformers' layers on the meta device", "names, shapes; values of BitNet"),
+    (
+        "ModelOpt: FP8, NVFP4, W4A16, W4A8, MXFP4, MXFP8, INT8, AWQ, mixed precision, cache scales",
+        "{modelopt} exports of ModelOpt 0.47",
+        "every name, dtype and shape",
+    ),
+    (
+        "compressed-tensors: packed, int, float, NVFP4, MXFP4, MXFP8, groups, targets, ignores, caches",
+        "compressed-tensors, 40 random recipes",
+        "every name, dtype and shape; values",
+    ),
+    ("AWQ: GEMM, GEMV, GEMV-fast", "AutoAWQ's rules; Qwen2.5-7B's headers", "shapes; values by its packing"),
+    ("GPTQ: 2, 3, 4, 8 bits, both versions, act-order", "four published files; AutoGPTQ's packing", "sizes; values"),
+    (
+        "bitsandbytes: INT8, NF4, FP4, double quantization",
+        "bitsandbytes 0.50, transformers' replacement; three indexes",
+        "modules, shapes; values; sizes",
+    ),
+    ("mxfp4 (gpt-oss)", "transformers' experts on the meta device; both headers", "names, shapes; values; elements"),
+    ("MLX: 2 to 8 bits, MXFP4, MXFP8, NVFP4", "MLX 0.32", "shapes; values"),
+    ("HQQ: 1, 2, 3, 4, 8 bits, both axes", "hqq 0.2.8", "every name, dtype and shape"),
+    ("torchao: INT8, FP8 weights", "torchao 0.18", "every name, dtype and shape"),
+    ("GGUF: all types", "llama.cpp's table and rules, the gguf package", "types, sizes; values"),
+    (
+        "auto-round, Quark, marlin-24, Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ",
+        "descriptions of their layouts",
+        "not tested against files",
+    ),
+)
+"""Quantization recipes, what they are compared with, and what is equal."""
+
+
+def recipes() -> Rows:
+    exports = len((PAGE.parents[2] / "tests" / "truth" / "modelopt_exports.jsonl").read_text().splitlines())
+    return ((name, oracle.format(modelopt=exports), what) for name, oracle, what in RECIPES)
+
+
 def adapters() -> Rows:
     for slug, rank_, targets, printed, percent in DATA["lora"]["rows"]:
         model = llamath.load(slug)
@@ -169,6 +220,9 @@ TESTS = {
     "memory": "inference memory: what a forward pass of transformers holds",
     "parallel": "tensor parallelism: transformers' own plans",
     "storage": "quantized weights: llama.cpp's table and choice of types, published indexes",
+    "quantized_tensors": "tensors of quantized checkpoints: ModelOpt, compressed-tensors, bitsandbytes, published headers",
+    "recipes": "quantization recipes: transformers' quantizers, hqq, torchao, published files",
+    "dequantizers": "values of packed weights: the quantizers' own dequantization",
     "training": "training memory: ZeRO's figure, what torch's optimizers allocate, peft, Llama 3's layouts",
 }
 """Test files that compare with other programs, and what they compare."""
@@ -208,6 +262,7 @@ SECTIONS = (
     ("Activations of one layer", "korthikanti", ("model and formula", "published formula", "llamath"), activations),
     ("Bits per weight, and GiB", "gguf", ("type", "published", "llamath", "GiB published", "GiB llamath"), bits),
     ("Bytes of checkpoints", "indexes", ("index: model", "published", "llamath"), indexes),
+    ("Elements of quantized checkpoints", "quantized", ("repository", "published", "llamath"), quantized),
     ("Adapters", "lora", ("what", "published", "llamath"), adapters),
     ("FLOPs", "flops", ("what", "published", "llamath"), operations),
 )
@@ -219,10 +274,18 @@ RUNS = (
 )
 
 
+_RECIPE_TEXT = (
+    "Integers are compared exactly. Tests that need MLX, bitsandbytes, torchao or hqq skip without them (`pip install --group "
+    "quantizers`); the exports of ModelOpt are stored as facts, written by `tools/modelopt_exports.py`."
+)
+
+
 def page() -> str:
     lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
     for title, key, header, rows in SECTIONS:
         lines += [f"### {title}", "", fill(f"{DATA[key]['source']}.", 100), "", *table(header, rows()), ""]
+    lines += ["### Quantization recipes and what they are compared with", "", fill(_RECIPE_TEXT, 100), ""]
+    lines += [*table(("recipe", "compared with", "equal"), recipes()), ""]
     lines += ["### By other programs", "", "Tests compare with torch, transformers, peft, bitsandbytes and others:", "", *tests(), ""]
     values = "\n".join(
         fill(f"- {name} {value:g}: {SAYS[name]}", 100, subsequent_indent="  ") for name, value in prediction_constants().items()

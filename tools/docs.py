@@ -222,11 +222,15 @@ RECIPE_EXAMPLES: dict[str, dict[str, object]] = {
     "MLX": {"bits": 4, "group_size": 64},
     "MLX mxfp4": {"bits": 4, "group_size": 32, "mode": "mxfp4"},
     "quark fp8": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
-    "torchao int8": {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+    "torchao int8": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}},
     "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
     "eetq": {"quant_method": "eetq"},
     "bitnet": {"quant_method": "bitnet"},
 }
+
+
+_MAX_PARTS = 6
+"""The most tensors of a matrix that are all listed."""
 
 
 def recipes(_: re.Match[str]) -> str:
@@ -238,7 +242,9 @@ def recipes(_: re.Match[str]) -> str:
         recipe = read_recipe(config)
         to = recipe.choose(Matrix(("model.layers.0.mlp.up_proj",), "expert")).format
         assert to is not None, name
-        tensors = ", ".join(f"`{x.suffix.lstrip('.')}` {x.dtype}" for x in to.parts)
+        shown = to.parts if len(to.parts) <= _MAX_PARTS else [x for x in to.parts if any(axis.letter for axis in x.axes)]
+        tensors = ", ".join(f"`{x.suffix.lstrip('.')}` {x.dtype}" for x in shown)
+        tensors += f", {len(to.parts) - len(shown)} settings" if len(shown) < len(to.parts) else ""
         lines.append(f"| {name} | {tensors} | {to.formula} | {8 * to.bytes(4096, 4096) / 4096**2:.4f} |")
     return "\n".join(["<!-- recipes -->", "", *lines, "", "<!-- end -->"])
 

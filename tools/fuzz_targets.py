@@ -417,6 +417,104 @@ def _sums(data: bytes) -> object:
     return sums
 
 
+# files: a kind of name, and a file's first bytes, which are compared with the readers of formats; names: those of tensors and of files
+
+_NAMES = ("model.safetensors", "model.bin", "model", "x.safetensors.aria2", "x.incomplete", "x.lock", "hf://org/name@main/x.safetensors")
+
+
+def _file_seeds() -> Iterator[bytes]:
+    from support.fuzz_files import BROKEN, VALID
+
+    yield from (bytes([i]) + x for x in (*BROKEN, *VALID) for i in range(len(_NAMES)))
+
+
+def _file_words() -> Iterable[bytes]:
+    return (
+        b"version https://git-lfs.github.com/spec/v1",
+        b"<!doctype html",
+        b"<?xml",
+        b"<Error>",
+        b'{"error":',
+        b"\x80\x02",
+        b"GGUF",
+        b"size 9",
+    )
+
+
+def _file(data: bytes) -> object:
+    from llamath.checkpoint.formats import safetensors
+    from llamath.checkpoint.formats.checkpoint_files import read_source
+    from llamath.checkpoint.formats.source import Bytes
+    from llamath.core.errors import FormatError
+    from llamath.core.file_diagnosis import HEAD_BYTES, diagnose
+
+    name, data = _NAMES[data[0] % len(_NAMES)] if data else "x", data[1:]
+    for expected in ("a checkpoint", "JSON", "a tokenizer"):
+        found = diagnose(data[:HEAD_BYTES], name, len(data), expected)
+        if found and not (found.message.isprintable() and found.hint.isprintable() and found.hint and len(found.message) < 1000):
+            raise Differs(f"a diagnosis that cannot be shown: {found}")
+    try:
+        manifest = safetensors.read(Bytes(data, name))
+    except FormatError:
+        return read_source(Bytes(data, name))
+    if read_source(Bytes(data, name)) != manifest:
+        raise Differs("a safetensors file is read otherwise if its format is detected")
+    return manifest
+
+
+def _names_seeds() -> Iterator[bytes]:
+    model = ("model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight")
+    for prefix in ("", "module.", "_orig_mod.module.", "model.module.", "state_dict.model._forward_module.", "model."):
+        yield "\n".join((*(prefix + x for x in model), "optimizer.state.0.exp_avg", "rng_state")).encode()
+    yield "\n".join(("config.json", "model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors", "optimizer.pt")).encode()
+    yield b"adapter_config.json\nadapter_model.bin\nx.gguf\nmodel.safetensors.aria2"
+
+
+def _names_words() -> Iterable[bytes]:
+    return (
+        b"module.",
+        b"_orig_mod.",
+        b"_fsdp_wrapped_module.",
+        b"optimizer.",
+        b"state.",
+        b"param_groups.",
+        b"-00001-of-00002",
+        b"\n",
+        b".",
+    )
+
+
+def _names(data: bytes) -> object:
+    from llamath.checkpoint.formats.choose_files import choose_files
+    from llamath.checkpoint.formats.folder import Folder
+    from llamath.checkpoint.formats.manifest import Manifest, Tensor
+    from llamath.checkpoint.naming.training_names import describe_wrappers, fold_numbers, model_tensors, training_state, without_wrappers
+    from llamath.core.errors import FormatError
+
+    lines = data.decode("utf-8", "replace").split("\n")[:500]
+    tensors = tuple(Tensor(x, "F32", (1,), 0, 4 * i, 4 * i + 4) for i, x in enumerate(lines))
+    values = {x: 0 for x in lines if "param_groups" in x}
+    manifest = Manifest(format="torch", files=(), tensors=tensors, metadata={"values": values})
+    expected = [frozenset(map(fold_numbers, ("model.embed_tokens.weight", "model.layers.{l}.mlp.up_proj.weight", "lm_head.weight")))]
+    found = model_tensors(manifest, expected)
+    if len(found.manifest.tensors) + len(found.state) != len(lines) or len(found.state) != len(training_state(manifest)):
+        raise Differs("tensors were lost")
+    if found.manifest is manifest and found.description:
+        raise Differs("names are said to have changed")
+    if any(without_wrappers(without_wrappers(x)) != without_wrappers(x) for x in lines):
+        raise Differs("wrappers are left")
+    describe_wrappers(lines)
+    try:
+        folder = Folder()
+        folder.name = "fuzz"
+        chosen = choose_files(folder, sorted(set(lines)))
+    except FormatError:
+        return found
+    if not set(chosen.names) <= set(lines) and not any(x.endswith((".gguf", ".pth")) for x in chosen.names):
+        raise Differs(f"files were chosen that are not there: {chosen}")
+    return found
+
+
 _VALUE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E4M3FNUZ": "", "U8": "u1"}
 
 
@@ -502,6 +600,8 @@ TARGETS = {
         tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
     ),
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
+    "files": Target(("llamath.core.file_diagnosis", f"{_FORMATS}checkpoint_files"), _file_seeds, _file_words, _file),
+    "names": Target(("llamath.checkpoint.naming.training_names", f"{_FORMATS}choose_files"), _names_seeds, _names_words, _names),
     "sums": Target(("llamath.checkpoint.file_sums",), _sums_seeds, lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"), _sums),
     "values": Target(("llamath.checkpoint.tensor_stats",), _values_seeds, _float_words, _values, packages=("numpy",)),
     "regex": Target(("llamath.core.linear_regex",), _regex_seeds, lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"), _regex),

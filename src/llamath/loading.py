@@ -234,7 +234,7 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
     unread = list(config.unread())
     _reject_unsupported(config, tree, unread)
     for key in changes:
-        if key in unread:
+        if key in unread and key not in _STORAGE_KEYS:
             near = nearest(key, config.keys_read)
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)

@@ -408,3 +408,10 @@ def test_a_quantized_and_a_plain_model_are_compared() -> None:
     unknown = {**RECIPE_MODEL, "quantization_config": {"quant_method": "unheard-of"}}
     report = llamath.diff(RECIPE_MODEL, unknown)
     assert report.storage is None and "unknown quantization quant_method unheard-of" in report.notes[-1]
+
+
+def test_a_recipe_can_be_set_or_removed() -> None:
+    section = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    storage = llamath.diff(RECIPE_MODEL, changes={"quantization_config": section}).storage
+    assert storage is not None and storage.b.formats[0] == "fp8"
+    assert llamath.memory(llamath.load("deepseek-v3", changes={"quantization_config": None}), context=1).dtype == "bf16"

@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 def base_model(source: Any, like: bool = True) -> BaseModel:
     model = llamath.load(source)
-    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=like)
+    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=like, family=model.family.name)
 
 
 def explain_within(source: Any, number: int, most: int = 0) -> tuple[Candidate, ...]:
@@ -250,11 +250,14 @@ def test_the_json_contract() -> None:
     output = json.loads(run("explain", "3540389888", "--like", "llama-2-7b", "--json"))
     assert output.keys() == {"model", "number", "candidates"} and output["number"] == 3_540_389_888
     first = output["candidates"][0]
-    assert first.keys() == {"exact", "residue", "summary", "terms"} and first["exact"] is True and first["residue"] == 0
+    assert first.keys() == {"exact", "residue", "confidence", "summary", "terms"} and first["exact"] is True and first["residue"] == 0
+    assert 0.6 < first["confidence"] < 1 and sum(x["confidence"] for x in output["candidates"]) <= 1
     assert all(x.keys() == {"what", "value", "formula"} and x["formula"] for x in first["terms"])
     assert sum(x["value"] for x in first["terms"]) == output["number"]
     near = json.loads(run("explain", "8030257153", "--like", "llama-3-8b", "--json"))["candidates"][0]
-    assert (near["exact"], near["residue"]) == (False, 1) and sum(x["value"] for x in near["terms"]) == 8_030_257_152
+    assert (near["exact"], near["residue"], near["confidence"]) == (False, 1, None) and sum(
+        x["value"] for x in near["terms"]
+    ) == 8_030_257_152
     none = json.loads(run("explain", "123456789013", "--like", "llama-3-8b", "--json"))
     assert none == {"model": None, "number": 123_456_789_013, "candidates": []}
 

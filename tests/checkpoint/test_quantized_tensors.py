@@ -18,7 +18,7 @@ from llamath.analysis.inference.inference_memory import MemoryCalculator, Memory
 from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from llamath.cli import cli
-from support.reference_data import truth
+from support.reference_data import TRUTH, truth
 
 LLAMA = {
     "model_type": "llama",
@@ -175,33 +175,15 @@ def test_experts_of_mlx_are_stacked() -> None:
 
 # Published counts of elements by dtype, as the Hub's metadata and safetensors headers have them
 
-_DEEPSEEK = {"BF16": 3_918_786_560, "F8_E4M3": 680_571_043_840, "F32": 41_555_600}
-_AWQ = {"bits": 4, "group_size": 128, "modules_to_not_convert": None, "quant_method": "awq", "version": "gemm", "zero_point": True}
-_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-PUBLISHED: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
-    "deepseek-ai/DeepSeek-V3": ("deepseek-v3", {}, _DEEPSEEK),
-    "openai/gpt-oss-20b": ("gpt-oss-20b", {}, {"BF16": 1_804_459_584, "U8": 19_707_494_400}),
-    "openai/gpt-oss-120b": ("gpt-oss-120b", {}, {"BF16": 2_167_371_072, "U8": 118_244_966_400}),
-    "Qwen/Qwen2.5-7B-Instruct-AWQ": (
-        *("qwen2.5-7b", {"quantization_config": _AWQ, "torch_dtype": "float16"}),
-        {"I32": 822_033_408, "F16": 1_141_306_880},
-    ),
-    "unsloth/Llama-3.2-1B-Instruct-bnb-4bit": (
-        *("llama-3.2-1b", {"quantization_config": _NF4}),
-        {"BF16": 262_735_872, "F32": 89_856, "U8": 501_762_865},
-    ),
-}
-"""Repository → preset, changed keys, and elements; the Hub counts a byte of MXFP4 as two."""
-BYTES_OF_STATES = {"unsloth/Llama-3.2-1B-Instruct-bnb-4bit": 501_762_865 - 501_743_616}
-"""The JSON of bitsandbytes' states, of 112 matrices, which is not counted."""
+PUBLISHED = {row[0]: row[1:] for row in json.loads((TRUTH / "published_runs.json").read_text())["quantized"]["rows"]}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_elements_by_dtype_are_those_published(name: str) -> None:
-    preset, changes, published = PUBLISHED[name]
+    preset, changes, published, bytes_of_states = PUBLISHED[name]
     model = llamath.load(dict(llamath.load(preset).config.data) | changes)
     packer = declared_weight_format(model.config.data)
-    counts: dict[str, int] = {"U8": BYTES_OF_STATES.get(name, 0)}
+    counts: dict[str, int] = {"U8": bytes_of_states}
     tensors = [*quantized_tensors(model, packer), *mtp_quantized_tensors(model, packer)]
     for x in tensors:
         counts[x.dtype] = counts.get(x.dtype, 0) + prod(x.shape) * (2 if x.name.endswith("_blocks") else 1)

@@ -238,6 +238,19 @@ def _names_of_dtypes() -> dict[Any, str]:
     return names | {torch.int32: "I32", torch.int64: "I64", torch.float8_e4m3fn: "F8_E4M3"}
 
 
+@pytest.mark.parametrize(
+    ("bits", "group", "mode"),
+    [*((bits, 64, "affine") for bits in (2, 3, 4, 5, 6, 8)), (4, 32, "mxfp4"), (8, 32, "mxfp8"), (4, 16, "nvfp4")],
+)
+def test_mlx_stores_the_same_tensors(bits: int, group: int, mode: str) -> None:
+    mx = pytest.importorskip("mlx.core")
+    parts = mx.quantize(mx.zeros((64, 192)).astype(mx.bfloat16), group_size=group, bits=bits, mode=mode)
+    to = read_recipe({"bits": bits, "group_size": group, "mode": mode}, is_mlx=True).choose(Matrix(("a.b",), "linear")).format
+    assert to is not None
+    names = {mx.uint32: "U32", mx.bfloat16: "BF16", mx.uint8: "U8"}
+    assert [(x.dtype, x.shape) for x in to.tensors(64, 192)] == [(names[x.dtype], x.shape) for x in parts]
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("bits", "group"), [(1, 32), (2, 16), (3, 64), (4, 64), (8, 128)])
 def test_hqq_stores_the_same_tensors(bits: int, group: int, axis: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import llamath
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 
 TEXT = {
@@ -48,6 +49,9 @@ def test_vision_towers_are_another_part_of_the_model(model_type: str, tmp_path: 
     tower = MODELS[model_type][2]
     tensors = load_file(tmp_path / "model.safetensors")
     assert any(x.startswith(tower) for x in others.tensors) and len(others.tensors) + report.verdict.matched == len(tensors)
+    size = sum(tensors[x].numel() for x in others.tensors)
+    assert f"with {size:,} parameters are not part of the text model" in others.message
+    assert any(others.message in x for x in llamath.count(tmp_path).to_json()["notes"])
     # faults of the text model are still found
     text = next(x for x in tensors if "layers.1." in x and x not in others.tensors and x.endswith(".weight"))
     tensors[text.replace(".weight", ".unknown")] = tensors.pop(text)

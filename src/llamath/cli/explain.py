@@ -17,7 +17,7 @@ _EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamat
 @click.option("--like", type=MODEL, metavar="MODEL", help="Consider this model only.")
 @click.option("--all", "everything", is_flag=True, help="Show unlikely explanations, too.")
 def command(number: str, *, like: str | None, everything: bool, form: str | None) -> int:
-    """Explain a number of parameters: which model, and what was changed, left out, added or quantized. Exit code 1: no explanation.
+    """Explain a number of parameters: which model, and what was changed, left out, added or quantized. Exit code 1: nothing found.
 
     A number written in full is explained exactly; for one of few digits (685B, 1.5e9), all counts that round to it are listed.
     """
@@ -32,4 +32,4 @@ def command(number: str, *, like: str | None, everything: bool, form: str | None
         echo(report.summary)
     else:
         echo(explain_text(report))
-    return int(not report.candidates)
+    return int(not report.explained)

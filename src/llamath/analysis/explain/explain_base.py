@@ -30,6 +30,7 @@ class LayerKind(NamedTuple):
     kv_heads: int
     rotary: int  # elements of one buffer of rotary frequencies
     inactive: int  # elements of the experts that a token does not use
+    kv_width: int = 0  # outputs of the key projection
 
     @property
     def size(self) -> int:
@@ -49,6 +50,7 @@ class BaseModel(Record):
     scheme: Scheme | None
     named: bool = False  # named by the user, not one of the catalog
     aliases: tuple[str, ...] = ()  # other models of the same shape
+    family: str = ""
 
     @cached_property
     def kinds(self) -> tuple[LayerKind, ...]:
@@ -120,6 +122,28 @@ class BaseModel(Record):
         return sum(x.elements(name) * x.times for x in self.kinds for name in names)
 
     @cached_property
+    def width(self) -> int:
+        """The width of the residual stream."""
+        return int(self.tree.embed.weight.shape[-1])
+
+    @cached_property
+    def kv_width(self) -> int:
+        """The width of the keys of a layer; 0 if the layers differ."""
+        widths = {x.kv_width for x in self.kinds}
+        return widths.pop() if len(widths) == 1 else 0
+
+    @cached_property
+    def biases(self) -> dict[str, int]:
+        """The biases by the choices of programs that leave some out."""
+        sums = dict.fromkeys(("biases of linear layers", "biases of norms", "biases"), 0)
+        for x in fold(self.tree):
+            if x.weight.role == "bias" and not x.weight.tied and not x.weight.buffer:
+                size = int(x.weight.parameters) * int(x.copies)
+                sums["biases of norms" if x.group == "norm" else "biases of linear layers"] += size
+                sums["biases"] += size
+        return sums if all(sums.values()) else {"biases": sums["biases"]}
+
+    @cached_property
     def mtp(self) -> dict[str, int]:
         """The multi-token-prediction layers: their own elements, the tied ones that files store again, and the FP8 scales."""
         if self.tree.mtp is None:
@@ -163,7 +187,9 @@ def _layer_kind(block: Block, times: int) -> LayerKind:
     attn = getattr(block, "attn", None)
     heads, kv_heads = (int(attn.heads), int(attn.kv_heads)) if isinstance(attn, Attention) and attn.k is not None else (0, 0)
     rope = attn.rope if isinstance(attn, (Attention, LatentAttention)) else None
-    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, int(rope.dim) // 2 if rope is not None else 0, inactive)
+    kv_width = int(attn.kv_heads) * int(attn.head_dim) if isinstance(attn, Attention) and attn.k is not None else 0
+    rotary = int(rope.dim) // 2 if rope is not None else 0
+    return LayerKind(block, times, tuple(sums.values()), heads, kv_heads, rotary, inactive, kv_width)
 
 
 def _matrix_kind(x: Folded) -> str:

@@ -56,6 +56,8 @@ def _shard_formula(tp: int, pp: int, layers: int) -> str:
     return f"matrices / {tp}, norms whole" if pp == 1 else f"{layers} layers, with embedding or head where the stage has them"
 
 
+_MIN_MOVE_BITS = 3.5
+"""The bits of the most likely move and rank."""
 _MIN_VOCAB_BITS = 7.0
 """The bits of the most likely vocabulary size other than the model's own."""
 
@@ -67,17 +69,17 @@ def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int,
         start = hypothesis.bits + 3 + x.bits
         if start > space.bits:
             continue
-        per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V
-        if rest % per == 0 and (prior := rank_prior(rest // per)):
+        per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
+        if rest > 0 and rest % per == 0 and (prior := rank_prior(rest // per, x.kind)):
             yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits)
-        if max_moves < 1:
+        if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
             continue
-        fixed = x.whole_row or x.per_rank_row
+        is_plain = not (x.whole_row or x.per_rank_row)
         for move in moves:
             r = rest - move.value
-            if r % per == 0 and not (fixed and move.tables >= 0) and (prior := rank_prior(r // per)):
+            if r > 0 and r % per == 0 and (is_plain or move.tables < 0) and (prior := rank_prior(r // per, x.kind)):
                 yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=start + prior.bits + move.bits)
-        if start + _MIN_VOCAB_BITS < space.bits:
+        if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA":
             yield from _with_vocab(space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row)
 
 
@@ -85,7 +87,7 @@ def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, ro
     """Yield common ranks with the vocabulary size that each implies; `row` is the model's own parameters per vocabulary entry."""
     V, x = space.base.vocabulary, hypothesis.adapters
     assert x is not None
-    per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V
+    per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
     for r, bits in RANK_BITS.items():
         each = row + r * x.per_rank_row + x.whole_row
         if hypothesis.bits + bits + _MIN_VOCAB_BITS > space.bits or not each:
@@ -101,11 +103,12 @@ def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]
     if number > MAX_RANK * space.base.total:
         return
     for x in space.adapters:
-        r, rest = divmod(number - x.whole_row * V, x.per_rank + x.per_rank_row * V)
+        r, rest = divmod(number - x.whole_row * V - x.fixed, x.per_rank + x.per_rank_row * V)
         hypothesis = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=4 + x.bits, value=number)
-        if rest == 0 and (prior := rank_prior(r)):
+        if rest == 0 and (prior := rank_prior(r, x.kind)):
             yield hypothesis._replace(rank=r, bits=hypothesis.bits + prior.bits)
-        yield from _with_vocab(space, hypothesis, number, 0)
+        if x.kind == "LoRA":
+            yield from _with_vocab(space, hypothesis, number, 0)
 
 
 def hypotheses_for(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:

@@ -3,6 +3,8 @@
 Simplicity is measured in bits: roughly the information needed to name the model, the changes, the vocabulary size and the rank. There are
 about 2^c explanations of c bits, so an explanation is only accepted if it is `MIN_BITS_SAVED` bits shorter than the number itself;
 otherwise random numbers would be explained as well. Near misses are ranked the same way, with the bits of the residue added.
+
+The confidence in an explanation is its share of the probability: 2^−bits, against all other explanations and against an unknown cause.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .hypotheses import Hypothesis, HypothesisSpace
 from .moves import PACKED_WORDS, PACKED_WORDS_8BIT, UNPACKED, Term, layer_symbols
-from .priors import vocab_prior
+from .priors import evidence_bits, excess_bits, vocab_prior
 
 
 def explanation_terms(hypothesis: Hypothesis, known: Mapping[int, str]) -> Iterator[Term]:
@@ -69,10 +71,14 @@ def _packing_term(hypothesis: Hypothesis) -> Term:
     saved = HypothesisSpace(base=hypothesis.base, known_vocab_sizes={}, bits=64.0).saved(hypothesis.shape, packing) or 0
     layout = SCALE_LAYOUTS.get(packing.scales)
     if layout is not None and n == 1:
-        return Term(what=f"FP8 scales of {layout.name}", value=-saved, formula=f"Σ over the linear layers of {layout.formula}")
+        what, where = (f"{layout.name} scales", packing.what) if packing.what else (f"FP8 scales of {layout.name}", "the linear layers")
+        what += f" of {packing.what}" if packing.what else ""
+        return Term(what=what, value=-saved, formula=f"Σ over {where} of {layout.formula}")
     if layout is not None:
-        what = f"{packing.what} packed by {layout.name} (4-bit, eight to a 32-bit number, in groups of 128)"
-        formula = f"−(1 − 1/8)·{hypothesis.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
+        name, _, groups = layout.name.partition(", ")
+        stored = "two to a byte" if n == 2 else "eight to a 32-bit number"
+        what = f"{packing.what} packed by {name} (4-bit, {stored}{f', in {groups}' if groups else ''}), with the scales"
+        formula = f"−(1 − 1/{n})·{hypothesis.base.elements(*packing.kinds):,} + Σ ({layout.formula})"
         return Term(what=what, value=-saved, formula=formula)
     what = f"{packing.what} packed ({PACKED_WORDS[n]}{PACKED_WORDS_8BIT[n]})"
     return Term(what=what, value=-saved, formula=f"−(1 − 1/{n})·{saved * n // (n - 1):,}")
@@ -81,18 +87,37 @@ def _packing_term(hypothesis: Hypothesis) -> Term:
 def _adapter_term(hypothesis: Hypothesis, vocabulary: int) -> Term:
     adapters, r = hypothesis.adapters, hypothesis.rank
     assert adapters is not None
+    value = r * (adapters.per_rank + adapters.per_rank_row * vocabulary) + adapters.fixed
+    what, formula = _describe_adapters(hypothesis, vocabulary)
+    resized = f" with a vocabulary of {vocabulary:,}" if vocabulary != hypothesis.base.vocabulary else ""
+    alone = f"{hypothesis.base.name}{resized}, adapters alone: {what}"
+    return Term(what=alone if hypothesis.alone else what, value=value, formula=formula)
+
+
+def _describe_adapters(hypothesis: Hypothesis, vocabulary: int) -> tuple[str, str]:
+    """Return the adapters in words, and their formula."""
+    adapters, r, base = hypothesis.adapters, hypothesis.rank, hypothesis.base
+    assert adapters is not None
+    if adapters.kind == "prompt":
+        return f"prompt tuning with {format_count(r, 'virtual token')}", f"n·d = {r}·{base.width:,}"
+    if adapters.kind == "p-tuning":
+        tokens = format_count(r, "virtual token")
+        return f"p-tuning with {tokens} and an encoder of width {adapters.what}", f"n·d + encoder = {r}·{base.width:,} + {adapters.fixed:,}"
+    if adapters.kind == "prefix":
+        return f"prefix tuning with {format_count(r, 'virtual token')}", f"n·2·L·width = {r}·{adapters.per_rank:,}"
+    if adapters.kind == "IA³":
+        return f"IA³ on {adapters.what}", "Σ over the layers of the outputs of k and v, and the inputs of down"
     parts: dict[tuple[int, int], int] = {}
     for x in adapters.matrices:
         table = x.paths[0] in ("embed", "head")
-        sides = (x.in_features + x.out_features - hypothesis.base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
+        sides = (x.in_features + x.out_features - base.vocabulary, vocabulary) if table else (x.in_features, x.out_features)
         sides = (min(sides), max(sides))
         parts[sides] = parts.get(sides, 0) + x.copies
-    sums = " + ".join(f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items())
-    what = f"LoRA of rank {r} on {adapters.what.partition(';')[0]}"
-    value = r * (adapters.per_rank + adapters.per_rank_row * vocabulary)
-    resized = f" with a vocabulary of {vocabulary:,}" if vocabulary != hypothesis.base.vocabulary else ""
-    alone = f"{hypothesis.base.name}{resized}, adapters alone: {what}"
-    return Term(what=alone if hypothesis.alone else what, value=value, formula=f"r·Σ(in + out) = {r}·({sums})")
+    sums = [f"{n:,}·({a:,} + {b:,})" for (a, b), n in parts.items()]
+    sums += [f"{adapters.tower:,}"] if adapters.tower else []
+    magnitudes = f" + Σ out = {adapters.fixed:,}" if adapters.fixed else ""
+    what = f"{adapters.kind} of rank {r} on {adapters.what.partition(';')[0]}"
+    return what, f"r·Σ(in + out) = {r}·({' + '.join(sums)}){magnitudes}"
 
 
 MIN_BITS_SAVED = 6.0
@@ -104,10 +129,18 @@ _TRUNCATION_BITS = 1.5
 MAX_LISTED, MAX_NEAREST = 8, 3
 
 
+_MORE_CHANGES_BITS = 2.0
+"""The bits of each change after the second."""
+_UNKNOWN_CAUSE_BITS = 5.0
+"""An unknown cause is this many bits shorter than the information in the number."""
+_LIKELIHOODS = {"very likely": 0.9, "likely": 0.6, "possible": 0.0}
+"""Words for a confidence, each with the least that it stands for."""
+
+
 class Candidate(Record):
     """One explanation; its terms and the residue sum to the number."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("exact", "residue", "summary", "terms")
+    json_fields: ClassVar[tuple[str, ...]] = ("exact", "residue", "confidence", "summary", "terms")
 
     base: str
     also: tuple[str, ...]
@@ -115,6 +148,14 @@ class Candidate(Record):
     residue: int
     terms: tuple[Term, ...]
     bits: float
+    confidence: float | None = None  # a probability; None for near misses
+
+    @property
+    def likelihood(self) -> str:
+        """The confidence in words."""
+        if self.confidence is None:
+            return ""
+        return next(word for word, least in _LIKELIHOODS.items() if self.confidence >= least)
 
     @property
     def exact(self) -> bool:
@@ -154,6 +195,12 @@ class Explanation(Report):
     more: int = 0  # further explanations that are not listed
 
     @property
+    def explained(self) -> bool:
+        """Whether an explanation is exact, or a count rounds to the given one."""
+        low, high = self.bounds
+        return any(low <= x.value < high for x in self.candidates)
+
+    @property
     def model(self) -> str | None:
         """The model of the simplest explanation."""
         return self.candidates[0].base if self.candidates else None
@@ -167,7 +214,8 @@ class Explanation(Report):
         best = self.candidates[0]
         residue = "" if best.exact or self.name else f", {format_signed(best.residue)} left over"
         more = f" and {format_count(len(self.candidates) - 1 + self.more, 'other')}" if len(self.candidates) > 1 else ""
-        return f"{number}: {best.summary}{residue}{more}"
+        likelihood = f"{best.likelihood}: " if best.likelihood in ("likely", "possible") else ""
+        return f"{number}: {likelihood}{best.summary}{residue}{more}"
 
     def html_tables(self) -> Iterable[str]:
         """The terms of each explanation."""
@@ -181,13 +229,13 @@ def explain_number(number: int, bases: Sequence[BaseModel], models: int, known: 
 
     `models` is the number of models behind the bases, `known` maps vocabulary sizes to model names, `most` limits the list (0: all).
     """
-    room = log2(max(number, 2)) - MIN_BITS_SAVED
+    room = log2(max(number, 2)) - MIN_BITS_SAVED - excess_bits(number)
     spaces = [HypothesisSpace(base=x, known_vocab_sizes=known, bits=room - _model_bits(x, models)) for x in bases]
     hypotheses = [
-        hypothesis._replace(bits=hypothesis.bits + room - space.bits)
+        hypothesis._replace(bits=bits + room - space.bits)
         for space in spaces
         for hypothesis in hypotheses_for(space, number)
-        if hypothesis.bits <= space.bits
+        if (bits := hypothesis.bits + _MORE_CHANGES_BITS * max(0, hypothesis.steps - 2)) <= space.bits
     ]
     report = Explanation(number=number, name="", bounds=(number, number + 1), like=_named_model(bases), models=models, candidates=())
     if hypotheses:
@@ -243,7 +291,12 @@ def _list_simplest(
 ) -> Explanation:
     """List the simplest candidates and count the others."""
     listed = [x for x in hypotheses if x[0].bits <= hypotheses[0][0].bits + LISTED_BITS][:most] if most else hypotheses
-    candidates = tuple(_candidate(hypothesis, report.number, also, known) for hypothesis, also in listed)
+    weight = sum(2**-hypothesis.bits for hypothesis, _ in hypotheses)
+    weight += 0.0 if report.name else 2 ** (_UNKNOWN_CAUSE_BITS - evidence_bits(report.number))
+    candidates = tuple(
+        _candidate(hypothesis, report.number, also, known).replace(confidence=round(2**-hypothesis.bits / weight, 3))
+        for hypothesis, also in listed
+    )
     return report.replace(candidates=candidates, more=len(hypotheses) - len(listed))
 
 
@@ -323,4 +376,4 @@ def known_vocab_sizes(catalog: list[Preset]) -> dict[int, str]:
 
 
 def _base(model: Model, name: str = "") -> BaseModel:
-    return BaseModel(name=name or model.name, tree=model.tree, scheme=model.family.hf)
+    return BaseModel(name=name or model.name, tree=model.tree, scheme=model.family.hf, family=model.family.name)

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.record_type import Record
+from .adapter_sets import AdapterSet, adapter_sets
 from .explain_base import BaseModel, LayerKind
 from .moves import (
     UNPACKED,
-    AdapterSet,
     Move,
     Packing,
-    adapter_sets,
     depth_moves,
     extra_moves,
     head_moves,
@@ -144,4 +143,6 @@ class HypothesisSpace(Record):
 def _num_scales(base: BaseModel, packing: Packing) -> int:
     """The number of scales (and zeros and group indices) that a packing stores for the linear layers."""
     linear = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
+    if packing.kinds == ("experts",):
+        linear = [x for x in linear if x.group == "experts"]
     return sum(SCALE_LAYOUTS[packing.scales].elements(x.out_features, x.in_features) * x.copies for x in linear)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...core.record_type import Record
-from ..training.lora_adapters import LinearMatrix
 from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
+from .vision_towers import VISION_TOWERS
 
 
 class Term(Record):
@@ -38,17 +38,6 @@ class Packing(NamedTuple):
     bits: float
     head: bool = False
     scales: str = ""  # the layout of the scales that are stored as well
-
-
-class AdapterSet(NamedTuple):
-    """A set of LoRA targets: adapter parameters per rank, and parameters of fully trained tables, linear in the vocabulary size."""
-
-    what: str
-    bits: float
-    per_rank: int
-    per_rank_row: int  # per rank and vocabulary entry
-    whole_row: int  # fully trained, per vocabulary entry
-    matrices: tuple[LinearMatrix, ...]
 
 
 UNPACKED = Packing("", (), 1, 0)
@@ -85,6 +74,10 @@ def norm_moves(base: BaseModel, kinds: tuple[tuple[LayerKind, int], ...]) -> Ite
     inside = sum(kind.elements("norm") * n for kind, n in kinds)
     if every := inside + out["norm"] + out["final_norm"]:
         yield Move("norms", "without norms", -every, f"−({inside:,} in layers + {every - inside:,})", 2.5)
+    is_whole = [n for _, n in kinds] == [x.times for x in base.kinds]
+    for what, size in base.biases.items() if is_whole else ():
+        if size:
+            yield Move("norms", f"without {what}", -size, f"−{size:,}", 3)
     if final := out["final_norm"]:
         yield Move("norms", "without the final norm", -final, f"−{final:,}", 2.5)
 
@@ -99,6 +92,12 @@ def extra_moves(base: BaseModel) -> Iterator[Move]:
         yield Move("rotary", "with the rotary buffer and its original", 2 * once, "2·h/2", 3.5)
     if buffers := base.elements("buffer"):
         yield Move("buffers", "without buffers (the router's bias)", -buffers, f"−{buffers:,}", 2.5)
+    for tower in VISION_TOWERS:
+        if base.family in tower.families:
+            size = tower.parameters(base.width)
+            square = f" + {tower.per_square}·d²" if tower.per_square else ""
+            formula = f"{tower.fixed:,} + {tower.per_width:,}·d{square}"
+            yield Move("vision", f"with {tower.name} and its projector", size, formula, 3)
     if base.active != base.total:
         yield Move("active", "the active parameters alone", base.active - base.total, "k of E experts in each layer", 2.5)
     if mtp := base.mtp:
@@ -123,9 +122,18 @@ def packings(base: BaseModel) -> Iterator[Packing]:
             if kinds == LINEAR_KINDS and not base.tied and base.outside_layers["head_row"]:
                 yield Packing("the linear layers and the head", kinds, divisor, 5.5 + (divisor == 8), head=True)
     for scales, bits in (("AWQ", 4.0), ("GPTQ", 4.5)):
-        yield Packing("the linear layers", LINEAR_KINDS, 8, bits, scales=scales)
+        for group, more in ((128, 0), (32, 2.5), (64, 2.5)):
+            yield Packing("the linear layers", LINEAR_KINDS, 8, bits + more, scales=f"{scales}, groups of {group}")
     for scales, bits in (("blocks of 128×128", 3.0), ("rows", 4.0), ("matrices", 4.5)):
         yield Packing("", LINEAR_KINDS, 1, bits, scales=scales)
+    what, kinds = ("the experts", ("experts",)) if base.elements("experts") else ("the linear layers", LINEAR_KINDS)
+    more = 0 if kinds == ("experts",) else 1.5
+    for scales, bits in (("MXFP4", 3.0 + more), ("NVFP4", 3.5 + more)):
+        yield Packing(what, kinds, 1, bits, scales=scales)
+        yield Packing(what, kinds, 2, bits, scales=scales)
+        if kinds != LINEAR_KINDS:
+            yield Packing("the linear layers", LINEAR_KINDS, 1, bits + 1, scales=scales)
+            yield Packing("the linear layers", LINEAR_KINDS, 2, bits + 1, scales=scales)
 
 
 def depth_moves(base: BaseModel) -> Iterator[tuple[Move | None, tuple[tuple[LayerKind, int], ...]]]:
@@ -161,37 +169,6 @@ def head_moves(kinds: tuple[tuple[LayerKind, int], ...]) -> Iterator[Move]:
         if K < ranks < H and ranks % K == 0:
             what = f"key/value heads copied for {ranks} tensor-parallel ranks"
             yield Move("heads", what, (ranks // K - 1) * once, f"({ranks}/{K} − 1)·(k + v) = ({ranks}/{K} − 1)·{once:,}", 4.5)
-
-
-def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
-    """Yield the common sets of LoRA targets, alone, with adapters on head and embedding, or with those trained fully."""
-    inside = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group != "router"]
-    sets = (
-        ("q and v", _matching(inside, "attn", ("q", "v")), 0.5),
-        ("q, k, v and o", _matching(inside, "attn", ("q", "k", "v", "o")), 1.5),
-        ("q, k and v", _matching(inside, "attn", ("q", "k", "v")), 2.5),
-        ("the MLP", _matching(inside, "mlp", ("gate", "up", "down")), 2.5),
-        ("all linear layers", tuple(inside), 0.5),
-    )
-    row, V = base.outside_layers, base.vocabulary
-    head, embed = ([x for x in base.matrices if x.paths[0] == name and V in (x.out_features, x.in_features)] for name in ("head", "embed"))
-    for what, targets, bits in sets:
-        if not targets:
-            continue
-        per = sum(x.adapter_parameters(1) for x in targets)
-        yield AdapterSet(what, bits, per, 0, 0, targets)
-        if head:
-            widths = head[0].out_features + head[0].in_features - V
-            yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, 0, (*targets, *head))
-            if embed:
-                both = widths + embed[0].out_features + embed[0].in_features - V
-                yield AdapterSet(f"{what}, embedding and head", bits + 2.5, per + both, 2, 0, (*targets, *embed, *head))
-            table_row = row["embed_row"] + row["head_row"]
-            yield AdapterSet(f"{what}; embedding and head trained whole", bits + 2, per, 0, table_row, targets)
-
-
-def _matching(matrices: list[LinearMatrix], part: str, words: tuple[str, ...]) -> tuple[LinearMatrix, ...]:
-    return tuple(x for x in matrices if any(f".{part}." in path and path.rpartition(".")[2] in words for path in x.paths))
 
 
 def layer_symbols(kind: LayerKind) -> str:

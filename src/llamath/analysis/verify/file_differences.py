@@ -21,6 +21,8 @@ _MAX_NOTES = 3
 """The most findings that are noted; `verify` lists all."""
 _IN_FILE_NOTES = frozenset(("missing_shard", "missing_index", "single_shard", "files"))
 """Codes of findings that `file_notes` says, too."""
+_TOLD = frozenset(("training_state", "other_part"))
+"""Codes of remarks about tensors that a model's own count leaves out."""
 _ABOUT_SIZES = frozenset(
     ("layers", "shape", "shard", "missing", "missing_shard", "single_shard", "unexpected", "other_part", "duplicate", "overlap")
 )
@@ -46,7 +48,7 @@ def file_differences(model: Model, opened: OpenedCheckpoint) -> FileDifferences:
         return FileDifferences(opened=opened, notes=opened.file_notes, same_parameters=False)
     check = _check(model, opened)
     notes = list(opened.file_notes)
-    told = [x for x in check.findings if (x.severity != "info" or x.code == "training_state") and x.code not in _IN_FILE_NOTES]
+    told = [x for x in check.findings if (x.severity != "info" or x.code in _TOLD) and x.code not in _IN_FILE_NOTES]
     notes += [_note(x) for x in told[:_MAX_NOTES]]
     if check.error:
         notes.append(f"the files do not match the config: {check.error}")

@@ -258,10 +258,16 @@ def _unexpected(
             continue
         kinds.setdefault(("unexpected", "warning", "not in the model that the config describes"), []).append(name)
     for (code, severity, what), names in kinds.items():
+        sizes = ""
+        if code == "other_part" and expectation.is_submodel:
+            packed = (packings.get(x) for x in names)
+            size = sum(tensors[x].elements if y is None else y.elements for x, y in zip(names, packed, strict=True))
+            sizes = f" with {format_count(size, 'parameter')}"
+        is_or_are = "is" if len(names) == 1 else "are"
         yield Finding(
             code=code,
             severity=severity,
-            message=f"{format_count(len(names), 'tensor')} {'is' if len(names) == 1 else 'are'} {what}: {summarize_names(names)}",
+            message=f"{format_count(len(names), 'tensor')}{sizes} {is_or_are} {what}: {summarize_names(names)}",
             tensors=tuple(names),
         )
 

@@ -49,10 +49,10 @@ def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
 
 def read_file(path: str) -> Manifest:
     """Read one local file."""
-    return _read_source(LocalFile(path))
+    return read_source(LocalFile(path))
 
 
-def _read_source(source: Source) -> Manifest:
+def read_source(source: Source) -> Manifest:
     """Read one file in the format that its first bytes show, and close it."""
     with source:
         try:
@@ -165,7 +165,7 @@ def _read(folder: Folder, names: Sequence[str], problems: Problems) -> _ReadFile
     def read_one(name: str) -> Manifest | FormatError | None:
         try:
             source = folder.open(name)
-            return None if source is None else _read_source(source)
+            return None if source is None else read_source(source)
         except FormatError as error:
             if problems is None:
                 raise

@@ -99,10 +99,17 @@ def _ceil(n: int, by: int) -> int:
     return -(-n // by)
 
 
-def _awq_elements(out: int, into: int) -> int:
-    return out * into // 128 + out * into // 1024
+def _awq_elements(group: int) -> _MatrixFunction:
+    """A scale for each group, and eight zero points in a 32-bit number."""
+    return lambda out, into: out * into // group + out * into // (8 * group)
 
 
+def _gptq_elements(group: int) -> _MatrixFunction:
+    """As AWQ, and the group of each input."""
+    return lambda out, into: out * into // group + out * into // (8 * group) + into
+
+
+_GROUPS = (128, 64, 32)
 _WORDS = ("I16", "I32", "I64")
 
 SCHEMES = (
@@ -128,18 +135,17 @@ SCHEMES = (
         name="awq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
-        scale_layouts=(_ScaleLayout(name="AWQ", elements=_awq_elements, formula="out·in/128 + out·in/1,024"),),
+        scale_layouts=tuple(
+            _ScaleLayout(name=f"AWQ, groups of {n}", elements=_awq_elements(n), formula=f"out·in/{n} + out·in/{8 * n:,}") for n in _GROUPS
+        ),
     ),
     _QuantizationScheme(
         name="gptq",
         value_dtypes=(*_WORDS, "I8"),
         detect=detect.detect_awq_or_gptq,
-        scale_layouts=(
-            _ScaleLayout(
-                name="GPTQ",
-                elements=lambda out, into: _awq_elements(out, into) + into,
-                formula="out·in/128 + out·in/1,024 + in",
-            ),
+        scale_layouts=tuple(
+            _ScaleLayout(name=f"GPTQ, groups of {n}", elements=_gptq_elements(n), formula=f"out·in/{n} + out·in/{8 * n:,} + in")
+            for n in _GROUPS
         ),
     ),
     _QuantizationScheme(name="marlin", value_dtypes=_WORDS, detect=detect.detect_marlin),
@@ -150,12 +156,14 @@ SCHEMES = (
         value_dtypes=("U8", "F4"),
         detect=detect.detect_mxfp4,
         formats=(WeightFormat(name="mxfp4", packing="mxfp4", matrix=mxfp4_format(), experts_only=True),),
+        scale_layouts=(_ScaleLayout(name="MXFP4", elements=lambda out, into: out * _ceil(into, 32), formula="out·⌈in/32⌉"),),
     ),
     _QuantizationScheme(
         name="nvfp4",
         value_dtypes=("U8", "F4"),
         detect=detect.detect_nvfp4,
         formats=(WeightFormat(name="nvfp4", packing="nvfp4", matrix=nvfp4_format()),),
+        scale_layouts=(_ScaleLayout(name="NVFP4", elements=lambda out, into: out * _ceil(into, 16) + 2, formula="out·⌈in/16⌉ + 2"),),
     ),
     _QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
     _QuantizationScheme(

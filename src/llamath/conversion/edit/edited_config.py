@@ -104,8 +104,19 @@ def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit,
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new
-            return f": layer {new}, which was layer {old}, would be of another kind"
+            return f": layer {new}, layer {old} of the original, would have another {_differing_field(a, b)}"
     return ": it would describe another model"
+
+
+def _differing_field(a: Block, b: Block) -> str:
+    """Return the path of the first field in which two blocks differ."""
+    if type(a) is not type(b):
+        return type(b).__name__
+    name = next(x for x in b.fields if getattr(a, x) != getattr(b, x))
+    inner = getattr(a, name), getattr(b, name)
+    if isinstance(inner[0], Block) and isinstance(inner[1], Block) and type(inner[0]) is type(inner[1]):
+        return f"{name}.{_differing_field(*inner)}"
+    return name
 
 
 def _edit_keys(model: Model, stored: Keys, edit: TreeEdit, groups: KeptGroups | None) -> Keys:

@@ -25,12 +25,14 @@ def explain_text(report: Explanation) -> str:
 def _head(report: Explanation) -> Iterator[str]:
     if report.name:
         low, high = report.bounds
-        carriers = any(low <= x.value < high for x in report.candidates)
-        verdict = "models of this size" if carriers else "no model of this size" + "; nearest" * bool(report.candidates)
+        verdict = "models of this size" if report.explained else "no model of this size" + "; nearest" * bool(report.candidates)
         yield from map(bold, wrap(f"{safe(report.name, 40)}, {low:,} to {high - 1:,}: {verdict}", indent=""))
         return
-    exact = any(x.exact for x in report.candidates)
-    verdict = "" if exact else ": no exact explanation" + "; near misses" * bool(report.candidates)
+    if report.explained:
+        best = report.candidates[0]
+        verdict = f": {best.likelihood}" + (f", {best.confidence:.0%}" if best.confidence is not None else "")
+    else:
+        verdict = ": no exact explanation" + "; near misses" * bool(report.candidates)
     yield from map(bold, wrap(f"{report.number:,} ({short_count(report.number)}){verdict}", indent=""))
 
 
@@ -65,7 +67,7 @@ def _verdict(report: Explanation, x: Candidate) -> str:
         if low <= x.value < high:
             return f"{'rounds' if x.value < 2 * report.number - low else 'cut'} to {safe(report.name, 40)}"
         return f"near miss: off by {format_signed(x.value - report.number)}"
-    return "exactly" if x.exact else f"near miss: {format_signed(x.residue)} unexplained"
+    return f"exactly ({x.likelihood})" if x.exact else f"near miss: {format_signed(x.residue)} unexplained"
 
 
 def _footer(report: Explanation) -> Iterator[str]:

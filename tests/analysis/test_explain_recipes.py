@@ -1,0 +1,254 @@
+"""`explain` on recipes: printed counts, adapters as peft counts them, scales of quantized headers, vision towers, and its confidence."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.explain import explain_number
+from llamath.analysis.explain.explain_base import BaseModel
+from llamath.analysis.explain.explanation import Candidate, known_vocab_sizes, merge_equal_bases
+from llamath.analysis.explain.priors import evidence_bits, excess_bits
+from llamath.analysis.explain.vision_towers import VISION_TOWERS
+from llamath.catalog import presets
+from llamath.cli import cli
+from support import quantized_headers as make
+
+TRUTH = Path(__file__).parents[1] / "truth"
+MOST_FALSE = 1
+"""The most false first claims among the printed counts."""
+
+
+def base_model(source: Any) -> BaseModel:
+    model = llamath.load(source)
+    return BaseModel(name=model.name, tree=model.tree, scheme=model.family.hf, named=True, family=model.family.name)
+
+
+def explain_with(source: Any, number: int) -> tuple[Candidate, ...]:
+    return tuple(x for x in explain_number(number, [base_model(source)], 220, {}).candidates if x.exact)
+
+
+@cache
+def catalog() -> tuple[list[BaseModel], dict[int, str], int]:
+    order = sorted(presets(), key=lambda x: -len(x.ids) - len(x.aliases))
+    return merge_equal_bases(iter(order)), known_vocab_sizes(order), len(order)
+
+
+@pytest.mark.slow
+def test_printed_counts_have_at_most_one_false_first_claim() -> None:
+    counts = json.loads((TRUTH / "printed_counts.json").read_text())["counts"]
+    bases, known, models = catalog()
+    false = []
+    for number, what, words in counts:
+        report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
+        first = report.candidates[0] if report.explained else None
+        if words is None:
+            is_right = first is None or first.likelihood == "possible"
+        else:
+            is_right = first is not None and all(word in " ".join((first.summary, *first.also)) for word in words)
+        false += [] if is_right else [(number, what, first and first.summary)]
+    assert len(counts) >= 69 and len(false) <= MOST_FALSE, false
+
+
+# adapters, as peft counts them
+
+SMALL = {
+    "model_type": "llama", "vocab_size": 32000, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 6,
+    "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 128, "tie_word_embeddings": False,
+}  # fmt: skip
+ADAPTERS = [
+    ("LoraConfig", {"r": 8, "target_modules": ["q_proj"]}, "LoRA of rank 8 on q"),
+    ("LoraConfig", {"r": 16, "target_modules": ["down_proj"]}, "LoRA of rank 16 on down"),
+    ("LoraConfig", {"r": 8, "target_modules": ["q_proj", "v_proj"], "use_dora": True}, "DoRA of rank 8 on q and v"),
+    ("LoraConfig", {"r": 16, "target_modules": "all-linear", "use_dora": True}, "DoRA of rank 16 on all linear layers"),
+    ("IA3Config", {}, "IA³ on k, v and down"),
+    ("PromptTuningConfig", {"num_virtual_tokens": 20}, "prompt tuning with 20 virtual tokens"),
+    ("PrefixTuningConfig", {"num_virtual_tokens": 30}, "prefix tuning with 30 virtual tokens"),
+    ("PromptEncoderConfig", {"num_virtual_tokens": 20, "encoder_hidden_size": 128}, "p-tuning with 20 virtual tokens and an encoder of width 128"),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(("kind", "settings", "words"), ADAPTERS)
+def test_adapters_are_counted_as_peft_counts_them(kind: str, settings: dict[str, Any], words: str) -> None:
+    peft, transformers = pytest.importorskip("peft"), pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**SMALL))
+    trainable, total = peft.get_peft_model(model, getattr(peft, kind)(task_type="CAUSAL_LM", **settings)).get_nb_trainable_parameters()
+    assert total > trainable
+    assert any(words in x.summary for x in explain_with(SMALL, total)), [x.summary for x in explain_with(SMALL, total)]
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"), [(["experts"], "the experts"), (["router"], "the routers"), (["all", "router"], "all linear layers and routers")]
+)
+def test_lora_on_experts_and_routers_is_found(targets: list[str], words: str) -> None:
+    """The counts are those of the matrices, as peft adapts them one by one."""
+    base = base_model("mixtral-8x7b")
+    groups = {"experts": ("experts",), "router": ("router",), "all": ("attention", "experts")}
+    wanted = {group for x in targets for group in groups[x]}
+    matrices = [x for x in base.matrices if x.paths[0].startswith("layers.") and x.group in wanted]
+    number = base.total + 16 * sum((x.out_features + x.in_features) * x.copies for x in matrices)
+    assert f"LoRA of rank 16 on {words}" in explain_with("mixtral-8x7b", number)[0].summary
+
+
+# scales, from headers of published layouts
+
+
+def elements_of(writer: Any, source: str) -> int:
+    """The stored elements of a model whose linear layers are written by `writer`, without what no program counts."""
+    model = llamath.load(source)
+    total = 0
+    for x in model.scheme("hf").tensors(model.tree):
+        shape = tuple(map(int, x.shape))
+        if x.parts[0].weight.role == "matmul" and x.parts[0].pattern.startswith("layers."):
+            total += sum(prod(shape) for _, _, shape in writer(x.name.removesuffix(".weight"), *shape))
+        else:
+            total += prod(shape)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("writer", "words"),
+    [
+        (make.nvfp4, "packed by NVFP4 (4-bit, two to a byte), with the scales"),
+        (make.compressed_nvfp4, "packed by NVFP4 (4-bit, two to a byte), with the scales"),
+        (make.compressed_mxfp4, "packed by MXFP4 (4-bit, two to a byte), with the scales"),
+        (make.fp8_blocks, "FP8 scales of blocks of 128×128"),
+    ],
+)
+def test_block_scales_of_headers_are_found(writer: Any, words: str) -> None:
+    assert words in explain_with("llama-3.1-8b", elements_of(writer, "llama-3.1-8b"))[0].summary
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("kind", ["AWQ", "GPTQ"])
+def test_groups_of_awq_and_gptq_are_found(kind: str, group: int) -> None:
+    def write(_: str, out: int, into: int) -> list[tuple[str, str, tuple[int, ...]]]:
+        parts = [
+            ("qweight", "I32", (into, out // 8)),
+            ("qzeros", "I32", (into // group, out // 8)),
+            ("scales", "F16", (into // group, out)),
+        ]
+        return [*parts, ("g_idx", "I32", (into,))] if kind == "GPTQ" else parts
+
+    first = explain_with("llama-2-7b", elements_of(write, "llama-2-7b"))[0]
+    assert f"packed by {kind} (4-bit, eight to a 32-bit number, in groups of {group})" in first.summary
+
+
+def test_mxfp4_scales_are_those_of_the_published_header() -> None:
+    """The hub counts both numbers of a byte, and the scales."""
+    sizes = {name: (dtype, prod(shape)) for name, dtype, shape in make.gpt_oss("gpt-oss-20b")}
+    number = sum(n * (2 if name.endswith("_blocks") else 1) for name, (_, n) in sizes.items())
+    assert number == 21_511_953_984
+    assert explain_with("gpt-oss-20b", number)[0].summary == "gpt-oss 20B, MXFP4 scales of the experts"
+    stored = sum(n for _, n in sizes.values())
+    assert "the experts packed by MXFP4 (4-bit, two to a byte), with the scales" in explain_with("gpt-oss-20b", stored)[0].summary
+
+
+# vision towers
+
+
+PUBLISHED = {
+    "gemma3": "Gemma 3",
+    "gemma4": "Gemma 4",
+    "qwen3_vl": "Qwen3-VL",
+    "qwen3_5": "Qwen3.5",
+    "mistral3": "Pixtral",
+    "llama4": "Llama 4",
+    "llava": "LLaVA",
+}
+
+
+@cache
+def published_parts() -> dict[str, tuple[int, int]]:
+    """Model type → width of the text model, and parameters beside it, by the counts of transformers."""
+    parts = {}
+    for line in (TRUTH / "configs.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        components = entry.get("components") or {}
+        outside = {name: n for name, n in components.items() if not name.endswith(("language_model", "lm_head"))}
+        kind = entry["config"].get("model_type")
+        if kind in PUBLISHED and outside and kind not in parts:
+            parts[kind] = base_model(entry["config"]).width, sum(outside.values())
+    return parts
+
+
+@pytest.mark.parametrize(("kind", "name"), PUBLISHED.items())
+def test_vision_towers_have_the_published_parameters(kind: str, name: str) -> None:
+    width, parameters = published_parts()[kind]
+    (tower,) = [x for x in VISION_TOWERS if name in x.name]
+    assert tower.parameters(width) == parameters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "width"), [("Qwen2-VL's", 1536), ("Qwen2-VL's", 3584), ("Qwen2.5-VL's", 2048), ("Qwen2.5-VL's", 3584)])
+def test_vision_towers_equal_those_of_transformers(name: str, width: int) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    (tower,) = [x for x in VISION_TOWERS if x.name.startswith(name)]
+    with torch.device("meta"):
+        if name == "Qwen2-VL's":
+            config = transformers.Qwen2VLConfig(vision_config={"hidden_size": width}).vision_config
+            model = transformers.models.qwen2_vl.modeling_qwen2_vl.Qwen2VisionTransformerPretrainedModel(config)
+        else:
+            sizes = {"out_hidden_size": width, "intermediate_size": 3420, "depth": 32, "hidden_size": 1280}
+            config = transformers.Qwen2_5_VLConfig(vision_config=sizes).vision_config
+            model = transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VisionTransformerPretrainedModel(config)
+    assert sum(x.numel() for x in model.parameters()) == tower.parameters(width)
+    linears = [x for x in model.modules() if isinstance(x, torch.nn.Linear)]
+    assert sum(x.in_features + x.out_features for x in linears) == tower.adapter_parameters(width)
+
+
+def test_lora_on_a_vision_tower_is_found() -> None:
+    base = base_model("qwen2.5-7b")
+    (tower,) = [x for x in VISION_TOWERS if x.name.startswith("Qwen2.5-VL's")]
+    inside = sum((x.out_features + x.in_features) * x.copies for x in base.matrices if x.paths[0].startswith("layers."))
+    number = base.total + tower.parameters(base.width) + 8 * (inside + tower.adapter_parameters(base.width))
+    assert "LoRA of rank 8 on all linear layers, and Qwen2.5-VL's vision tower" in explain_with("qwen2.5-7b", number)[0].summary
+
+
+# confidence
+
+
+def test_total_of_a_model_is_very_likely() -> None:
+    (first, *_) = explain_with("llama-3.1-8b", 8_030_261_248)
+    assert first.likelihood == "very likely" and first.confidence is not None and first.confidence > 0.99
+
+
+def test_round_numbers_and_multiples_of_1024_need_more_evidence() -> None:
+    assert excess_bits(7_000_000_001) == excess_bits(7 * 2**9) == 0 < excess_bits(7 * 2**10)
+    assert excess_bits(7_000_000_000) > 25 and excess_bits(684_531_386_000) == 0
+    assert evidence_bits(6_738_415_617) > evidence_bits(6_738_415_616) > evidence_bits(7 * 2**30)
+
+
+@pytest.mark.parametrize("number", [10**9, 7 * 10**9, 13 * 10**9, 70 * 10**9, 125 * 10**6, 6_740_000_000])
+def test_round_numbers_have_no_explanation(number: int) -> None:
+    assert not explain_with("llama-2-7b", number)
+
+
+@pytest.mark.parametrize("slug", ["llama-2-7b", "llama-3.2-1b", "qwen3-30b-a3b"])
+def test_random_multiples_of_1024_are_rarely_likely(slug: str) -> None:
+    dice, base = random.Random(slug), base_model(slug)
+    numbers = [1024 * int(base.total * 2 ** dice.uniform(-3, 1) / 1024) for _ in range(40)]
+    first = [x[0] for number in numbers if (x := explain_number(number, [base], 220, {}).candidates) and x[0].exact]
+    assert sum(x.likelihood != "possible" for x in first) <= 1
+
+
+@pytest.mark.parametrize(("args", "code"), [(("8030261248",), 0), (("7000000000",), 1), (("8030257153",), 1), (("688B",), 1), (("8B",), 0)])
+def test_exit_code_is_1_if_nothing_was_found(args: tuple[str, ...], code: int) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args, "--like", "deepseek-v3" if args == ("688B",) else "llama-3-8b"])
+    assert done.exit_code == code
+
+
+def test_confidence_is_stated() -> None:
+    run = lambda *args: CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args]).stdout  # noqa: E731
+    assert "8,030,261,248 (8.03B): very likely, 100%" in run("8030261248", "--like", "llama-3-8b")
+    assert "possible: Llama 2 7B, adapters alone" in run("4194304", "--brief")
