@@ -182,7 +182,7 @@ class _Facts:
         if arch == "llama":
             own = [x for x in records if (x.model_type == "mixtral") == has_experts]
         if not own:
-            raise ConvertError(f"llama.cpp has no architecture for the {family.name} family", hint="convert to hf")
+            raise ConvertError(f"the metadata of GGUF files of the {family.name} family are not known here", hint="convert to hf")
         return own[0]
 
     @cached_property
