@@ -298,3 +298,22 @@ def test_scales_that_do_not_match_are_refused() -> None:
     tensors["a.weight_scale_inv"] = torch.ones(3, 1, 1)
     with pytest.raises(LlamathError, match="expected scales of the tensor"):
         dequantized(tensors)
+
+
+def test_blocks_of_modelopt_are_dequantized() -> None:
+    """Its blocks of FP8 have axes of length 1, and its INT4 two outputs in a byte and scales of inputs."""
+    scale = torch.rand(2, 1, 4, 1)
+    values = weights().to(torch.float8_e4m3fn)
+    expected = values.float() * scale[:, 0, :, 0].repeat_interleave(32, 0).repeat_interleave(64, 1)
+    assert torch.equal(dequantized({"a.weight": values, "a.weight_scale": scale}), expected)
+    generator = torch.Generator().manual_seed(9)
+    q = torch.randint(-8, 8, (OUT, IN), generator=generator)
+    pairs = q.T.reshape(IN, OUT // 2, 2) & 15
+    tensors = {
+        "a.weight": (pairs[..., 0] | pairs[..., 1] << 4).T.contiguous().to(torch.uint8),
+        "a.weight_scale": torch.rand(OUT, 2, generator=generator),
+        "a.pre_quant_scale": torch.rand(IN, generator=generator).bfloat16(),
+        "a.weight_scale_2": torch.tensor(0.5),
+    }
+    per_input = (tensors["a.weight_scale"] * 0.5).repeat_interleave(128, 1) * tensors["a.pre_quant_scale"].float()
+    assert torch.allclose(dequantized(tensors), q * per_input, rtol=2**-22, atol=0)

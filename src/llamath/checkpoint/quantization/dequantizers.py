@@ -319,6 +319,8 @@ def _scaled(m: _Matrix, values: Array, dtype: str) -> _Rows:
     m.check("values", values.shape, (m.out, m.into))
     scale = m.floats(*_SCALES)
     zero = m.raw("weight_zero_point") if m.find("weight_zero_point") else None
+    if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # as ModelOpt stores blocks
+        scale = scale.reshape(scale.shape[::2])
     if scale.size == 1:
         scale = scale.reshape(1, 1)
     elif scale.ndim == 1 and len(scale) == m.out:
@@ -604,6 +606,25 @@ def _open_mlx(m: _Matrix) -> _Rows:
     return rows
 
 
+def _open_int4_awq(m: _Matrix) -> _Rows:
+    """ModelOpt's INT4: two outputs in a byte, the even one in the low half, a scale for each group, and one for each input."""
+    np = require_numpy()
+    octets, scale = m.raw("values"), m.floats("weight_scale")
+    m.check("values", octets.shape, (-(-m.out // 2), m.into))
+    m.check("scales", scale.shape, (m.out, scale.shape[-1]))
+    if m.find("weight_scale_2"):
+        scale = scale * m.floats("weight_scale_2").reshape(-1)[0]
+    inputs = m.floats("pre_quant_scale") if m.find("pre_quant_scale") else np.float32(1)
+
+    def rows(first: int, last: int) -> Any:
+        part = octets[first // 2 : -(-last // 2)]
+        halves = np.stack((part & 15, part >> 4), 1).reshape(-1, m.into)[: last - first].astype(np.int8)
+        signed = np.where(halves > 7, halves - 16, halves).astype(np.float32)
+        return signed * _per_value(scale[first:last], m.into) * inputs
+
+    return rows
+
+
 DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "fp8": _open_8_bits,
     "int8": _open_8_bits,
@@ -612,6 +633,7 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "bnb-fp4": _open_bnb_4bit,
     "mxfp4": _open_fp4,
     "nvfp4": _open_fp4,
+    "int4-awq": _open_int4_awq,
     "bitnet": _open_bitnet,
     "awq": _open_awq,
     "gptq": _open_gptq,
