@@ -77,6 +77,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
         import huggingface_hub
 
         monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)  # read when it was imported
     found = socket.getaddrinfo
 
     def local(host: Any, *args: Any, **options: Any) -> Any:

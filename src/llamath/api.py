@@ -614,6 +614,27 @@ def convert(
     return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
+def merge(
+    base: str | os.PathLike[str],
+    adapter: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    dtype: str = "",
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionReport:
+    """Write a base model with an adapter merged: LoRA, rsLoRA, DoRA, IA³, saved modules or rows of embeddings.
+
+    `dtype` is float32, bfloat16 or float16; empty, every tensor keeps its own. It is needed if the base model's weights are packed.
+    """
+    from .conversion.merge_adapter import merge_adapter
+
+    quiet = progress or (lambda _done, _total: None)
+    paths = (os.fspath(base), os.fspath(adapter), os.fspath(target))
+    return merge_adapter(*paths, dtype=dtype, force=force, dry_run=dry_run, progress=quiet)
+
+
 def edit(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -652,11 +673,24 @@ def edit(
     return edit_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
-def models(*words: str) -> PresetList:
-    """Return the presets whose name, id or family has all these words, with their sizes; words that match nothing are an error."""
-    from .analysis.preset_list import find_presets
+def models(
+    *words: str,
+    sort: Literal["params", "active", "context"] | None = None,
+    kind: Literal["dense", "moe", "hybrid", "recurrent"] | None = None,
+    max_size: int | str | None = None,
+) -> PresetList:
+    """Return the presets whose name, id or family has all these words, with their sizes; if none has, it is an error.
 
-    return find_presets(words)
+    `sort` puts the largest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
+    dtype or with the quantization of the config.
+    """
+    from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
+
+    for argument, value, known in (("sort", sort, SORT_KEYS), ("kind", kind, KINDS)):
+        if value is not None and value not in known:
+            raise ArgumentError(argument, f" should be one of {', '.join(known)}, found {safe(repr(value), 60)}")
+    limit = None if max_size is None else _parsed("max_size", max_size, parse_bytes, "a size such as '24GiB'")
+    return find_presets(words, sort, kind, limit)
 
 
 def gpus(*words: str) -> DeviceList:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llamath.checkpoint.formats.number_arrays import StoredArray
-from llamath.checkpoint.quantization.dequantizers import dequantize, packed_weights, why_not_dequantized
+from llamath.checkpoint.quantization.dequantizers import dequantize, open_packed, packed_weights, why_not_dequantized
 from llamath.checkpoint.quantization.schemes import find_packings
 from llamath.core.errors import LlamathError
 from support import quantized_headers
@@ -100,6 +100,41 @@ def test_values_are_those_of_compressed_tensors(name: str) -> None:
     found = dequantized({f"a.{key}": x for key, x in packed.items()}, config)
     assert torch.allclose(found, expected.float(), rtol=2**-7, atol=0)  # it rounds to bfloat16 at each step
     assert (found.bfloat16() != expected.bfloat16()).float().mean() < 0.6
+
+
+@pytest.mark.parametrize("name", [x for x in COMPRESSED if "asymmetric" not in x and not x.startswith("mx")])
+def test_half_steps_bound_the_nearest_codes(name: str) -> None:
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    from compressed_tensors.quantization.lifecycle import initialize_module_for_quantization
+
+    kind, arguments = COMPRESSED[name]
+    arguments = {"symmetric": True, "dynamic": False} | arguments
+    scheme = QuantizationScheme(targets=["Linear"], weights=arguments, format=kind)
+    layer = torch.nn.Linear(IN, OUT, bias=False, dtype=torch.float32)
+    initialize_module_for_quantization(layer, scheme)
+    state = {key: x.data.clone() for key, x in layer.state_dict().items()}
+    state["weight"] = weight = weights() / 50
+    largest = float(weight.abs().max())
+    top = 448.0 if arguments["type"] == "float" else 2 ** (arguments["num_bits"] - 1) - 1
+    scale = 2.0 ** np.ceil(np.log2(300 * largest / 6)) if name == "nvfp4" else largest / top
+    for key, x in state.items():
+        if key == "weight_scale":
+            state[key] = torch.full_like(x, float(scale))
+        elif key.endswith("global_scale"):
+            state[key] = torch.full_like(x, 300.0)
+    packed = BaseCompressor.get_value_from_registry(kind).compress(dict(state), scheme)
+    config = {"config_groups": {"a": {"weights": arguments}}}
+    arrays = {f"a.{key}": stored(x) for key, x in packed.items()}
+    packings = find_packings(quantized_headers.tensors([(key, x.dtype, x.shape) for key, x in arrays.items()]), config)
+    opened = open_packed(packed_weights(packings)["a.weight"], arrays.__getitem__, config)
+    assert opened.has_half_steps
+    values, (inward, outward) = opened.rows(0, 0, OUT), opened.half_steps(0, 0, OUT)
+    difference = weight.double().numpy() - values
+    away = (difference > 0) == (values > 0)
+    assert (np.abs(difference) <= np.where(away, outward, inward) * (1 + 1e-5)).all()
+    assert np.abs(difference).max() > 0.8 * np.median(inward)  # the bound is not loose
 
 
 @pytest.mark.parametrize(
@@ -263,3 +298,22 @@ def test_scales_that_do_not_match_are_refused() -> None:
     tensors["a.weight_scale_inv"] = torch.ones(3, 1, 1)
     with pytest.raises(LlamathError, match="expected scales of the tensor"):
         dequantized(tensors)
+
+
+def test_blocks_of_modelopt_are_dequantized() -> None:
+    """Its blocks of FP8 have axes of length 1, and its INT4 two outputs in a byte and scales of inputs."""
+    scale = torch.rand(2, 1, 4, 1)
+    values = weights().to(torch.float8_e4m3fn)
+    expected = values.float() * scale[:, 0, :, 0].repeat_interleave(32, 0).repeat_interleave(64, 1)
+    assert torch.equal(dequantized({"a.weight": values, "a.weight_scale": scale}), expected)
+    generator = torch.Generator().manual_seed(9)
+    q = torch.randint(-8, 8, (OUT, IN), generator=generator)
+    pairs = q.T.reshape(IN, OUT // 2, 2) & 15
+    tensors = {
+        "a.weight": (pairs[..., 0] | pairs[..., 1] << 4).T.contiguous().to(torch.uint8),
+        "a.weight_scale": torch.rand(OUT, 2, generator=generator),
+        "a.pre_quant_scale": torch.rand(IN, generator=generator).bfloat16(),
+        "a.weight_scale_2": torch.tensor(0.5),
+    }
+    per_input = (tensors["a.weight_scale"] * 0.5).repeat_interleave(128, 1) * tensors["a.pre_quant_scale"].float()
+    assert torch.allclose(dequantized(tensors), q * per_input, rtol=2**-22, atol=0)

@@ -18,7 +18,7 @@ from llamath.analysis.inference.inference_memory import MemoryCalculator, Memory
 from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from llamath.cli import cli
-from support.reference_data import TRUTH, truth
+from support.reference_data import TRUTH, tiny_configs, truth
 
 LLAMA = {
     "model_type": "llama",
@@ -231,3 +231,24 @@ def test_gpt_oss_has_the_experts_of_transformers() -> None:
         if name.endswith(("_blocks", "_scales")):
             found = stored[f"model.layers.1.mlp.experts.{name}"]
             assert found.shape == tuple(x.shape) and found.bytes == x.numel() * x.element_size()
+
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "fp8": {"quant_method": "fp8", "weight_block_size": [16, 16]},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 16},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 16},
+    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+    "modelopt": {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
+    "compressed-tensors": {"config_groups": {"a": {"targets": ["Linear"], "weights": _weights()}}, "kv_cache_scheme": _FLOAT8},
+    "mxfp4": {"quant_method": "mxfp4"},
+    "mlx": {"bits": 4, "group_size": 16},
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_family_has_the_bytes_of_its_tensors(name: str) -> None:
+    """The list of tensors and the folded sizes are computed apart; both count every weight once."""
+    for config in tiny_configs():
+        values = config.values[0] if hasattr(config, "values") else config
+        found = tensors_of({**values, "quantization_config": SECTIONS[name]})
+        assert len({x.name for x in found}) == len(found)

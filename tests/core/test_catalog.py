@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import llamath
 from llamath import catalog
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.config import Config
@@ -131,3 +132,15 @@ def test_presets_agree_with_published_tables() -> None:
 def test_textbook_405b_preset() -> None:
     assert PRESETS["classic-405b"].parameters == 403_350_487_040
     assert PRESETS["llama-3.1-405b"].parameters == 405_853_388_800
+
+
+def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
+    largest = llamath.models(sort="params")
+    assert [x.total for x in largest] == sorted((x.total for x in llamath.models()), reverse=True)
+    small = {x.preset: x for x in llamath.models(kind="moe", max_size="30GiB")}
+    assert small and all("moe" in x.kinds and x.weight_bytes <= 30 * 2**30 for x in small.values())
+    assert "gpt-oss-20b" in small and "mixtral-8x7b" not in small  # 4-bit experts, and 93 GB in bf16
+    assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models(kind="hybrid")}
+    assert {x.family for x in llamath.models(kind="recurrent")} == {"mamba", "falcon_mamba"}
+    with pytest.raises(llamath.LlamathError, match="no dense preset within"):
+        llamath.models(kind="dense", max_size="1kB")

@@ -19,6 +19,7 @@ PAYLOAD = "</script><script>pwned()</script>"
 @pytest.fixture(scope="module")
 def hub() -> Iterator[tuple[Site, Place]]:
     with pytest.MonkeyPatch.context() as patch, sites(2) as (endpoint, store):
+        patch.delenv("HF_HUB_OFFLINE", raising=False)
         patch.setenv("HF_ENDPOINT", endpoint.url)
         patch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
         files = {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": safetensors({"a": (2, 2)})}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ..catalog import Preset, normalize_name, presets, slugs
+from ..checkpoint.quantization.schemes import declared_weight_format
+from ..core.blocks import AttentionBase, Decoder
 from ..core.errors import UnknownModel, nearest, safe
-from ..core.number_format import format_count, short_count
+from ..core.mixers import RecurrentMixer
+from ..core.number_format import format_bytes, format_count, short_count
 from ..core.record_type import Record
 from ..core.report import Report, html_table
-from ..core.tree import Block
+from ..core.tree import Block, fold
 from ..loading import load
+from ..model import Model
+from .inference.weight_bytes import weight_storage
 
 
 class PresetSummary(Record):
@@ -29,6 +34,8 @@ class PresetSummary(Record):
     kv_heads: int | None
     vocabulary: int
     context: int | None
+    kinds: tuple[str, ...]  # dense or moe, and hybrid or recurrent if some or all layers have recurrent states
+    weight_bytes: int  # in the dtype, or with the quantization, of its config
     source: str
 
 
@@ -65,15 +72,35 @@ class PresetList(Report):
         yield html_table(columns, rows)
 
 
-def find_presets(words: Sequence[str] = ()) -> PresetList:
-    """Return the presets that have all these words in their name, ids, aliases or family; words that match nothing are an error."""
+KINDS = ("dense", "moe", "hybrid", "recurrent")
+SORT_KEYS: Mapping[str, Callable[[PresetSummary], int]] = {
+    "params": lambda x: x.total,
+    "active": lambda x: x.active,
+    "context": lambda x: x.context or 0,
+}
+"""What presets can be sorted by, the largest first."""
+
+
+def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str | None = None, max_bytes: int | None = None) -> PresetList:
+    """Return the presets that have all these words in their name, ids, aliases or family; words that match nothing are an error.
+
+    `sort` is one of `SORT_KEYS`, `kind` one of `KINDS`, and `max_bytes` a limit of the weights.
+    """
     found = [x for x in presets() if all(_has_word(x, word.lower()) for word in words)]
     if not found:
         wanted = " ".join(words)
         near = nearest(wanted, slugs())
         hint = f"did you mean {near[0]}? llamath.models() lists all" if near else "llamath.models() lists all"
         raise UnknownModel(f"no preset matches {safe(repr(wanted), 60)}", hint=hint)
-    return PresetList(models=tuple(map(_summarize_preset, found)))
+    summaries = [x for x in map(_summarize_preset, found) if _is_wanted(x, kind, max_bytes)]
+    if not summaries:
+        limit = f" within {format_bytes(max_bytes)}" if max_bytes is not None else ""
+        raise UnknownModel(f"no {kind + ' ' if kind else ''}preset{limit} matches", hint="llamath.models() lists all")
+    return PresetList(models=tuple(sorted(summaries, key=SORT_KEYS[sort], reverse=True) if sort else summaries))
+
+
+def _is_wanted(x: PresetSummary, kind: str | None, max_bytes: int | None) -> bool:
+    return (kind is None or kind in x.kinds) and (max_bytes is None or x.weight_bytes <= max_bytes)
 
 
 def _summarize_preset(preset: Preset) -> PresetSummary:
@@ -94,6 +121,8 @@ def _summarize_preset(preset: Preset) -> PresetSummary:
         kv_heads=_int(getattr(attention, "kv_heads", None)),
         vocabulary=int(tree.vocab),
         context=_int(tree.context),
+        kinds=_kinds(tree),
+        weight_bytes=_weight_bytes(model),
         source=preset.source,
     )
 
@@ -104,6 +133,18 @@ def _has_word(preset: Preset, word: str) -> bool:
     if word[:1].isdigit():
         return any(x.startswith(word) for x in names.replace("/", " ").replace("-", " ").replace("_", " ").split())
     return normalize_name(word) in normalize_name(names)
+
+
+def _kinds(tree: Decoder) -> tuple[str, ...]:
+    has_experts = any(x.num_experts for x in fold(tree))
+    mixers = [x for layer, _ in tree.layers.distinct() for _, x in layer.children]
+    has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))
+    return ("moe" if has_experts else "dense", *(["hybrid" if has_attention else "recurrent"] if has_states else []))
+
+
+def _weight_bytes(model: Model) -> int:
+    storage = weight_storage(model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf"))
+    return int(sum(x.bytes for x in storage.sums()))
 
 
 def _mixers(layer: Block) -> Iterator[Block]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .output import echo, echo_json
 
-_EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models mixtral --json")
+_EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models --type moe --max 80GiB --sort params")
 
 
 @make_command("models", _EXAMPLES, brief=True)
 @click.argument("words", nargs=-1)
-def command(words: tuple[str, ...], *, form: str | None) -> None:
+@click.option("--sort", type=click.Choice(["params", "active", "context"]), help="Sort, the largest first.")
+@click.option("--type", "kind", type=click.Choice(["dense", "moe", "hybrid", "recurrent"]), help="Only models of this type.")
+@click.option("--max", "max_size", metavar="SIZE", help="Only models whose weights, as published, fit in SIZE.")
+def command(words: tuple[str, ...], *, sort: Any, kind: Any, max_size: str | None, form: str | None) -> None:
     """List the presets whose name, id or family contains all WORDS. Exit code 2: none does."""
     from ..api import models
     from ..render.text.catalog_text import models_text
 
     with Progress("counting the presets"):
-        presets = models(*words)
+        presets = models(*words, sort=sort, kind=kind, max_size=max_size)
     if form == "json":
         echo_json(presets.to_json())
     else:

@@ -90,6 +90,16 @@ def _detect_fp4(d: Detection, x: Tensor, kind: str, group: int, scale_dtypes: tu
         d.record_with_companions(x, Packing.of_values(kind, weight, (*x.shape[:-1], values_per_number * x.shape[-1])))
 
 
+def detect_int4_awq(d: Detection, x: Tensor) -> None:
+    """Detect ModelOpt's INT4: two rows in a byte, with a scale for each group of at least 64 inputs of every row."""
+    scale = d.get(f"{x.name}_scale", *_HALVES)
+    if scale is None or len(x.shape) != 2 or len(scale.shape) != 2 or not x.name.endswith(".weight") or not scale.shape[1]:
+        return
+    groups = scale.shape[1]
+    if scale.shape[0] == 2 * x.shape[0] and x.shape[1] % groups == 0 and x.shape[1] // groups >= 32:
+        d.record_with_companions(x, Packing.of_values("int4-awq", x.name, (2 * x.shape[0], x.shape[1])))
+
+
 def detect_bitnet(d: Detection, x: Tensor) -> None:
     """Detect BitNet: four rows of ternary values in one, if the configuration declares it."""
     weight = x.name.removesuffix("_packed")
