@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
-from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, unfinished_beside
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, missing_hint, unfinished_beside
 from .choose_files import choose_files, gguf_parts, list_names
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
@@ -145,9 +145,9 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     """Read files of a folder that together are one checkpoint."""
     result = _read(folder, names, problems)
     if result.missing:
-        raise FormatError(
-            "unreadable", f"{list_names(result.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
-        )
+        where = safe(folder.name) or "this folder"
+        hint = missing_hint(folder.name or ".", result.missing) if isinstance(folder, LocalFolder) else ""
+        raise FormatError("unreadable", f"{list_names(result.missing)} cannot be read: no such file in {where}", hint=hint)
     return _join_set(result.manifests) if len(result.manifests) == len(names) else merge(result.manifests)
 
 
