@@ -46,6 +46,11 @@ class AdaptedSide(ComparedSide):
             self.close()
             raise
 
+    @property
+    def changed_paths(self) -> frozenset[str]:
+        """The canonical paths of the weights that the adapter changes."""
+        return frozenset(self._changes)
+
     def _find_changes(self) -> dict[str, list[_Change]]:
         """Return the changes of each weight by path."""
         adapter, model = self._adapter, self.checkpoint.model

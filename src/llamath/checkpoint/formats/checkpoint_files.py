@@ -27,11 +27,14 @@ MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
 
-def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
-    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible."""
+def read_checkpoint(path: str, problems: Problems = None, *, is_repository: bool = False) -> Manifest:
+    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible.
+
+    `is_repository`: the folder is that of a repository in the Hugging Face cache, which was named by its id.
+    """
     check_finished(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.isdir(path):
-        return read_folder(LocalFolder(path), problems)
+        return read_folder(LocalFolder(path, is_repository=is_repository), problems)
     folder, name = os.path.split(path)
     if path.endswith(".index.json"):
         return read_index(LocalFolder(folder), name, problems)
