@@ -130,6 +130,8 @@ def open_packed(x: PackedWeight, read: Callable[[str], StoredArray], config: Map
     arrays = {_end(name, x): (stored.dtype, as_array(stored)) for name in (x.values, *x.companions) for stored in (read(name),)}
     if x.kind in ("bnb-nf4", "bnb-fp4"):
         x = x._replace(shape=_shape_of_bnb_state(x, arrays))
+    elif x.kind == "hqq":
+        x = x._replace(shape=_stored_shape(x, arrays))
     return OpenedPacked(x, arrays, config)
 
 
@@ -146,7 +148,15 @@ class OpenedPacked:
 
     def rows(self, matrix: int, first: int, last: int) -> Any:
         """Return outputs of one matrix as float32 [n, in]; `first` is a multiple of 64."""
-        return self._open(matrix, 0)(first, last)
+        try:
+            found = self._open(matrix, 0)(first, last)
+        except (ValueError, IndexError, TypeError, ArithmeticError):
+            found = None
+        if found is None or found.shape != (last - first, self.shape[-1]):
+            shapes = ", ".join(f"{end} {list(array.shape)}" for end, (_, array) in self._arrays.items())
+            name = f"{safe(self._weight.name)} ({safe(self._weight.kind, 40)})"
+            raise LlamathError(f"{name}: its tensors do not match each other: {shapes}")
+        return found
 
     @property
     def has_half_steps(self) -> bool:
@@ -256,6 +266,8 @@ def why_not_dequantized(x: PackedWeight, config: Mapping[str, Any] | None = None
     kind = x.kind.rstrip("12345678") if x.kind.startswith("compressed-int") else x.kind
     if kind not in DEQUANTIZERS:
         return f"the layout of {safe(x.kind, 40)} has no dequantization"
+    if kind == "hqq":
+        return "" if any(name.endswith(".shape") for name in x.companions) else "it has no shape"
     if kind.startswith("bnb-") and kind != "bnb-int8":
         return "" if any(_STATE in name for name in x.companions) else "it has no quantization state"
     if x.shape is None or len(x.shape) < 2:
@@ -391,6 +403,14 @@ def _shape_of_bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]
     if -(-shape[0] * shape[1] // 2) != arrays["values"][1].nbytes:
         raise LlamathError(f"{safe(x.name)}: its quantization state has the shape {shape}, its values {arrays['values'][1].nbytes:,} bytes")
     return tuple(shape)
+
+
+def _stored_shape(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> Shape:
+    """Return the shape that HQQ stores next to a matrix; it cannot have more values than there are stored."""
+    shape = tuple(map(int, arrays["shape"][1].reshape(-1))) if "shape" in arrays else ()
+    if len(shape) != 2 or not all(0 < n < 1 << 40 for n in shape) or shape[0] * shape[1] > 10 * arrays["values"][1].size:
+        raise LlamathError(f"{safe(x.name)}: expected a shape of two integers that fits its values, found {list(shape)}")
+    return shape
 
 
 def _bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> dict[str, Any]:
@@ -625,6 +645,45 @@ def _open_int4_awq(m: _Matrix) -> _Rows:
     return rows
 
 
+def _open_eetq(m: _Matrix) -> _Rows:
+    """INT8 with inputs first, times a scale for each output."""
+    np = require_numpy()
+    values, scale = m.raw("values"), m.floats("weight_scales")
+    m.check("values", values.shape, (m.into, m.out))
+    return lambda first, last: np.ascontiguousarray(values[:, first:last].T).astype(np.float32) * scale[first:last, None]
+
+
+def _open_torchao(m: _Matrix) -> _Rows:
+    """Numbers less their zero point, times a scale for each row or for the matrix."""
+    np = require_numpy()
+    values, scale, dtype = m.raw("values"), m.floats("_weight_scale").reshape(-1, 1), m.dtype("values")
+    zero = m.raw("_weight_zero_point").reshape(-1, 1).astype(np.float32) if m.find("_weight_zero_point") else np.zeros_like(scale)
+
+    def rows(first: int, last: int) -> Any:
+        of_row = slice(first, last) if len(scale) > 1 else slice(None)
+        return (to_float32(values[first:last], dtype) - zero[of_row]) * scale[of_row]
+
+    return rows
+
+
+def _open_hqq(m: _Matrix) -> _Rows:
+    """Groups of the flat matrix, less a zero and times a scale; pieces of the groups are packed from the highest bits down."""
+    np = require_numpy()
+    words, scale, zero = m.raw("values"), m.floats("scale"), m.floats("zero")
+    bits, axis = (int(m.raw(x).reshape(-1)[0]) for x in ("nbits", "axis"))
+    if bits not in (1, 2, 3, 4, 8) or (m.find("view_as_float") and int(m.raw("view_as_float").reshape(-1)[0])):
+        raise m.error(f"expected 1, 2, 3, 4 or 8 bits as integers, found {bits} bits")
+    count = 10 if bits == 3 else 8 // bits
+    pieces = [words >> bits * (count - 1 - i) & (1 << bits) - 1 for i in range(count)]
+    numbers = np.concatenate(pieces).astype(np.float32)
+    groups = scale.size
+    whole = numbers[:groups] if axis else numbers[: m.out * m.into // groups]
+    if whole.size != m.out * m.into:
+        raise m.error(f"expected {m.out * m.into:,} values, found {whole.size:,}")
+    values = ((whole - zero) * scale).reshape(m.out, m.into)
+    return lambda first, last: values[first:last]
+
+
 DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "fp8": _open_8_bits,
     "int8": _open_8_bits,
@@ -634,6 +693,9 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "mxfp4": _open_fp4,
     "nvfp4": _open_fp4,
     "int4-awq": _open_int4_awq,
+    "eetq": _open_eetq,
+    "torchao": _open_torchao,
+    "hqq": _open_hqq,
     "bitnet": _open_bitnet,
     "awq": _open_awq,
     "gptq": _open_gptq,

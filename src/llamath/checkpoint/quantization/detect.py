@@ -110,6 +110,54 @@ def detect_bitnet(d: Detection, x: Tensor) -> None:
         d.record_with_companions(x, Packing.of_values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
 
 
+def detect_eetq(d: Detection, x: Tensor) -> None:
+    """Detect EETQ: INT8 with inputs first, and a scale for each output."""
+    scale = d.get(f"{x.name}_scales", *_HALVES)
+    if scale is not None and len(x.shape) == 2 and scale.shape == x.shape[1:]:
+        d.record(x, Packing.of_values("eetq", x.name, (x.shape[1], x.shape[0])), {scale.name: "scale"})
+
+
+_HQQ_META = (
+    *(
+        "shape",
+        "nbits",
+        "group_size",
+        "axis",
+        "packing",
+        "unpack_view_dtype",
+        "compute_dtype",
+        "view_as_float",
+        "quant_scale",
+        "quant_zero",
+    ),
+    *("encoded_state_dict", "stores_quant_config", "channel_wise", "optimize", "round_zero"),
+)
+
+
+def detect_hqq(d: Detection, x: Tensor) -> None:
+    """Detect HQQ: `X.W_q`, whose shape is in a tensor of its own; the number of bits follows from the scales."""
+    base = x.name.removesuffix("W_q")
+    scale, shape = d.get(f"{base}scale", *_HALVES), d.get(f"{base}shape", "I64")
+    if base == x.name or scale is None or shape is None or len(x.shape) != 2 or len(scale.shape) != 2 or not scale.elements:
+        return
+    groups, (packed, group) = scale.shape[0], x.shape
+    if scale.shape[1] == 1 and x.dtype == "U8" and packed and groups % packed == 0 and groups // packed in (1, 2, 4, 8):
+        values = Packing("hqq", f"{base}weight", "values", None, groups * group)
+    else:
+        values = Packing.of_unknown_length("hqq", f"{base}weight", x)
+    roles = {f"{base}{name}": "meta" for name in _HQQ_META}
+    d.record(x, values, roles | {scale.name: "scale", f"{base}zero": "zero"})
+
+
+def detect_torchao(d: Detection, x: Tensor) -> None:
+    """Detect torchao's INT8 and FP8 as its safetensors support names them: `X._weight_qdata` and a scale for each row, or one."""
+    base = x.name.removesuffix("_weight_qdata")
+    scale = d.get(f"{base}_weight_scale", "F32", "BF16", "F16")
+    if base != x.name and scale is not None and len(x.shape) == 2 and scale.shape in ((x.shape[0], 1), (1, 1), (1,), ()):
+        values = Packing.of_values("torchao", f"{base}weight", x.shape)
+        d.record(x, values, {scale.name: "scale", f"{base}_weight_zero_point": "zero"})
+
+
 def detect_ggml(d: Detection, x: Tensor) -> None:
     """Detect ggml's block types: blocks contain their scales; some files store one more scale next to them."""
     base = x.name.removesuffix("weight")
