@@ -203,9 +203,10 @@ class _Planner:
     def _tensor(self, name: str, shape: Shape, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> OutputTensor:
         dtype = self._own_dtype(parts, chosen, narrow)
         pieces = [piece for part in parts for piece in self._pieces(part, shape[1:] if part.experts > 1 or len(parts) > 1 else shape)]
-        for x in {id(y): y for part in parts for key in part.keys if isinstance(y := self._source_of(key), PackedTensor)}.values():
-            if dtype == "F32" or x.dtype != dtype:
-                self.counts[x.kind, f"dequantized to {dtype}"] += 1
+        for x in {id(y): y for part in parts for key in part.keys for y in (self._source_of(key),)}.values():
+            kind = x.kind if isinstance(x, PackedTensor) else x.dtype if x.dtype in GGML_BLOCKS else ""
+            if kind and (dtype == "F32" or x.dtype != dtype):
+                self.counts[kind, f"{'quantized again' if dtype in GGML_BLOCKS else 'dequantized'} to {dtype}"] += 1
         return OutputTensor(name, dtype, shape, tuple(pieces))
 
     def _source_of(self, key: tuple[str, tuple[int, ...]]) -> SourceTensor:
