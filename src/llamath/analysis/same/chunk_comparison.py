@@ -98,7 +98,7 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.square_difference += square
         tally.max_difference = max(tally.max_difference, float(size.max()))
         square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
-        candidates = np.flatnonzero(~(size <= _sure_radius(a, b))) if not _codebook(a, b) else None
+        candidates = _find_candidates(size, _sure_radius(a, b), tally) if not _codebook(a, b) else None
     else:
         positions = np.flatnonzero(unequal)
         positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
@@ -114,6 +114,16 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.codebook = _codebook(a, b)
     elif len(candidates):
         _check_bounds(a, b, candidates, first_row, width, tally)
+
+
+def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
+    """Return the positions of differences that are not surely within their bounds; `size` is overwritten."""
+    np = require_numpy()
+    candidates = np.flatnonzero(~(size <= sure))
+    if isinstance(sure, np.ndarray):
+        share = np.divide(size, sure, out=size, where=sure > 0)
+        tally.largest_share = max(tally.largest_share, min(1.0, float(share.max())))
+    return candidates
 
 
 def _equal_bytes(x: Array, y: Array) -> bool:
