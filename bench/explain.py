@@ -21,8 +21,8 @@ NUMBERS = {
 SEED, MANY = 11, 400
 
 
-def false_explanations(like: str | None) -> dict[str, object]:
-    """Count the random numbers that get an exact explanation: numbers of all sizes, or with `like` near that model's total."""
+def false_explanations(like: str | None, step: int = 1) -> dict[str, object]:
+    """Count the random multiples of `step` that get an exact explanation: of all sizes, or with `like` near that model's total."""
     import llamath
     from llamath.analysis.explain import explain_number
     from llamath.analysis.explain.explanation import known_vocab_sizes, merge_equal_bases
@@ -32,14 +32,16 @@ def false_explanations(like: str | None) -> dict[str, object]:
     bases, known, dice = merge_equal_bases(iter(catalog)), known_vocab_sizes(catalog), random.Random(SEED)
     total = llamath.load(like).parameters.total if like else 0
     chosen = [x.replace(named=True) for x in bases if x.total == total][:1] if like else bases
-    hits = 0
+    hits = likely = 0
     for _ in range(MANY):
-        number = int(total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12))
+        number = step * int((total * 2 ** dice.uniform(-3, 1) if like else 10 ** dice.uniform(6.5, 12)) / step)
         result = explain_number(number, [x for x in chosen if number < 4 * x.total], len(catalog), known)
-        hits += any(x.exact for x in result.candidates)
+        hits += result.explained
+        likely += result.explained and result.candidates[0].likelihood != "possible"
     what = like or f"all {len(catalog)} presets"
-    print(f"  {what:40} {hits} of {MANY} random numbers explained")
-    return {"title": f"random numbers, {what}", "seed": SEED, "numbers": MANY, "explained": hits}
+    numbers = "random numbers" if step == 1 else f"random multiples of {step:,}"
+    print(f"  {what:40} {hits} of {MANY} {numbers} explained, {likely} of them as likely")
+    return {"title": f"{numbers}, {what}", "seed": SEED, "numbers": MANY, "explained": hits, "likely": likely}
 
 
 def main() -> None:
@@ -49,6 +51,7 @@ def main() -> None:
     results: list[dict[str, object]] = [report("explain", side_by_side(commands, 5, ("0", "1")), "python -c pass", 5)]
     print()
     results += [false_explanations(like) for like in (None, "llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen2.5-0.5b", "gemma-2-9b")]
+    results += [false_explanations(like, 1024) for like in ("llama-2-7b", "llama-3.2-1b", "deepseek-v3", "qwen3-30b-a3b")]
     keep("explain", results)
 
 

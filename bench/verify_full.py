@@ -128,7 +128,13 @@ def measure(folder: Path, dtype: str) -> dict[str, object]:
     name, size_alone = "hashlib.sha256 alone, one thread, in memory", len(memory) / 1e9
     rows[name] = {"gb_per_s": round(size_alone / alone, 2), "cpu_s_per_gb": round(cpu / size_alone, 2)}
     print(f"  {name:44} {size_alone / alone:6.2f} GB/s   {cpu / size_alone:5.2f} s CPU/GB")
-    return {"title": f"{SHARDS} shards of {dtype}, {size / 1e9:.2f} GB", "rounds": ROUNDS, "against": "plain sequential read", "rows": rows}
+    load = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+    return {
+        "title": f"{SHARDS} shards of {dtype}, {size / 1e9:.2f} GB, {load}",
+        "rounds": ROUNDS,
+        "against": "plain sequential read",
+        "rows": rows,
+    }
 
 
 def main() -> None:

@@ -178,8 +178,8 @@ RECIPES = (
     ),
     ("mxfp4 (gpt-oss)", "transformers' experts on the meta device; both headers", "names, shapes; values; elements"),
     ("MLX: 2 to 8 bits, MXFP4, MXFP8, NVFP4", "MLX 0.32", "shapes; values"),
-    ("HQQ: 1, 2, 3, 4, 8 bits, both axes", "hqq 0.2.8", "every name, dtype and shape"),
-    ("torchao: INT8, FP8 weights", "torchao 0.18", "every name, dtype and shape"),
+    ("HQQ: 1, 2, 3, 4, 8 bits, both axes", "hqq 0.2.8", "every name, dtype and shape; values"),
+    ("torchao: INT8, FP8 weights", "torchao 0.18", "every name, dtype and shape; values"),
     ("GGUF: all types", "llama.cpp's table and rules, the gguf package", "types, sizes; values"),
     (
         "auto-round, Quark, marlin-24, Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ",

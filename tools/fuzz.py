@@ -1,4 +1,4 @@
-"""Fuzz one reader: `python tools/fuzz.py safetensors|gguf|pth|index|config [--seconds N | --runs N]`; `--replay FILE` runs one input.
+"""Fuzz one reader: `python tools/fuzz.py READER [--seconds N | --runs N]`; `--replay FILE` runs one input.
 
 A finding is any exception other than LlamathError, an input that takes longer than `--slow` CPU seconds, or a result that differs from
 the reference reader's. Atheris guides the inputs by coverage in a subprocess; where it is not installed, seeds are mutated at random.

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         hash_weights,
         inspect,
         memory,
+        merge,
         models,
         names,
         plan,
@@ -122,6 +123,7 @@ __all__ = [
     "inspect",
     "load",
     "memory",
+    "merge",
     "models",
     "names",
     "plan",
@@ -131,7 +133,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit plan inspect verify names convert edit models gpus same hash_weights",
+    "api": "count diff explain design memory flops fit plan inspect verify names convert merge edit models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",

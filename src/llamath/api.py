@@ -614,6 +614,27 @@ def convert(
     return convert_checkpoint(os.fspath(source), os.fspath(target), options, progress or (lambda _done, _total: None))
 
 
+def merge(
+    base: str | os.PathLike[str],
+    adapter: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    dtype: str = "",
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionReport:
+    """Write a base model with an adapter merged: LoRA, rsLoRA, DoRA, IA³, saved modules or rows of embeddings.
+
+    `dtype` is float32, bfloat16 or float16; empty, every tensor keeps its own. It is needed if the base model's weights are packed.
+    """
+    from .conversion.merge_adapter import merge_adapter
+
+    quiet = progress or (lambda _done, _total: None)
+    paths = (os.fspath(base), os.fspath(adapter), os.fspath(target))
+    return merge_adapter(*paths, dtype=dtype, force=force, dry_run=dry_run, progress=quiet)
+
+
 def edit(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],

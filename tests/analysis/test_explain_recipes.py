@@ -18,6 +18,7 @@ from llamath.analysis.explain.explain_base import BaseModel
 from llamath.analysis.explain.explanation import Candidate, known_vocab_sizes, merge_equal_bases
 from llamath.analysis.explain.priors import evidence_bits, excess_bits
 from llamath.analysis.explain.vision_towers import VISION_TOWERS
+from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.catalog import presets
 from llamath.cli import cli
 from support import quantized_headers as make
@@ -252,3 +253,22 @@ def test_confidence_is_stated() -> None:
     run = lambda *args: CliRunner(env={"COLUMNS": "80"}).invoke(cli, ["explain", *args]).stdout  # noqa: E731
     assert "8,030,261,248 (8.03B): very likely, 100%" in run("8030261248", "--like", "llama-3-8b")
     assert "possible: Llama 2 7B, adapters alone" in run("4194304", "--brief")
+
+
+@pytest.mark.slow
+def test_wrong_explanations_of_random_adapters_are_only_possible() -> None:
+    """Settings that the bits were not set by; the counts are those of the trees. Different causes often give the same number."""
+    dice, (bases, known, models) = random.Random(5), catalog()
+    slugs = ("qwen2.5-14b", "qwen3-8b", "qwen3-32b", "llama-3.2-3b", "gemma-2-9b", "phi-4", "pythia-1.4b", "opt-1.3b", "qwen3-30b-a3b")
+    right = wrong = 0
+    for _ in range(30):
+        slug, rank, targets = dice.choice(slugs), dice.choice((8, 16, 32, 64)), dice.choice(("qv", "attention", "all", "q", "mlp"))
+        model = llamath.load(slug)
+        number = model.parameters.total + build_adapters(model.tree, rank, [targets], model.family.hf).parameters
+        report = explain_number(number, [x for x in bases if number < 4 * x.total], models, known)
+        assert report.explained
+        first = report.candidates[0]
+        is_right = model.name in (first.base, *first.also) and f"rank {rank} on" in first.summary
+        right += is_right
+        wrong += not is_right and first.likelihood != "possible"
+    assert wrong == 0 and right >= 20

@@ -197,3 +197,29 @@ def test_selected_modules_are_those_of_peft(plain: SavedAdapter) -> None:
                 theirs = set(wrapped.targeted_module_names)
             assert selected_modules(options, base, "") == theirs, options
             compared += bool(theirs)
+
+
+def test_adapters_of_multimodal_models_fit(tmp_path: Path) -> None:
+    import transformers
+
+    text = {"hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    vision = {
+        "hidden_size": 16,
+        "intermediate_size": 20,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 16,
+        "patch_size": 8,
+    }
+    config = transformers.Gemma3Config(
+        text_config={**text, "head_dim": 4, "vocab_size": 50}, vision_config=vision, mm_tokens_per_image=4, image_token_index=49
+    )
+    model = transformers.Gemma3ForConditionalGeneration(config)
+    model.save_pretrained(tmp_path / "base")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        peft.get_peft_model(model, lora(target_modules=["q_proj", "fc1"])()).save_pretrained(tmp_path / "adapter")
+    whole = check(tmp_path / "adapter", str(tmp_path / "base"))
+    assert whole.ok and whole.matched == whole.expected == 5, messages(whole)
+    alone = check(tmp_path / "adapter", str(tmp_path / "base" / "config.json"))
+    assert alone.ok and "3 targets of other parts of the multimodal model" in messages(alone), messages(alone)

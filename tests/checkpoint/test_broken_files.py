@@ -56,6 +56,7 @@ READ_WEIGHTS = {
     "verify full": "verify {} --full",
     "hash": "hash {}",
     "same": "same {} {}",
+    "edit": "edit {} OUT --untie",
     "memory": "memory {}",
     "memory json": "memory {} --json",
     "fit": "fit {} --on h100",
@@ -243,8 +244,6 @@ def partial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("form", ["", " --brief", " --json"])
 @pytest.mark.parametrize("command", ["count {}", "memory {}", "fit {} --on h100", "fit {}", "memory {} --dtype q8_0", "memory {} --train"])
 def test_files_that_differ_from_the_config_are_noted(command: str, form: str, case: str, partial: dict[str, Path]) -> None:
-    if form == " --brief" and command.endswith("--train"):
-        pytest.skip("the brief form of training is the total alone")
     result = run(command + form, partial[case], Path())
     assert result.exit_code == 0, result.output
     if form == " --json":
@@ -291,6 +290,26 @@ def test_count_counts_the_named_file(tmp_path: Path) -> None:
     assert "state of the optimizer or the training run, not counted: 3 tensors with 41 elements" in text_of(result)
     assert run("count {}", trainer / "training_args.bin", tmp_path).exit_code == 2
     assert run("count {}", trainer, tmp_path).exit_code == 0
+
+
+def test_count_counts_the_named_file_of_a_repository(pair: Any, tmp_path: Path) -> None:
+    from support.hub_server import Hub
+
+    folder = sharded(tmp_path)
+    Hub(*pair, {x.name: x.read_bytes() for x in folder.iterdir() if x.is_file()})
+    for name in SHARDS:
+        document = json.loads(run("count {} --json", Path(f"org/name/{name}"), tmp_path).stdout)
+        assert document["parameters"]["total"] == sum(x.numel() for x in load_file(folder / name).values())
+    assert json.loads(run("count {} --json", Path("org/name"), tmp_path).stdout)["parameters"]["total"] == TOTAL
+
+
+def test_missing_part_of_a_split_gguf_has_a_hint(tmp_path: Path) -> None:
+    from support.hostile_gguf import U16, Gguf
+
+    part = Gguf().text("general.architecture", "llama").number("split.no", U16, 0).number("split.count", U16, 2)
+    (tmp_path / "x-00001-of-00002.gguf").write_bytes(part.number("split.tensors.count", 5, 2).tensor("t0", 8).bytes())
+    for path in (tmp_path, tmp_path / "x-00001-of-00002.gguf"):
+        refused("ls {}", path, "x-00002-of-00002.gguf cannot be read", tmp_path)
 
 
 def test_count_of_a_whole_file_keeps_the_formula(whole_folder: Path, tmp_path: Path) -> None:

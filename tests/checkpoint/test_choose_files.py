@@ -15,7 +15,7 @@ from llamath.checkpoint.formats.choose_files import INDEX_EXTENSIONS, parse_shar
 from llamath.checkpoint.hub import read_remote
 from llamath.checkpoint.open import file_notes, open_checkpoint
 from llamath.core.errors import FormatError
-from support.hub_server import Hub, safetensors
+from support.hub_server import COMMIT, Hub, safetensors
 
 NAMES = (
     "model.safetensors",
@@ -148,6 +148,23 @@ def test_repository_with_an_adapter_is_the_adapter(pair: Any) -> None:
     Hub(*pair, files | {"model.safetensors": file_of("base"), "adapter_model.safetensors": file_of("adapter")})
     manifest = read_remote("hf://org/name").manifest
     assert [x.name for x in manifest.tensors] == ["adapter"] and "is left out" in file_notes(manifest)[0]
+
+
+def test_cached_repository_is_chosen_like_that_on_the_hub(pair: Any) -> None:
+    from llamath.checkpoint.hub_cache import cache_folder
+
+    files = {"config.json": b"{}", "adapter_config.json": b'{"base_model_name_or_path": "org/base"}'}
+    files |= {"model.safetensors": file_of("base"), "adapter_model.safetensors": file_of("adapter")}
+    repo = Path(cache_folder()) / "models--org--name"
+    (repo / "refs").mkdir(parents=True)
+    (repo / "refs" / "main").write_text(COMMIT)
+    snapshot = repo / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for name, data in files.items():
+        (snapshot / name).write_bytes(data)
+    cached = open_checkpoint("org/name")
+    assert cached.cached_as and [x.name for x in cached.manifest.tensors] == ["adapter"]
+    assert [x.name for x in open_checkpoint(str(snapshot)).manifest.tensors] == ["base"]
 
 
 def test_broken_files_of_a_repository_are_named(pair: Any) -> None:

@@ -188,6 +188,8 @@ def test_blocks_of_a_gguf_file_are_copied_or_dequantized(kind: str, tmp_path: Pa
     assert {k: x.tobytes() for k, x in load_gguf(tmp_path / "x.gguf").items()} == {
         k: x.tobytes() for k, x in load_gguf(tmp_path / "copy.gguf").items()
     }
+    again = convert(tmp_path / "x.gguf", tmp_path / "again.gguf", "gguf", dtype="q6_k")
+    assert f"16 weights packed as {kind}: quantized again to Q6_K" in again.notes
     convert(tmp_path / "x.gguf", tmp_path / "f32.gguf", "gguf", dtype="f32")
     for x in gguf.GGUFReader(tmp_path / "x.gguf").tensors:
         assert np.array_equal(gguf.dequantize(x.data, x.tensor_type), load_gguf(tmp_path / "f32.gguf")[x.name])

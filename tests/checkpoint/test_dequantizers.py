@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
+from math import prod
 from typing import Any
 
 import pytest
 
+from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.formats.number_arrays import StoredArray
-from llamath.checkpoint.quantization.dequantizers import dequantize, packed_weights, why_not_dequantized
+from llamath.checkpoint.quantization.dequantizers import dequantize, open_packed, packed_weights, why_not_dequantized
 from llamath.checkpoint.quantization.schemes import find_packings
 from llamath.core.errors import LlamathError
 from support import quantized_headers
@@ -100,6 +103,41 @@ def test_values_are_those_of_compressed_tensors(name: str) -> None:
     found = dequantized({f"a.{key}": x for key, x in packed.items()}, config)
     assert torch.allclose(found, expected.float(), rtol=2**-7, atol=0)  # it rounds to bfloat16 at each step
     assert (found.bfloat16() != expected.bfloat16()).float().mean() < 0.6
+
+
+@pytest.mark.parametrize("name", [x for x in COMPRESSED if "asymmetric" not in x and not x.startswith("mx")])
+def test_half_steps_bound_the_nearest_codes(name: str) -> None:
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationScheme
+    from compressed_tensors.quantization.lifecycle import initialize_module_for_quantization
+
+    kind, arguments = COMPRESSED[name]
+    arguments = {"symmetric": True, "dynamic": False} | arguments
+    scheme = QuantizationScheme(targets=["Linear"], weights=arguments, format=kind)
+    layer = torch.nn.Linear(IN, OUT, bias=False, dtype=torch.float32)
+    initialize_module_for_quantization(layer, scheme)
+    state = {key: x.data.clone() for key, x in layer.state_dict().items()}
+    state["weight"] = weight = weights() / 50
+    largest = float(weight.abs().max())
+    top = 448.0 if arguments["type"] == "float" else 2 ** (arguments["num_bits"] - 1) - 1
+    scale = 2.0 ** np.ceil(np.log2(300 * largest / 6)) if name == "nvfp4" else largest / top
+    for key, x in state.items():
+        if key == "weight_scale":
+            state[key] = torch.full_like(x, float(scale))
+        elif key.endswith("global_scale"):
+            state[key] = torch.full_like(x, 300.0)
+    packed = BaseCompressor.get_value_from_registry(kind).compress(dict(state), scheme)
+    config = {"config_groups": {"a": {"weights": arguments}}}
+    arrays = {f"a.{key}": stored(x) for key, x in packed.items()}
+    packings = find_packings(quantized_headers.tensors([(key, x.dtype, x.shape) for key, x in arrays.items()]), config)
+    opened = open_packed(packed_weights(packings)["a.weight"], arrays.__getitem__, config)
+    assert opened.has_half_steps
+    values, (inward, outward) = opened.rows(0, 0, OUT), opened.half_steps(0, 0, OUT)
+    difference = weight.double().numpy() - values
+    away = (difference > 0) == (values > 0)
+    assert (np.abs(difference) <= np.where(away, outward, inward) * (1 + 1e-5)).all()
+    assert np.abs(difference).max() > 0.8 * np.median(inward)  # the bound is not loose
 
 
 @pytest.mark.parametrize(
@@ -263,3 +301,95 @@ def test_scales_that_do_not_match_are_refused() -> None:
     tensors["a.weight_scale_inv"] = torch.ones(3, 1, 1)
     with pytest.raises(LlamathError, match="expected scales of the tensor"):
         dequantized(tensors)
+
+
+def test_blocks_of_modelopt_are_dequantized() -> None:
+    """Its blocks of FP8 have axes of length 1, and its INT4 two outputs in a byte and scales of inputs."""
+    scale = torch.rand(2, 1, 4, 1)
+    values = weights().to(torch.float8_e4m3fn)
+    expected = values.float() * scale[:, 0, :, 0].repeat_interleave(32, 0).repeat_interleave(64, 1)
+    assert torch.equal(dequantized({"a.weight": values, "a.weight_scale": scale}), expected)
+    generator = torch.Generator().manual_seed(9)
+    q = torch.randint(-8, 8, (OUT, IN), generator=generator)
+    pairs = q.T.reshape(IN, OUT // 2, 2) & 15
+    tensors = {
+        "a.weight": (pairs[..., 0] | pairs[..., 1] << 4).T.contiguous().to(torch.uint8),
+        "a.weight_scale": torch.rand(OUT, 2, generator=generator),
+        "a.pre_quant_scale": torch.rand(IN, generator=generator).bfloat16(),
+        "a.weight_scale_2": torch.tensor(0.5),
+    }
+    per_input = (tensors["a.weight_scale"] * 0.5).repeat_interleave(128, 1) * tensors["a.pre_quant_scale"].float()
+    assert torch.allclose(dequantized(tensors), q * per_input, rtol=2**-22, atol=0)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(("bits", "group"), [(1, 32), (2, 16), (3, 64), (4, 64), (8, 128)])
+def test_values_are_those_of_hqq(bits: int, group: int, axis: int) -> None:
+    quantize = pytest.importorskip("hqq.core.quantize")
+    params = quantize.BaseQuantizeConfig(nbits=bits, group_size=group, axis=axis)
+    layer = torch.nn.Linear(IN, OUT, bias=False)
+    layer.weight.data = weights()
+    packed = quantize.HQQLinear(layer, params, compute_dtype=torch.float32, device="cpu")
+    tensors = {f"a.{name}": x for name, x in packed.state_dict().items() if name != "offload_meta"}
+    assert torch.allclose(dequantized(tensors), packed.dequantize(), rtol=2**-20, atol=2**-20)
+
+
+@pytest.mark.parametrize("name", ["Int8WeightOnlyConfig", "Float8WeightOnlyConfig"])
+def test_values_are_those_of_torchao(name: str) -> None:
+    quantization = pytest.importorskip("torchao.quantization")
+    from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+
+    model = torch.nn.Sequential(torch.nn.Linear(IN, OUT, bias=False))
+    model[0].weight.data = weights()
+    quantization.quantize_(model, getattr(quantization, name)())
+    state, _ = flatten_tensor_state_dict(model.state_dict())
+    tensors = {name.replace("0", "a", 1): x for name, x in state.items()}
+    assert torch.allclose(dequantized(tensors), model[0].weight.dequantize(), rtol=2**-20, atol=0)
+
+
+def test_eetq_is_dequantized() -> None:
+    values, scale = torch.randint(-128, 128, (IN, OUT)).to(torch.int8), torch.rand(OUT).half()
+    found = dequantized({"a.weight": values, "a.weight_scales": scale}, {"quant_method": "eetq"})
+    assert torch.equal(found, values.T.float() * scale.float()[:, None])
+
+
+_PARTS = {
+    "qweight": ("I32", "I16"), "qzeros": ("I32",), "scales": ("F16", "U8", "BF16"), "scaled_zeros": ("F16",), "g_idx": ("I32",),
+    "biases": ("BF16",), "weight": ("F8_E4M3", "I8", "U8", "U32", "F16"), "weight_scale": ("F32", "U8", "F8_E4M3", "BF16"),
+    "weight_scale_2": ("F32",), "weight_packed": ("I32", "U8"), "weight_zero_point": ("I32", "I8"), "weight_g_idx": ("I32",),
+    "weight_global_scale": ("F32",), "pre_quant_scale": ("BF16",), "SCB": ("F32",), "weight_format": ("U8",), "W_q": ("U8", "I32"),
+    "scale": ("F16", "F32"), "zero": ("F16",), "shape": ("I64",), "nbits": ("I32",), "axis": ("I32",), "weight_scales": ("F16",),
+    "_weight_qdata": ("I8", "F8_E4M3"), "_weight_scale": ("F32",), "_weight_zero_point": ("I8",), "weight.absmax": ("U8", "F32"),
+    "weight.quant_map": ("F32",), "weight.nested_absmax": ("F32",), "weight.nested_quant_map": ("F32",), "B": ("I32",), "s": ("F16",),
+    "weight.quant_state.bitsandbytes__nf4": ("U8",),
+}  # fmt: skip
+_STATE = b'{"blocksize": 64, "shape": [4, 32], "nested_blocksize": 256, "nested_offset": 0.1}'
+
+
+def test_hostile_tensors_are_dequantized_or_refused() -> None:
+    """Any mixture of names, dtypes, shapes and bytes of any scheme raises nothing but an error for users."""
+    rng, dequantizable = random.Random(0), 0
+    groups = (
+        *(("qweight", "qzeros", "scales", "g_idx"), ("qweight", "scales", "scaled_zeros"), ("weight", "scales", "biases")),
+        *(("weight", "weight_scale", "weight_scale_2", "pre_quant_scale"), ("W_q", "scale", "zero", "shape", "nbits", "axis")),
+        *(("weight_packed", "weight_scale", "weight_zero_point", "weight_g_idx", "weight_global_scale"), ("weight", "weight_scales")),
+        *(("_weight_qdata", "_weight_scale", "_weight_zero_point"), ("weight", "SCB", "weight_format")),
+        ("weight", "weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map", next(reversed(_PARTS))),
+    )
+    for _ in range(6000):
+        arrays: dict[str, StoredArray] = {}
+        sizes = [rng.choice((0, 1, 2, 4, 8, 16, 32, 64)) for _ in range(3)]
+        for part in rng.choice(groups):
+            if rng.random() < 0.1:
+                continue
+            shape = tuple(rng.choice(sizes) for _ in range(rng.choice((0, 1, 2, 2, 2, 2, 3))))
+            data = rng.randbytes(DTYPES[dtype := rng.choice(_PARTS[part])].size(prod(shape)))
+            is_state = "quant_state" in part and rng.random() < 0.8
+            arrays[f"a.{part}"] = StoredArray(dtype, (len(_STATE),), _STATE) if is_state else StoredArray(dtype, shape, data)
+        bits, size = rng.choice((None, 2, 3, 4, 8, 0, -1)), rng.choice((None, 16, 32, 128, -1, 0))
+        config = {"bits": bits, "group_size": size, "quant_method": rng.choice(("awq", "gptq", "bitnet"))}
+        packings = find_packings(quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()]), config)
+        for weight in packed_weights(packings).values():
+            with suppress(LlamathError), np.errstate(all="ignore"):
+                dequantizable += dequantize(weight, arrays.__getitem__, config).size > 0
+    assert dequantizable > 50

@@ -368,6 +368,29 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
         110,
     )
     assert (tmp_path / "out" / "preprocessor_config.json").exists() and llamath.verify(tmp_path / "out").ok
+    llamath.edit(cut(source, tmp_path / "ranks", 2), tmp_path / "joined", join_shards=True)
+    assert tensor_bytes(tmp_path / "joined") == old and llamath.verify(tmp_path / "ranks" / "r1").ok
+
+
+def test_packed_embedding_is_copied_with_its_scales(tmp_path: Path) -> None:
+    config = {
+        **LLAMA,
+        "hidden_size": 128,
+        "intermediate_size": 128,
+        "tie_word_embeddings": True,
+        "quantization": {"group_size": 64, "bits": 4},
+    }
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "config.json").write_text(json.dumps(config))
+    model = llamath.load(config)
+    headers: list[Header] = [(x.name, "BF16", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]
+    stored = packed(headers, quantized_headers.mlx(4, 64), include_embeddings=True)
+    write_safetensors(tmp_path / "source" / "model.safetensors", {name: (dtype, shape) for name, dtype, shape in stored})
+    llamath.edit(tmp_path / "source", tmp_path / "out", untie=True, resize_vocab=80)
+    names = {x.name: x.shape for x in read_checkpoint(str(tmp_path / "out")).tensors}
+    assert [names[f"lm_head.{x}"] for x in ("weight", "scales", "biases")] == [(80, 16), (80, 2), (80, 2)]
+    assert llamath.verify(tmp_path / "out").ok
+    refused(tmp_path / "source", tmp_path / "more", "rows cannot be appended", resize_vocab=101)
 
 
 def test_tied_copies_do_not_outlive_an_untied_head(tmp_path: Path) -> None:

@@ -142,6 +142,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
     "chat": lambda x, _: ["chat", x],
     "same": lambda x, _: ["same", x, "embedded"],
     "hash": lambda x, _: ["hash", x],
+    "edit": lambda x, folder: ["edit", x, str(folder / "edited"), "--drop-layers", "1", "--dry-run"],
     "design": lambda x, _: ["design", str(TOTAL), "--like", x],
 }
 
@@ -151,7 +152,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[str]]] = {
 def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: str, text: str) -> None:
     if name in ("run", "chat", "logits", "trace PROMPT"):
         pytest.importorskip("torch")
-    if name in ("run", "chat", "logits", "trace PROMPT", "convert", "verify --full", "same", "hash"):
+    if name in ("run", "chat", "logits", "trace PROMPT", "convert", "verify --full", "same", "hash", "edit"):
         pytest.importorskip("huggingface_hub")
     Hub(*pair, FILES)
     arguments = COMMANDS[name](text.format(pair[0].url), tmp_path)

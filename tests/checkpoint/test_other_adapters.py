@@ -160,3 +160,14 @@ def test_adapters_without_weights_or_base_are_named(tmp_path: Path) -> None:
     for command in (["config"], ["names"], ["fit"]):
         done = CliRunner().invoke(cli, [*command, str(tmp_path)])
         assert done.exit_code == 2 and "an adapter, which changes weights of another model" in done.stderr
+
+
+def test_config_outside_of_the_folder_is_refused(tmp_path: Path) -> None:
+    q = "model.layers.0.self_attn.q_proj"
+    folder = tmp_path / "x"
+    folder.mkdir()
+    write_mlx(folder, {f"{q}.lora_a": (16, 4), f"{q}.lora_b": (4, 16)})
+    (folder / "adapter_config.json").rename(tmp_path / "elsewhere.json")
+    (folder / "adapter_config.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(FormatError, match="symbolic link out of"):
+        open_adapter(str(folder))

@@ -18,7 +18,8 @@ from llamath.analysis.inference.inference_memory import MemoryCalculator, Memory
 from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from llamath.cli import cli
-from support.reference_data import TRUTH, truth
+from support.reference_data import TRUTH, tiny_configs, truth
+from support.sparse_checkpoints import write_safetensors
 
 LLAMA = {
     "model_type": "llama",
@@ -231,3 +232,53 @@ def test_gpt_oss_has_the_experts_of_transformers() -> None:
         if name.endswith(("_blocks", "_scales")):
             found = stored[f"model.layers.1.mlp.experts.{name}"]
             assert found.shape == tuple(x.shape) and found.bytes == x.numel() * x.element_size()
+
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "fp8": {"quant_method": "fp8", "weight_block_size": [16, 16]},
+    "awq": {"quant_method": "awq", "bits": 4, "group_size": 16},
+    "gptq": {"quant_method": "gptq", "bits": 4, "group_size": 16},
+    "bitsandbytes": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+    "modelopt": {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
+    "compressed-tensors": {"config_groups": {"a": {"targets": ["Linear"], "weights": _weights()}}, "kv_cache_scheme": _FLOAT8},
+    "mxfp4": {"quant_method": "mxfp4"},
+    "mlx": {"bits": 4, "group_size": 16},
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_family_has_the_bytes_of_its_tensors(name: str) -> None:
+    """The list of tensors and the folded sizes are computed apart; both count every weight once."""
+    for config in tiny_configs():
+        values = config.values[0] if hasattr(config, "values") else config
+        found = tensors_of({**values, "quantization_config": SECTIONS[name]})
+        assert len({x.name for x in found}) == len(found)
+
+
+VERIFIED = {name: x for name, x in SECTIONS.items() if name not in ("mxfp4", "bitsandbytes")} | {
+    "eetq": {"quant_method": "eetq"},
+    "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+    "torchao": {"quant_method": "torchao", "quant_type": "int8_weight_only"},
+    "bitnet": {"quant_method": "bitnet"},
+    "fbgemm": {"quant_method": "fbgemm_fp8"},
+    "llm.int8": {"quant_method": "bitsandbytes", "load_in_8bit": True},
+    "smoothquant": {"quant_method": "modelopt", "quant_algo": "W8A8_SQ_PER_CHANNEL"},
+    "modelopt awq": {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ", "group_size": 32},
+    "mxfp8": {"quant_method": "modelopt", "quant_algo": "MXFP8"},
+    "awq gemv": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"},
+    "awq fast": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv_fast"},
+    "marlin": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "marlin"},
+    "auto-round": {"quant_method": "auto-round", "bits": 4, "group_size": 32},
+    "quark": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
+}
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_verify_and_ls_accept_the_tensors_of_a_recipe(name: str, tmp_path: Path) -> None:
+    config = {**LLAMA, "quantization_config": VERIFIED[name]}
+    write_safetensors(tmp_path / "model.safetensors", {x.name: (x.dtype, x.shape) for x in tensors_of(config)})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    verdict = llamath.verify(tmp_path).verdict
+    assert verdict.ok and not [x.message for x in verdict.findings if x.severity != "info"]
+    listing = llamath.inspect(tmp_path)
+    assert listing.total.parameters == llamath.count(config).parameters.total and not listing.notes

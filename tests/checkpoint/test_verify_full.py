@@ -20,6 +20,7 @@ from llamath.analysis.verify.check_checkpoint import VerifyReport
 from llamath.analysis.verify.verify_path import verify_path
 from llamath.analysis.verify.verify_tensors import Finding
 from llamath.cli import cli
+from llamath.core.errors import LlamathError
 from support.planted_defects import DENSE, QUANTIZED, SPARSE, Weights, random_weights, write_checkpoint, write_packed
 
 PLAIN_KINDS = (
@@ -97,6 +98,33 @@ def test_constant_rows_and_matrices_are_named(kind: str, tmp_path: Path) -> None
         f"{UP[names_of(kind)].replace('3', '5')} (layer 5) is all zero",
         f"1 row of {UP[names_of(kind)]} (layer 3) is constant: 7",
     }
+
+
+def test_untrained_adapters_are_one_warning(tmp_path: Path) -> None:
+    """Their B matrices are zero, as peft initializes them."""
+    weights = random_weights(DENSE)
+    write_packed(tmp_path / "base", DENSE, weights)
+    adapter: Weights = {}
+    for i in range(6):
+        name = f"base_model.model.model.layers.{i}.self_attn.q_proj"
+        adapter |= {f"{name}.lora_A.weight": torch.randn(8, 64), f"{name}.lora_B.weight": torch.zeros(64, 8)}
+    folder = tmp_path / "adapter"
+    write_packed(folder, {}, adapter)
+    (folder / "config.json").unlink()
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "r": 8,
+        "lora_alpha": 8,
+        "target_modules": ["q_proj"],
+        "base_model_name_or_path": "x",
+        "task_type": "CAUSAL_LM",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    report = verify_path(str(folder), base=str(tmp_path / "base"), full=True)
+    assert report.ok and report.full is not None
+    (finding,) = [x for x in report.full.findings if x.severity != "info"]
+    assert finding.message.startswith("6 matrices are all zero: ") and "B matrix" in finding.hint and len(finding.tensors) == 6
 
 
 def test_zero_rows_of_the_vocabulary_are_a_remark(tmp_path: Path) -> None:
@@ -388,8 +416,9 @@ def test_remote_checkpoints_are_not_read_in_full(pair: Any) -> None:
     from support.hub_server import DATA, Hub
 
     Hub(*pair, {"config.json": json.dumps(DENSE).encode(), "model.safetensors": DATA})
-    done = CliRunner().invoke(cli, ["verify", "hf://org/name", "--full"])
-    assert done.exit_code == 2 and "expected local files to read in full" in done.stderr and "hf download" in done.stderr
+    with pytest.raises(LlamathError, match="expected local files to read in full") as caught:
+        verify_path("hf://org/name", full=True)
+    assert "hf download" in caught.value.hint
 
 
 # the command

@@ -306,7 +306,7 @@ def failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def test_unreadable_checkpoint_exits_with_2(hf: Path, tmp_path: Path, failed: Callable[..., str]) -> None:
     assert "q_proj.weight" in failed(hf, copy_checkpoint(hf, tmp_path, lambda x: x.pop(Q)))
-    assert "nowhere/at-all is not a local path" in failed(hf, "nowhere/at-all")
+    assert "nowhere/at-all does not exist here" in failed(hf, "nowhere/at-all")
 
 
 def test_nonfinite_weights_are_named(hf: Path, tmp_path: Path) -> None:

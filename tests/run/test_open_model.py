@@ -444,7 +444,7 @@ def test_unknown_device_or_dtype_is_rejected(hf: Callable[..., Path], dtype: Any
 
 
 def test_preset_is_not_a_checkpoint() -> None:
-    with pytest.raises(LlamathError, match="llama-3-8b is not a local path"):
+    with pytest.raises(LlamathError, match="llama-3-8b is a preset, which has a configuration and no weights"):
         open_model("llama-3-8b")
 
 

@@ -178,7 +178,7 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "no prompt but a model": ((".",), b"", "is a MODEL"),
     "no prompt but the small model": (("embedded",), b"", "is a MODEL"),
     "no prompt but a preset": (("llama-3-8b",), b"", "is a MODEL"),
-    "a preset has no weights": (("llama-3-8b", "hi"), b"", "not a local path"),
+    "a preset has no weights": (("llama-3-8b", "hi"), b"", "has a configuration and no weights"),
     "a prompt unquoted": ((".", "The", "cat"), b"", "quote a prompt"),
     "a prompt beyond the context": ((".", "The cat " * 100), b"", "is longer than the context of 128"),
     "a context of its own": ((".", "The cat", "--context", 3), b"", "fills the context of 3"),

@@ -23,6 +23,7 @@ def quantizer_inputs() -> Iterator[tuple[str, NDArray[np.float32]]]:
         yield f"positive {n}", np.abs(bell)
         yield f"negative {n}", -np.abs(bell)
         yield f"sparse {n}", np.where(random.integers(0, 20, size) == 0, bell, np.float32(0))
+        yield f"sparse, signed {n}", bell * (random.integers(0, 20, size) == 0).astype(np.float32)
         yield f"integers {n}", random.integers(-3, 4, size).astype(np.float32)
         yield f"constant groups {n}", np.repeat(bell[::16], 16)
         yield f"zeros {n}", np.zeros(size, np.float32)

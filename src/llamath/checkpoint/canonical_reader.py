@@ -7,7 +7,7 @@ read as a whole, up to a limit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -41,6 +41,8 @@ _MAX_FLIPPED_BYTES = 1 << 26
 """Larger matrices that are stored transposed are read column by column."""
 _LARGEST_THRESHOLD = 31 << 20
 """A little less than glibc's DEFAULT_MMAP_THRESHOLD_MAX."""
+_PACKED_SLACK = 2.0**-18
+"""Relative error of the float32 arithmetic of quantizers and of their scales."""
 _DECAY_RADIUS = 2.0**-20
 """How far a logarithm is from the number whose exponential was stored in F32."""
 
@@ -75,6 +77,7 @@ class RowChunk:
     """Some rows of a weight."""
 
     importance = False  # whether it was quantized with an importance matrix
+    half_steps: Callable[[], tuple[Array, Array]] | None = None  # of a packed weight: flat, towards 0 and away from it
     error: Array = None  # of values that were computed: how far each may be from those of another program, flat
 
     def __init__(self, dtype: str, raw: Array = None, blocks: Blocks | None = None, kind: str = "") -> None:
@@ -110,12 +113,14 @@ class RowChunk:
     @property
     def has_bound(self) -> bool:
         """Whether there is a bound for how far each value was rounded."""
+        if self.is_packed:
+            return self.half_steps is not None
         return self.dtype in MANTISSA_BITS or (self._blocks is not None and self.dtype not in CODEBOOK_ERRORS)
 
     @property
-    def is_block_type(self) -> bool:
-        """Whether it is of a block type of GGUF."""
-        return self._blocks is not None
+    def is_quantized(self) -> bool:
+        """Whether each value is a code with a scale, and has a bound."""
+        return self._blocks is not None or self.half_steps is not None
 
     @property
     def is_packed(self) -> bool:
@@ -131,6 +136,8 @@ class RowChunk:
             half = np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
             flat = np.broadcast_to(half, self._blocks.levels.shape).reshape(-1)
             return flat if self._origin is None else flat[self._origin]
+        if self._steps is not None:
+            return np.minimum(*self._steps)
         bits = np.maximum(np.abs(self.values.astype("f4")).view("u4"), 1) - 1  # a power of two has a closer neighbor below it
         return (bits & np.uint32(0x7F800000)).view("f4") * np.float32(2.0 ** -(MANTISSA_BITS[dtype or self.dtype] + 1))
 
@@ -142,10 +149,18 @@ class RowChunk:
         if self._blocks is not None:
             origin = positions if self._origin is None else self._origin[positions]
             return block_radius(self._blocks, self.dtype, origin, upward, self.importance)
+        if self._steps is not None:
+            inward, outward = (x[positions] for x in self._steps)
+            values = self.values[positions].astype("f8")
+            return np.where(upward == (values > 0), outward, inward) + _PACKED_SLACK * np.abs(values)
         if self.word == "decay":
             return np.full(len(positions), _DECAY_RADIUS)
         stored = self.stored_values[positions].astype("f8")
         return float_radius(stored, dtype or self.dtype, upward == (stored > 0))
+
+    @cached_property
+    def _steps(self) -> tuple[Array, Array] | None:
+        return None if self.half_steps is None else self.half_steps()
 
     def with_columns(self, order: Array) -> RowChunk:
         """Return the chunk with its columns in another order."""
@@ -382,12 +397,21 @@ class CanonicalReader:
         if (out, into) != expected or (place.is_flipped and out * into > 16 * MAX_ROW):
             found = f"{out:,} by {into:,}"
             raise LlamathError(f"{safe(weight.stored)}: expected a packed matrix of {expected[0]:,} by {expected[1]:,}, found {found}")
-        if place.is_flipped:
-            return RowChunk("F32", np.ascontiguousarray(opened.rows(place.matrix, 0, out).T[rows]), kind=weight.dtype)
-        first, last = int(min(rows)), int(max(rows)) + 1
+        first, last = (0, out) if place.is_flipped else (int(min(rows)), int(max(rows)) + 1)
         begin, end = first // 64 * 64, min(-(-last // 64) * 64, out)
-        values = opened.rows(place.matrix, begin, end)
-        return RowChunk("F32", np.ascontiguousarray(values[np.asarray(rows) - begin]), kind=weight.dtype)
+
+        def pick(x: Array) -> Array:
+            return np.ascontiguousarray(x.T[rows] if place.is_flipped else x[np.asarray(rows) - begin])
+
+        chunk = RowChunk("F32", pick(opened.rows(place.matrix, begin, end)), kind=weight.dtype)
+        if opened.has_half_steps:
+
+            def half_steps() -> tuple[Array, Array]:
+                inward, outward = opened.half_steps(place.matrix, begin, end)
+                return pick(inward).reshape(-1), pick(outward).reshape(-1)
+
+            chunk.half_steps = half_steps
+        return chunk
 
     def _read_whole(self, name: str) -> StoredArray:
         x = self._tensors[name]

@@ -164,7 +164,7 @@ def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> O
     from .formats import checkpoint_files
 
     try:
-        manifest = checkpoint_files.read_checkpoint(cached.path, problems)
+        manifest = checkpoint_files.read_checkpoint(cached.path, problems, is_repository=True)
     except FormatError as error:
         if error.code in _NOT_THERE:
             return None

@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "verify": "does a checkpoint match its config?",
         "names": "tensor names in HF, Meta and GGUF files",
         "convert": "write a checkpoint as safetensors, .pth or GGUF",
+        "merge": "merge an adapter into its base model",
         "edit": "drop layers or experts, resize the vocabulary, cut shards",
         "same": "do two checkpoints hold the same weights, and if not, why?",
         "hash": "one hash of the weights, equal in all lossless formats",

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..core.errors import safe
-from ..render.table import align, bold, dim, wrap
 from .command_group import command as make_command
 from .model_options import MODEL, TARGET_DTYPE, dry_run_option, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json
-
-if TYPE_CHECKING:
-    from ..conversion.convert_checkpoint import ConversionReport
 
 _EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
@@ -62,9 +56,10 @@ class _Size(click.ParamType[int]):
 @force_option
 @dry_run_option
 def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, ...], form: str | None, **options: Any) -> None:
-    """Convert the Llama-family checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
+    """Convert the checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert
     from ..render.progress import Bar
+    from ..render.text.conversion_text import conversion_text
 
     path = local_model(source)
     try:
@@ -77,16 +72,4 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     if form == "json":
         echo_json({"model": source, **done.to_json()})
     else:
-        echo(_format_conversion(done, bar.seconds, options["dry_run"]))
-
-
-def _format_conversion(report: ConversionReport, seconds: float, dry_run: bool) -> str:
-    """Return a line with the summary, the files, and the notes."""
-    written = sum(x.bytes for x in report.files if os.path.basename(x.path) not in report.kept)
-    rate = f", {seconds:.1f} s, {written / 1e9 / seconds:.2f} GB/s" if seconds >= 0.1 and written and not dry_run else ""
-    kept = f" ({len(report.kept)} of them from an earlier run)" if report.kept else ""
-    verb = "would write" if dry_run else "wrote"
-    files = "1 file" if len(report.files) == 1 else f"{len(report.files)} files"
-    lines = [bold(f"{verb} {report.tensors:,} tensors, {report.bytes:,} bytes, in {files}{kept} to {safe(report.folder)}{rate}")]
-    lines += [f"  {x}" for x in align([(safe(os.path.basename(x.path)), f"{x.bytes:,}") for x in report.files], right=(1,))]
-    return "\n".join(lines + [dim(line) for note in report.notes for line in wrap(f"· {safe(note, 400)}", indent="  ")])
+        echo(conversion_text(done, bar.seconds, options["dry_run"]))

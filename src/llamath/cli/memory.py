@@ -22,7 +22,7 @@ from .model_options import (
     takes_checkpoint,
     warn_context,
 )
-from .output import echo, echo_json, note
+from .output import echo, echo_json, note, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -134,4 +134,7 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
         echo_json(report.to_json())
     else:
         echo(report.summary if form == "brief" else training_text(report))
+    for line in report.model.notes if form == "brief" else ():
+        if line not in model.notes:  # on files that differ from the config
+            warn(line)
     return int(report.limit is not None and report.limit.max_batch == 0)

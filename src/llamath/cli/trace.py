@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..checkpoint.open import find_repo
 from ..core.errors import FormatError, LlamathError, safe
 from ..core.units import parse_tokens
 from ..embedded import MODEL_NAME, resolve_name
@@ -55,7 +56,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     if location is None and prompt is not None:
         location = MODEL_NAME
     if location is not None:
-        location = resolve_name(location) if prompt is None else local_model(location)
+        location = resolve_name(location) if prompt is None or find_repo(location) is None else local_model(location)
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])

@@ -5,7 +5,6 @@ The files are written in a hidden folder inside the target folder and moved to t
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -26,11 +25,11 @@ from .quantize_blocks import QUANTIZERS
 from .tensor_plan import TargetTypes, TensorPlan, plan_tensors
 from .write_gguf import gguf_file, model_metadata
 from .write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
-from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, safetensors_files
+from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
 from .write_meta import TorchArchive, params_keys
 from .write_output import OutputFolder, Progress, write_error, write_output
 
-_FILE_TYPES = ("Q4_K_M",)
+_FILE_TYPES = ("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
 """GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be written."""
 _META_FILE = "consolidated.00.pth"
 _STALE_FILES = {"hf": STALE_HF_FILES, "hf-fused": STALE_HF_FILES, "meta": re.compile(r"consolidated\.\d\d\.pth")}
@@ -190,15 +189,11 @@ def _plan_files(
     if options.to == "meta":
         if not tokenizer_model:
             notes.append("there is no tokenizer.model, which Meta's reference needs")
-        return [TorchArchive(_META_FILE, plan.tensors), *copies, _json_file("params.json", params_keys(source, notes))]
+        return [TorchArchive(_META_FILE, plan.tensors), *copies, json_file("params.json", params_keys(source, notes))]
     if "tokenizer.json" not in contents:
         if not tokenizer_model:
             notes.append("the checkpoint has no tokenizer")
         elif count_tiktoken_ranks(tokenizer_model):
             notes.append("tokenizer.model is a tiktoken file: transformers needs a tokenizer.json instead")
     config = config_json(source, plan, special_token_ids(tokenizer_model), with_mtp=options.with_mtp)
-    return [*safetensors_files(plan.tensors, options.max_shard_size), *copies, _json_file("config.json", config)]
-
-
-def _json_file(name: str, keys: Mapping[str, Any]) -> ConcatFile:
-    return ConcatFile(name, [(json.dumps(keys, indent=2, ensure_ascii=False) + "\n").encode()])
+    return [*safetensors_files(plan.tensors, options.max_shard_size), *copies, json_file("config.json", config)]

@@ -182,7 +182,7 @@ class _Facts:
         if arch == "llama":
             own = [x for x in records if (x.model_type == "mixtral") == has_experts]
         if not own:
-            raise ConvertError(f"llama.cpp has no architecture for the {family.name} family", hint="convert to hf")
+            raise ConvertError(f"the metadata of GGUF files of the {family.name} family are not known here", hint="convert to hf")
         return own[0]
 
     @cached_property
@@ -314,6 +314,8 @@ def _rope_scaling(f: _Facts) -> Keys:
         }
     if not isinstance(rope, YarnRope):
         return {}
+    if rope.attention_factor is not None:
+        f.notes.append(f"llama.cpp multiplies attention_factor ({rope.attention_factor:g}) by 1 + 0.1·ln(factor)")
     return {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": rope.factor,
@@ -443,6 +445,9 @@ def _delta_keys(f: _Facts) -> Keys:
 
 def _mla_keys(f: _Facts) -> Keys:
     """Return the positions of latent attention: YaRN's multipliers are stored as one number."""
+    groups = f.moe.expert_groups if f.moe is not None else None
+    if groups is not None and groups.top_scores == 1:
+        f.notes.append("llama.cpp chooses groups of experts by their two best scores, and this model by the best one")
     rope = f.rope
     keys: Keys = {"rope.freq_base": rope.theta if rope else None} | _rope_scaling(f)
     if isinstance(rope, YarnRope):
@@ -465,6 +470,13 @@ def _gpt_oss_keys(f: _Facts) -> Keys:
 
 
 def _olmo3_keys(f: _Facts) -> Keys:
+    """Refuse another base in the layers with a window, which llama.cpp ignores."""
+    if f.rope is not None and f.sliding_rope is not None and f.rope.theta != f.sliding_rope.theta:
+        raise ConvertError(
+            f"{safe(f.model.name)}: llama.cpp's olmo2 architecture has one rope_theta for all layers, and this model has "
+            f"{f.rope.theta:g} and {f.sliding_rope.theta:g}",
+            hint="the file would be a different model, so it is not written",
+        )
     base = {"rope.freq_base": f.rope.theta if f.rope else None} | _rope_scaling(f)
     return base | {"rope.freq_base_swa": f.sliding_rope.theta if f.sliding_rope else None}
 

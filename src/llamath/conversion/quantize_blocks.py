@@ -65,21 +65,45 @@ def _q5_0(np: Any, x: Array) -> Array:
     return _join(np, _float16(np, d, "Q5_0"), fifth, q[:, :16] & 15 | q[:, 16:] << 4)
 
 
+def _q5_1(np: Any, x: Array) -> Array:
+    """A scale, a minimum, and 32 values of 5 bits, the fifth stored separately."""
+    low, high = (np.take_along_axis(x, y, 1) for y in (x.argmin(1, keepdims=True), x.argmax(1, keepdims=True)))  # the first: 0 equals −0
+    d = (high - low) / np.float32(31)
+    scaled = (x - low) * np.where(d == 0, np.float32(0), np.float32(1) / d)
+    q = np.trunc(scaled + np.float32(0.5)).astype(np.uint8)
+    fifth = np.packbits(q >> 4 & 1, axis=1, bitorder="little")
+    return _join(np, _float16(np, d, "Q5_1"), _float16(np, low, "Q5_1"), fifth, q[:, :16] & 15 | (q[:, 16:] & 15) << 4)
+
+
 def _q4_k(np: Any, x: Array) -> Array:
     """Eight groups of 32 values of 4 bits; their scales and minimums, of 6 bits, are multiples of the block's."""
+    head, q = _quantize_affine(np, x, "Q4_K", levels=15, first=-1.0, steps=20)
+    return _join(np, *head, (q[:, :, 0] | q[:, :, 1] << 4).reshape(-1, 128))
+
+
+def _q5_k(np: Any, x: Array) -> Array:
+    """Q4_K with a fifth bit of each value: bit g of 32 bytes is that of group g."""
+    head, q = _quantize_affine(np, x, "Q5_K", levels=31, first=-0.5, steps=15)
+    shifts = np.arange(8, dtype=np.uint8).reshape(8, 1)
+    fifth = np.bitwise_or.reduce((q >> 4).reshape(-1, 8, 32) << shifts, axis=1)
+    return _join(np, *head, fifth, (q[:, :, 0] & 15 | (q[:, :, 1] & 15) << 4).reshape(-1, 128))
+
+
+def _quantize_affine(np: Any, x: Array, dtype: str, *, levels: int, first: float, steps: int) -> tuple[tuple[Array, ...], Array]:
+    """Return scale, minimum and packed multiples of them, and the values' levels, `[blocks, 4, 2, 32]`."""
     groups = _as_columns(np, x, 32)
-    scales, mins, q = _fit_scale_and_min(np, groups, 15)
+    scales, mins, q = _fit_scale_and_min(np, groups, levels, first, steps)
     scales, mins = scales[: 8 * len(x)].reshape(-1, 8), mins[: 8 * len(x)].reshape(-1, 8)
     largest_scale, largest_min = np.maximum(scales.max(1, keepdims=True), 0), np.maximum(mins.max(1, keepdims=True), 0)
-    levels = [
+    multiples = [
         np.minimum(63, _nearest_int(np, np.where(of > 0, np.float32(63) / of, np.float32(0)) * y).astype(np.uint8))
         for y, of in ((scales, largest_scale), (mins, largest_min))
     ]
-    d, d_min = (_float16(np, y / np.float32(63), "Q4_K") for y in (largest_scale, largest_min))
-    scale, minimum = (_pad(np, (a.astype(np.float32) * b).reshape(-1)) for a, b in zip((d, d_min), levels, strict=True))
-    again = np.clip(_nearest_int(np, (groups + minimum) / scale), 0, 15)
+    d, d_min = (_float16(np, y / np.float32(63), dtype) for y in (largest_scale, largest_min))
+    scale, minimum = (_pad(np, (a.astype(np.float32) * b).reshape(-1)) for a, b in zip((d, d_min), multiples, strict=True))
+    again = np.clip(_nearest_int(np, (groups + minimum) / scale), 0, levels)
     q = np.where(scale == 0, q, again).astype(np.uint8)[:, : 8 * len(x)].T.reshape(-1, 4, 2, 32)
-    return _join(np, d, d_min, _pack_six_bits(np, *levels), (q[:, :, 0] | q[:, :, 1] << 4).reshape(-1, 128))
+    return (d, d_min, _pack_six_bits(np, *multiples)), q
 
 
 def _q6_k(np: Any, x: Array) -> Array:
@@ -102,12 +126,20 @@ def _q6_k(np: Any, x: Array) -> Array:
     return _join(np, lows.reshape(-1, 128), highs.reshape(-1, 64), levels.view(np.uint8), d)
 
 
-QUANTIZERS: dict[str, Callable[[Any, Array], Array]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "Q5_0": _q5_0, "Q4_K": _q4_k, "Q6_K": _q6_k}
+QUANTIZERS: dict[str, Callable[[Any, Array], Array]] = {
+    "Q8_0": _q8_0,
+    "Q4_0": _q4_0,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q4_K": _q4_k,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+}
 """The block types that can be written: each function takes `[blocks, elements]` and returns `[blocks, bytes]`."""
 
 
-def _fit_scale_and_min(np: Any, x: Array, levels: int) -> tuple[Array, Array, Array]:
-    """Return scales, minimums and levels such that scale · level − minimum is near x (`make_qkx2_quants` with 20 steps)."""
+def _fit_scale_and_min(np: Any, x: Array, levels: int, first: float, steps: int) -> tuple[Array, Array, Array]:
+    """Return scales, minimums and levels such that scale · level − minimum is near x (`make_qkx2_quants`)."""
     squares = _sum_rows(np, x * x)
     w = np.sqrt(squares / np.float32(32)) + np.abs(x)
     low, high = np.minimum(x.min(0), 0), x.max(0)
@@ -118,8 +150,8 @@ def _fit_scale_and_min(np: Any, x: Array, levels: int) -> tuple[Array, Array, Ar
     best = np.clip(np.rint(inverse * (x - low)), 0, levels)
     error = _weighted_error(np, x, w, best, scale, low)
     minimum = low
-    for step in range(21):
-        inverse = (np.float32(-1) + np.float32(0.1) * np.float32(step) + np.float32(levels)) / (high - minimum)
+    for step in range(steps + 1):
+        inverse = (np.float32(first) + np.float32(0.1) * np.float32(step) + np.float32(levels)) / (high - minimum)
         q = np.clip(np.rint(inverse * (x - minimum)), 0, levels)
         wq = w * q
         sum_q, sum_qq, sum_xq = _sum_rows(np, wq), _sum_rows(np, wq * q), _sum_rows(np, wq * x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
 from ..checkpoint.formats.number_arrays import require_numpy
@@ -22,6 +22,20 @@ GGML_BLOCKS = frozenset(x.name for x in GGML.values() if x.block > 1)
 _BITS = {"F32": "<u4", "F16": "<u2", "BF16": "<u2"}
 
 
+class Piece(Protocol):
+    """A part of the data of a tensor."""
+
+    @property
+    def source_name(self) -> str:
+        """The tensor that an error is about."""
+
+    def chunks(self, dtype: str, reader: TensorReader, /) -> Iterator[bytes]:
+        """Yield the numbers in this dtype."""
+
+    def identity(self) -> str:
+        """Return text that identifies the sources and their changes."""
+
+
 class RowRange(NamedTuple):
     """The rows `first` up to `last` of a source tensor."""
 
@@ -29,6 +43,11 @@ class RowRange(NamedTuple):
     first: int
     last: int
     rotary_rows: int = 0  # rows of a head to permute: > 0 from halves to interleaved pairs, < 0 from pairs to halves, 0 none
+
+    @property
+    def source_name(self) -> str:
+        """The source tensor."""
+        return self.source.name
 
     def chunks(self, dtype: str, reader: TensorReader) -> Iterator[bytes]:
         """Yield the numbers in this dtype, some rows at a time."""
@@ -66,6 +85,11 @@ class Rearranged(NamedTuple):
     layouts: tuple[str, ...]
     params: LayoutParams
     modules: tuple[str, ...]
+
+    @property
+    def source_name(self) -> str:
+        """The first source tensor."""
+        return self.groups[0].source.name
 
     def chunks(self, dtype: str, reader: TensorReader) -> Iterator[bytes]:
         """Yield the numbers in this dtype."""

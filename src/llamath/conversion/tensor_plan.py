@@ -23,7 +23,7 @@ from ..core.tree import Leaf, fill_pattern, walk
 from .conversion_source import ConversionSource
 from .float_cast import FLOAT_BYTES, is_exact
 from .source_tensors import PackedTensor, PlainTensor, Shape, SourceTensor, row_width
-from .tensor_pieces import GGML_BLOCKS, Rearranged, RowRange, StoredWeights, named_errors, stored_size
+from .tensor_pieces import GGML_BLOCKS, Piece, Rearranged, RowRange, StoredWeights, named_errors, stored_size
 
 _RESHAPING = frozenset(("unit", "flat"))
 """Words of layouts that leave the order of elements as it is."""
@@ -35,7 +35,7 @@ class OutputTensor(NamedTuple):
     name: str
     dtype: str
     shape: Shape
-    pieces: tuple[RowRange | Rearranged, ...] = ()
+    pieces: tuple[Piece, ...] = ()
     data: bytes = b""  # of a tensor that the source does not contain
     shares_data_with: str = ""  # the tensor that has the same bytes
 
@@ -49,8 +49,7 @@ class OutputTensor(NamedTuple):
         if self.data:
             yield self.data
         for x in self.pieces:
-            name = x.source.name if isinstance(x, RowRange) else x.groups[0].source.name
-            yield from named_errors(x.chunks(self.dtype, reader), name)
+            yield from named_errors(x.chunks(self.dtype, reader), x.source_name)
 
     def identity(self) -> bytes:
         """Return bytes that identify the source of the data and its changes."""
@@ -74,7 +73,7 @@ class TargetTypes(NamedTuple):
     mix: str = ""  # a GGUF file type, in which llama.cpp chooses a type for each tensor
 
 
-class _Group(NamedTuple):
+class StoredGroup(NamedTuple):
     """The weights of one stored tensor, or of one expert in it, in their order."""
 
     name: str
@@ -93,22 +92,32 @@ class _Group(NamedTuple):
         return sum(int(x.weight.size) for x in self.leaves)
 
 
+Replace = Callable[[StoredGroup, Shape, LayoutParams], Piece | None]
+"""Returns the data of a stored tensor, or of one expert in it, where they do not come from the source; None where they do."""
+
+
 def plan_tensors(
-    source: ConversionSource, target: Scheme, types: TargetTypes, rotary: Mapping[str, Sequence[float]] = {}, *, with_mtp: bool = True
+    source: ConversionSource,
+    target: Scheme,
+    types: TargetTypes,
+    rotary: Mapping[str, Sequence[float]] = {},
+    *,
+    with_mtp: bool = True,
+    replace: Replace = lambda _group, _shape, _params: None,
 ) -> TensorPlan:
     """Plan the output tensors; `rotary` has the values of rotary factors that the file has as tensors."""
-    planner = _Planner(source, target, types)
+    planner = _Planner(source, target, types, replace)
     return planner.plan(rotary, with_mtp and target.name.startswith("hf"))
 
 
 class _Planner:
     """The state of planning one conversion."""
 
-    def __init__(self, source: ConversionSource, target: Scheme, types: TargetTypes) -> None:
-        self.source, self.target, self.types = source, target, types
+    def __init__(self, source: ConversionSource, target: Scheme, types: TargetTypes, replace: Replace) -> None:
+        self.source, self.target, self.types, self.replace = source, target, types, replace
         self.tree = source.model.tree
         self.to_gguf = target.name == "gguf"
-        self.located: dict[tuple[str, tuple[int, ...]], tuple[_Group, int]] = {}
+        self.located: dict[tuple[str, tuple[int, ...]], tuple[StoredGroup, int]] = {}
         for groups in _groups(source, source.scheme).values():
             for group in groups:
                 self.located.update({key: (group, i) for i, key in enumerate(group.keys)})
@@ -165,7 +174,7 @@ class _Planner:
         traits = gguf_traits(self.tree, self.source.model.family.gguf_arch)
         return {x.name: dtype for x, dtype in assign_types(kind, tensors, traits, pure=not self.types.mix)}
 
-    def _is_widened(self, group: _Group) -> bool:
+    def _is_widened(self, group: StoredGroup) -> bool:
         """Whether the source is a GGUF file, which stores this tensor in F32 whatever the dtype of the matrices."""
         x = self.source.tensors[group.name]
         return self.source.format == "gguf" and x.dtype == "F32" and is_kept_f32(GGUFTensor(group.name, x.shape))
@@ -178,7 +187,7 @@ class _Planner:
         as_stored = [x for x in groups if not {"shifted", "decay"} & set(self.source.scheme.layout_of(x.leaves[0].pattern).split())]
         return all(_is_exact_in(self.source.tensors[x.name], self.main_dtype, self.source.reader) for x in as_stored)
 
-    def _own_dtype(self, parts: Sequence[_Group], chosen: str | None, narrow: bool) -> str:
+    def _own_dtype(self, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> str:
         """Return the dtype of an output tensor."""
         if chosen is not None or self.types.dtype:
             return chosen or self.types.dtype
@@ -191,19 +200,23 @@ class _Planner:
 
     # Tensors
 
-    def _tensor(self, name: str, shape: Shape, parts: Sequence[_Group], chosen: str | None, narrow: bool) -> OutputTensor:
+    def _tensor(self, name: str, shape: Shape, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> OutputTensor:
         dtype = self._own_dtype(parts, chosen, narrow)
         pieces = [piece for part in parts for piece in self._pieces(part, shape[1:] if part.experts > 1 or len(parts) > 1 else shape)]
-        for x in {id(y): y for part in parts for key in part.keys if isinstance(y := self._source_of(key), PackedTensor)}.values():
-            if dtype == "F32" or x.dtype != dtype:
-                self.counts[x.kind, f"dequantized to {dtype}"] += 1
+        for x in {id(y): y for part in parts for key in part.keys for y in (self._source_of(key),)}.values():
+            kind = x.kind if isinstance(x, PackedTensor) else x.dtype if x.dtype in GGML_BLOCKS else ""
+            if kind and (dtype == "F32" or x.dtype != dtype):
+                self.counts[kind, f"{'quantized again' if dtype in GGML_BLOCKS else 'dequantized'} to {dtype}"] += 1
         return OutputTensor(name, dtype, shape, tuple(pieces))
 
     def _source_of(self, key: tuple[str, tuple[int, ...]]) -> SourceTensor:
         return self.source.tensors[self.located[key][0].name]
 
-    def _pieces(self, target: _Group, shape: Shape) -> Iterator[RowRange | Rearranged]:
+    def _pieces(self, target: StoredGroup, shape: Shape) -> Iterator[Piece]:
         """Yield the pieces of one stored tensor, or of one expert in it."""
+        if (replaced := self.replace(target, shape, self.params(target.leaves[0]))) is not None:
+            yield replaced
+            return
         groups = list({id(group): group for key in target.keys for group in (self.located[key][0],)}.values())
         is_same = len(groups) == 1 and groups[0].keys == target.keys and self._is_same_layout(groups[0], target)
         if is_same and (rows := self._rows(groups[0], 0, groups[0].size)) is not None:
@@ -214,10 +227,10 @@ class _Planner:
             return
         yield self._rearranged(groups, target, shape)
 
-    def _is_same_layout(self, ours: _Group, theirs: _Group) -> bool:
+    def _is_same_layout(self, ours: StoredGroup, theirs: StoredGroup) -> bool:
         return all(self._essential(self._source_layout(x, ours), ours) == self._essential(self._layout(x), theirs) for x in ours.leaves)
 
-    def _essential(self, layout: str, group: _Group) -> frozenset[str]:
+    def _essential(self, layout: str, group: StoredGroup) -> frozenset[str]:
         """Return the words of a layout that change the order or the values of the elements of this tensor."""
         words = set(layout.split()) - _RESHAPING
         if "flip" not in words:
@@ -230,14 +243,14 @@ class _Planner:
         """Return the layout of a weight in the target."""
         return self.target.layout_of(leaf.pattern)
 
-    def _source_layout(self, leaf: Leaf, group: _Group) -> str:
+    def _source_layout(self, leaf: Leaf, group: StoredGroup) -> str:
         """Return the layout of a weight in the source; packed weights are dequantized to [out, in] even where the model has [in, out]."""
         layout, x = self.source.scheme.layout_of(leaf.pattern), self.source.tensors[group.name]
         if isinstance(x, PackedTensor) and x.is_transposed:
             return " ".join(word for word in layout.split() if word != "flip")
         return layout
 
-    def _rows(self, group: _Group, first: int, last: int, rotary: int = 0) -> RowRange | None:
+    def _rows(self, group: StoredGroup, first: int, last: int, rotary: int = 0) -> RowRange | None:
         """Return these elements of a group as rows of its tensor; None if they are not whole rows."""
         x = self.source.tensors[group.name]
         width, start = row_width(x.shape), group.expert * group.size
@@ -245,7 +258,7 @@ class _Planner:
             return None
         return RowRange(x, (start + first) // width, (start + last) // width, rotary)
 
-    def _rows_of_each(self, target: _Group) -> list[RowRange]:
+    def _rows_of_each(self, target: StoredGroup) -> list[RowRange]:
         """Return the rows of each weight, if a weight is consecutive rows in both schemes; an empty list if not."""
         found = []
         for leaf, key in zip(target.leaves, target.keys, strict=True):
@@ -271,7 +284,7 @@ class _Planner:
             raise ConvertError(f"{leaf.path}: partial rotary embeddings of heads of {size} rows cannot be converted")
         return size if "rotary" in theirs else -size
 
-    def _rearranged(self, groups: Sequence[_Group], target: _Group, shape: Shape) -> Rearranged:
+    def _rearranged(self, groups: Sequence[StoredGroup], target: StoredGroup, shape: Shape) -> Rearranged:
         numbers = {id(x): i for i, x in enumerate(groups)}
         picks = [(numbers[id(self.located[key][0])], self.located[key][1]) for key in target.keys]
         return Rearranged(
@@ -283,7 +296,7 @@ class _Planner:
             modules=tuple(map(_module, target.leaves)),
         )
 
-    def _stored(self, group: _Group) -> StoredWeights:
+    def _stored(self, group: StoredGroup) -> StoredWeights:
         x = self.source.tensors[group.name]
         shape = x.shape[1:] if group.experts > 1 or len(x.shape) > len(self._joined_shape(group)) else x.shape
         width = row_width(x.shape)
@@ -299,7 +312,7 @@ class _Planner:
             modules=tuple(map(_module, group.leaves)),
         )
 
-    def _joined_shape(self, group: _Group) -> Shape:
+    def _joined_shape(self, group: StoredGroup) -> Shape:
         """Return a shape with as many dimensions as the stored tensor has without experts."""
         words = self._source_layout(group.leaves[0], group).split()
         n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words)
@@ -307,7 +320,7 @@ class _Planner:
 
     # Packed weights and extras
 
-    def _kept_packed(self, name: str, parts: Sequence[_Group]) -> list[OutputTensor]:
+    def _kept_packed(self, name: str, parts: Sequence[StoredGroup]) -> list[OutputTensor]:
         """Return the stored tensors of a quantized weight under their new names, if the target has the same layout of it."""
         group = self.located[parts[0].keys[0]][0]
         x = self.source.tensors[group.name]
@@ -352,7 +365,7 @@ def _layer_number(name: str) -> int:
     return int(name.split(".")[1]) if name.startswith("blk.") else -1
 
 
-def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[_Group]]:
+def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[StoredGroup]]:
     """Return the stored tensors of a scheme with their weights; a stack of experts has one group for each."""
     located: dict[str, dict[int, list[Leaf]]] = {}
     for leaf in walk(source.model.tree):
@@ -363,7 +376,7 @@ def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[_Group]]
         name = fill_pattern(stored, leaf.indices)
         located.setdefault(name, {}).setdefault(leaf.indices[-1] if is_stacked else 0, []).append(leaf)
     return {
-        name: [_Group(name, tuple(leaves), i, len(experts)) for i, leaves in enumerate(experts.values())]
+        name: [StoredGroup(name, tuple(leaves), i, len(experts)) for i, leaves in enumerate(experts.values())]
         for name, experts in located.items()
     }
 
@@ -390,7 +403,7 @@ def _renamed(name: str, old: str, new: str) -> str:
 
 def _needs_numpy(x: OutputTensor) -> bool:
     """Whether writing a tensor needs numpy: all do except copies, BF16 to F32, and exact casts of vectors."""
-    if any(isinstance(y, Rearranged) or isinstance(y.source, PackedTensor) for y in x.pieces):
+    if any(not isinstance(y, RowRange) or isinstance(y.source, PackedTensor) for y in x.pieces):
         return True
     dtypes = {x.dtype, *(y.source.dtype for y in x.pieces if isinstance(y, RowRange))}
     return len(dtypes) > 1 and (bool(dtypes & GGML_BLOCKS) or "F16" in dtypes or (x.dtype == "BF16" and len(x.shape) > 1))

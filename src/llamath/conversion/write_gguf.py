@@ -17,8 +17,9 @@ from .tensor_plan import OutputTensor
 _VERSION, _ALIGNMENT, _MAX_NAME_BYTES, _MAX_DIMENSIONS = 3, 32, 63, 4
 _TYPE_NUMBERS = {dtype.name: number for number, dtype in GGML.items()}
 _FILE_TYPES = {
-    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 12, "Q4_K": 14, "Q4_K_M": 15,
-    "Q5_K": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32, "TQ1_0": 36, "TQ2_0": 37, "MXFP4": 38,
+    "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K": 12, "Q4_K": 14, "Q4_K_S": 14,
+    "Q4_K_M": 15, "Q5_K": 16, "Q5_K_S": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32, "TQ1_0": 36, "TQ2_0": 37,
+    "MXFP4": 38,
 }  # fmt: skip
 """Types of most matrices → `general.file_type` (llama_ftype in llama.h)."""
 _KINDS = ((bool, BOOL), (int, UINT32), (float, FLOAT32), (str, STRING))

@@ -114,3 +114,8 @@ def _safetensors_file(name: str, tensors: Sequence[TensorToWrite]) -> ConcatFile
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return ConcatFile(name, [len(text).to_bytes(8, "little"), text, *ordered])
+
+
+def json_file(name: str, keys: Mapping[str, Any]) -> ConcatFile:
+    """Return a file with one JSON object."""
+    return ConcatFile(name, [(json.dumps(keys, indent=2, ensure_ascii=False) + "\n").encode()])

@@ -29,11 +29,14 @@ class OutputFolder(Record):
 
 
 def write_output(
-    source: SourceFiles, files: Sequence[OutputFile], output: OutputFolder, progress: Progress, *, dry_run: bool = False
+    source: SourceFiles, files: Sequence[OutputFile], output: OutputFolder, progress: Progress, *, dry_run: bool = False, also: str = ""
 ) -> tuple[str, ...]:
-    """Write the files, or only check that they can be written; returns the names of those that an interrupted run had completed."""
+    """Write the files, or only check that they can be written; returns the names of those that an interrupted run had completed.
+
+    `also` identifies what the files depend on in addition to the source.
+    """
     _check_not_source(source, output.path, files)
-    staging = StagingFolder(output.path, output.staging_suffix, files, _fingerprint(source, files))
+    staging = StagingFolder(output.path, output.staging_suffix, files, _fingerprint(source, files, also))
     _check_not_existing(staging, output)
     return () if dry_run else tuple(_write_files(staging, source, output, progress))
 
@@ -55,10 +58,10 @@ def _check_not_source(source: SourceFiles, folder: str, files: Sequence[OutputFi
         raise ConvertError(f"{safe(os.path.join(folder, overwritten[0]))} belongs to the source", hint="write to another folder")
 
 
-def _fingerprint(source: SourceFiles, files: Sequence[OutputFile]) -> str:
+def _fingerprint(source: SourceFiles, files: Sequence[OutputFile], also: str) -> str:
     """Return a digest that is the same for the same conversion of the same files only."""
     digest = hashlib.sha256()
-    digest.update(repr(source.stamps).encode())
+    digest.update(repr((source.stamps, also)).encode())
     for file in files:
         digest.update(repr((file.name, file.size)).encode() + file.identity())
     return digest.hexdigest()

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .errors import ConfigError, safe
-from .file_diagnosis import HEAD_BYTES, diagnose
 
 MAX_BYTES, MAX_TEXT_MEMORY, VALUES = 32 << 20, 64 << 20, 1 << 19
 """Limits of a file's bytes, of its memory as text, and of its number of values; an index of 200,000 names has some 20 million bytes."""
@@ -54,6 +53,8 @@ def parse_json(
     try:
         return _parse(data, source, times, finite, long_index, piece_bytes)
     except ConfigError as error:
+        from .file_diagnosis import HEAD_BYTES, diagnose
+
         if found := diagnose(data[:HEAD_BYTES], source, len(data), "JSON"):
             raise ConfigError(found.message, hint=found.hint) from None
         error.hint = error.hint or "a configuration is one JSON object in UTF-8, each key once: a model's config.json or params.json"

@@ -370,7 +370,7 @@ def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator
     first = x.leaves[0]
     experts = first.num_experts or 1
     if not x.kind:
-        yield _ChosenTensor(x, Choice(None), layers, experts)
+        yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
         return
     chosen: dict[tuple[MatrixFormat | None, str, int], list[int]] = {}
     for layer in layers if recipe.patterns else layers[:1]:

@@ -46,6 +46,11 @@ class AdaptedSide(ComparedSide):
             self.close()
             raise
 
+    @property
+    def changed_paths(self) -> frozenset[str]:
+        """The canonical paths of the weights that the adapter changes."""
+        return frozenset(self._changes)
+
     def _find_changes(self) -> dict[str, list[_Change]]:
         """Return the changes of each weight by path."""
         adapter, model = self._adapter, self.checkpoint.model
@@ -217,10 +222,10 @@ def _step_of(dtype: str, source: str) -> float:
 
 def open_side(path: str, base: str | None = None) -> ComparedSide:
     """Open and verify a checkpoint, or an adapter with its base model: `base`, or else the one that the adapter names."""
-    path = local_copy(path)
+    name, path = path, local_copy(path)
     adapter = find_adapter(open_checkpoint(path)) if os.path.exists(path) else None
     if adapter is None:
-        return ComparedSide(open_verified(path))
+        return ComparedSide(open_verified(path), name)
     found = base or adapter.base
     if not found:
         raise LlamathError(f"{safe(path)} is an adapter that names no base model", hint="give it: --base MODEL")

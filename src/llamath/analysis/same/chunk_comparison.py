@@ -98,7 +98,7 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.square_difference += square
         tally.max_difference = max(tally.max_difference, float(size.max()))
         square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
-        candidates = np.flatnonzero(~(size <= _sure_radius(a, b))) if not _codebook(a, b) else None
+        candidates = _find_candidates(size, _sure_radius(a, b), tally) if not _codebook(a, b) else None
     else:
         positions = np.flatnonzero(unequal)
         positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
@@ -114,6 +114,16 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.codebook = _codebook(a, b)
     elif len(candidates):
         _check_bounds(a, b, candidates, first_row, width, tally)
+
+
+def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
+    """Return the positions of differences that are not surely within their bounds; `size` is overwritten."""
+    np = require_numpy()
+    candidates = np.flatnonzero(~(size <= sure))
+    if isinstance(sure, np.ndarray):
+        share = np.divide(size, sure, out=size, where=sure > 0)
+        tally.largest_share = max(tally.largest_share, min(1.0, float(share.max())))
+    return candidates
 
 
 def _equal_bytes(x: Array, y: Array) -> bool:
@@ -175,8 +185,8 @@ def _rounds(a: RowChunk, b: RowChunk) -> tuple[str, str]:
     """
     if a.word or b.word or a.error is not None or b.error is not None:
         return "own", "own"
-    if a.is_block_type or b.is_block_type:
-        return tuple("own" if x.is_block_type or x.dtype not in ("F32", "F64") else "" if x.is_packed else "F16" for x in (a, b))  # type: ignore[return-value]
+    if a.is_quantized or b.is_quantized:
+        return tuple("own" if x.is_quantized or x.dtype not in ("F32", "F64") else "" if x.is_packed else "F16" for x in (a, b))  # type: ignore[return-value]
     if a.is_packed or b.is_packed:
         return "" if a.is_packed else _unless_float32(a), "" if b.is_packed else _unless_float32(b)
     if a.dtype == b.dtype:
@@ -190,10 +200,10 @@ def _unless_float32(x: RowChunk) -> str:
 
 def _sure_radius(a: RowChunk, b: RowChunk) -> Array:
     """Return differences that are surely within the bounds: those of block types if there are any, which are much wider."""
-    has_blocks = a.is_block_type or b.is_block_type
+    has_blocks = a.is_quantized or b.is_quantized
     sure: Array = 0
     for x, rule in zip((a, b), _rounds(a, b), strict=True):
-        if rule and x.has_bound and not x.word and x.is_block_type >= has_blocks:
+        if rule and x.has_bound and not x.word and x.is_quantized >= has_blocks:
             sure = sure + x.sure_radius("" if rule == "own" else rule)
     return sure
 

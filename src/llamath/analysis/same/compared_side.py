@@ -38,8 +38,8 @@ class SideFacts(Record):
 class ComparedSide:
     """An opened checkpoint; `close` closes its files."""
 
-    def __init__(self, checkpoint: VerifiedCheckpoint) -> None:
-        self.checkpoint = checkpoint
+    def __init__(self, checkpoint: VerifiedCheckpoint, name: str = "") -> None:
+        self.checkpoint, self.name = checkpoint, name or checkpoint.path
         self._files = TensorReader(checkpoint.manifest)
         try:
             self._reader = self._open()
@@ -104,7 +104,7 @@ class ComparedSide:
             dtypes[x.dtype] += x.rows * x.width
         model = self.checkpoint.model
         return SideFacts(
-            path=self.checkpoint.path,
+            path=self.name,
             model=model.name,
             family=model.family.name,
             format=self.checkpoint.manifest.format,

@@ -23,12 +23,14 @@ from .weight_sample import WeightSample, read_sample, root_mean_square
 Array = Any
 """A numpy array."""
 _ROTARY_WEIGHTS = ("attn.q.weight", "attn.k.weight", "attn.q.bias", "attn.k.bias")
-_MAX_EXPLAINED = 2048
+_MAX_EXPLAINED = 1024
 """Maximum number of weights whose cause is searched for."""
 _MAX_LAYERS = 512
 """Maximum number of layers among which a stale one is searched for."""
 _MIN_COSINE = 0.5
 """Weights with a smaller cosine are unrelated."""
+_CLOSE = 0.95
+"""Matrices with a larger cosine are in their own place, in their own order."""
 _NOISE = 1.3
 """Singular values below this many times the largest one of rounding errors belong to them."""
 _MAX_RANK_SHARE = 0.25
@@ -88,7 +90,8 @@ class CauseFinder:
             if not one.values.any() and other.values.any():
                 return "zero", f"all zero in {name}: not initialized, or not saved", None
         case = _Case(a, b, x, y)
-        for test in (self._offset, self._permutation, self._transposed, self._sibling, self._stale, self._scaled):
+        elsewhere = (self._permutation, self._transposed, self._sibling, self._stale)
+        for test in (self._offset, *(elsewhere if len(a.shape) == 1 or _cosine(x, y) < _CLOSE else ()), self._scaled):
             if found := test(case):
                 return *found, None
         if tally is not None and difference.rows and len(a.shape) == 2 and difference.rows <= min(64, a.rows // 4) and difference.beyond:
@@ -216,9 +219,7 @@ class CauseFinder:
 
     def _trained(self, a: CanonicalWeight, x: WeightSample, y: WeightSample) -> tuple[str, str, tuple[int, int] | None]:
         """Describe a difference without a simple cause: the rank of the difference, or unrelated values."""
-        np = require_numpy()
-        size = np.linalg.norm(x.values) * np.linalg.norm(y.values)
-        cosine = float((x.values * y.values).sum() / size) if size else 0.0
+        cosine = _cosine(x, y)
         if len(a.shape) != 2 or min(x.values.shape) < 8:
             return ("unrelated", "unrelated values", None) if cosine < _MIN_COSINE else ("trained", "fine-tuned", None)
         rank, limit = difference_rank(x, y)
@@ -254,6 +255,12 @@ class CauseFinder:
         return tuple(sorted(found, key=lambda x: -len(x.paths)))
 
 
+def _cosine(x: WeightSample, y: WeightSample) -> float:
+    np = require_numpy()
+    size = np.linalg.norm(x.values) * np.linalg.norm(y.values)
+    return float((x.values * y.values).sum() / size) if size else 0.0
+
+
 def _first(x: WeightSample) -> WeightSample:
     """Return the first two rows of a sample."""
     return x._replace(values=x.values[:2], rows=x.rows[:2])
@@ -281,7 +288,8 @@ def difference_rank(x: WeightSample, y: WeightSample) -> tuple[int, int]:
     np = require_numpy()
     difference = y.values - x.values
     rows, columns = difference.shape
-    singular = np.linalg.svd(difference, compute_uv=False)
+    gram = difference @ difference.T if rows <= columns else difference.T @ difference
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram)[::-1], 0))
     noise = np.sqrt((x.rounding**2 + y.rounding**2) / 3) * (np.sqrt(rows) + np.sqrt(columns))
     float32 = 2.0**-23 * max(x.size, y.size) * (np.sqrt(rows) + np.sqrt(columns))
     return int((singular > max(_NOISE * noise, float32, 1e-6 * singular[0])).sum()), min(rows, columns)

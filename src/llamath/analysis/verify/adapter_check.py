@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...checkpoint.adapters import PEFT_PREFIX, Adapter, AdapterTarget, ModulePatterns, ValuePattern, parse_names
@@ -56,6 +56,7 @@ class BaseModel(Record):
     weights: Mapping[str, _BaseWeight]
     model: Model | None = None  # None: of an unknown family, by its headers
     scheme: str = ""
+    text_prefix: str = ""  # of the names in layers, if only the text model of a multimodal model is known
 
     @property
     def modules(self) -> dict[str, _BaseWeight]:
@@ -172,9 +173,8 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
     if opened is not None:
         refuse_large_models(model, opened.manifest)
     match = match_adapter_names(adapter, model)
-    weights: dict[str, _BaseWeight] = {}
-    if opened is not None:  # parts other than the text model
-        weights = {name: _BaseWeight(shape) for name, shape in _header_shapes(opened).items()}
+    targets = {x.name for x in adapter.targets}
+    weights = _other_parts(model, opened, targets) if opened is not None else {}
     for name, stored in zip(match.names, match.tensors, strict=True):
         part = stored.parts[0]
         where = _PARTS.get(part.pattern) or next((word for mark, word in _PARTS_INSIDE.items() if mark in part.pattern), "")
@@ -182,7 +182,9 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
     head = model.tree.head
     if head is not None and head.weight.tied:
         weights[match.scheme.stored_name("head.weight")] = _BaseWeight(tuple(map(int, head.weight.shape)), "matmul", "head")
-    return BaseModel(name=model.name, weights=weights, model=model, scheme=match.scheme.name)
+    is_partial = bool(model.wrapper) and opened is None
+    prefix = (match.scheme.prefix + match.scheme.layer).partition("{l}")[0] if is_partial else ""
+    return BaseModel(name=model.name, weights=weights, model=model, scheme=match.scheme.name, text_prefix=prefix)
 
 
 def match_adapter_names(adapter: Adapter, model: Model) -> SchemeMatch:
@@ -191,6 +193,18 @@ def match_adapter_names(adapter: Adapter, model: Model) -> SchemeMatch:
         raise UnknownModel(f"the {model.family.name} family has no GGUF names, so this adapter cannot belong to {safe(model.name)}")
     schemes = [model.family.gguf] if adapter.format == "gguf" else list(_module_schemes(model, adapter.format))
     return detect_scheme(model.tree, [x for x in schemes if x], {x.name: () for x in adapter.targets})
+
+
+def _other_parts(model: Model, opened: OpenedCheckpoint, targets: Container[str]) -> dict[str, _BaseWeight]:
+    """Return the weights of a checkpoint that are not of its text model, under the names that they have in memory.
+
+    Files of older multimodal models lack the prefix `model.`, which transformers adds.
+    """
+    hf = model.family.hf
+    text, prefix = set(hf.flat_tensors(model.tree)[0]), (hf.prefix + hf.layer).partition("{l}")[0]
+    others = {name: shape for name, shape in _header_shapes(opened).items() if name not in text and not name.startswith(prefix)}
+    added = "model." if any(f"model.{x}" in targets for x in others) else ""
+    return {f"{added}{name}": _BaseWeight(shape) for name, shape in others.items()}
 
 
 def _local_checkpoint(model: Model) -> OpenedCheckpoint | None:
@@ -314,6 +328,10 @@ def _against_base(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
         message = f"it is an adapter of architecture {safe(adapter.architecture, 60)}; {base.name} is {base.model.family.gguf_arch}"
         yield Finding(code="architecture", severity="error", message=message, hint="llama.cpp refuses it: find its own base model")
     unknown = [x.name for x in adapter.targets if x.name not in base.weights]
+    if base.text_prefix and (others := [x for x in unknown if not x.startswith(base.text_prefix)]):
+        message = f"{format_count(len(others), 'target')} of other parts of the multimodal model: not checked, as only its config is here"
+        yield Finding(code="other_part", severity="info", message=message, hint="give its checkpoint: --base FOLDER", tensors=tuple(others))
+        unknown = [x for x in unknown if x.startswith(base.text_prefix)]
     if unknown:
         yield _unknown_targets(unknown, len(adapter.targets), base, _new_heads(adapter))
     groups: dict[tuple[str, str, str], dict[str, None]] = {}
@@ -497,10 +515,11 @@ def _peft_selection(adapter: Adapter, base: BaseModel) -> Iterator[Finding]:
 
 def _useless_targets(patterns: ModulePatterns, modules: Iterable[str], base: BaseModel) -> Iterator[Finding]:
     """Yield a finding for each name in `target_modules`, or the regular expression, that matches no module of the base model."""
+    severity = "info" if base.text_prefix else "error"  # other parts of a multimodal model may have such modules
     if patterns.regex is not None:
         if not any(map(patterns.regex.matches, modules)):
             message = f"target_modules {safe(repr(patterns.regex.pattern), 80)} matches no linear layer or embedding of {base.name}"
-            yield Finding(code="target", severity="error", message=message)
+            yield Finding(code="target", severity=severity, message=message)
         return
     ends = {x.rpartition(".")[2] for x in modules}
     known = {end for module in modules for end in (module, *_ends_of(module))}
@@ -509,7 +528,7 @@ def _useless_targets(patterns: ModulePatterns, modules: Iterable[str], base: Bas
             near = nearest(name, ends)
             message = f"target_modules names {safe(repr(name), 80)}, which matches no linear layer or embedding of {base.name}"
             hint = f"did you mean {' or '.join(near)}?" if near else f"it has {format_list(sorted(ends), 12)}"
-            yield Finding(code="target", severity="error", message=message, hint=hint)
+            yield Finding(code="target", severity=severity, message=message, hint=hint)
 
 
 def _ends_of(module: str) -> Iterator[str]:

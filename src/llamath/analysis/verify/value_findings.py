@@ -169,6 +169,11 @@ def _equal_rows(stats: Sequence[TensorStats], context: ValueContext, dead: set[_
     }
     for (code, severity), tensors in found.items():
         hint = "tokens that were never trained, or padding" if severity == "info" else hints[code]
+        if code == "zero" and len(tensors) > 1:
+            names = [name for name, _ in tensors]
+            message = f"{len(names):,} matrices are all zero: {summarize_names(names)}"
+            yield Finding(code=code, severity=severity, message=message, hint=hint, tensors=tuple(names))
+            continue
         for name, text in tensors[:_MAX_NAMED]:
             yield Finding(code=code, severity=severity, message=text, hint=hint, tensors=(name,))
         if rest := [name for name, _ in tensors[_MAX_NAMED:]]:

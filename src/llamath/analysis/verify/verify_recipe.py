@@ -121,6 +121,9 @@ _KINDS_BY_METHOD = {
     "modelopt": ("fp8", "nvfp4", "mxfp4", "int8", "int4-awq"),
     "compressed-tensors": ("compressed-int", "fp8", "int8", "nvfp4", "mxfp4"),
     "bitnet": ("bitnet",),
+    "eetq": ("eetq",),
+    "hqq": ("hqq",),
+    "torchao": ("torchao",),
     "mlx": ("mlx",),
 }
 """Method of a recipe → the beginnings of the packings that its tensors are recognized as; others are not recognized from headers."""

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ...core.errors import ConfigError, FormatError, safe
-from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, unfinished_beside
+from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, missing_hint, unfinished_beside
 from .choose_files import choose_files, gguf_parts, list_names
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
@@ -27,11 +27,14 @@ MAX_SHARDS = 100_000
 """Maximum number of files in an index."""
 
 
-def read_checkpoint(path: str, problems: Problems = None) -> Manifest:
-    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible."""
+def read_checkpoint(path: str, problems: Problems = None, *, is_repository: bool = False) -> Manifest:
+    """Read the checkpoint at a local path; given `problems`, damaged files are listed there and read as far as possible.
+
+    `is_repository`: the folder is that of a repository in the Hugging Face cache, which was named by its id.
+    """
     check_finished(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.isdir(path):
-        return read_folder(LocalFolder(path), problems)
+        return read_folder(LocalFolder(path, is_repository=is_repository), problems)
     folder, name = os.path.split(path)
     if path.endswith(".index.json"):
         return read_index(LocalFolder(folder), name, problems)
@@ -145,9 +148,9 @@ def read_files(folder: Folder, names: Sequence[str], problems: Problems = None) 
     """Read files of a folder that together are one checkpoint."""
     result = _read(folder, names, problems)
     if result.missing:
-        raise FormatError(
-            "unreadable", f"{list_names(result.missing)} cannot be read: no such file in {safe(folder.name) or 'this folder'}"
-        )
+        where = safe(folder.name) or "this folder"
+        hint = missing_hint(folder.name or ".", result.missing) if isinstance(folder, LocalFolder) else ""
+        raise FormatError("unreadable", f"{list_names(result.missing)} cannot be read: no such file in {where}", hint=hint)
     return _join_set(result.manifests) if len(result.manifests) == len(names) else merge(result.manifests)
 
 

@@ -81,7 +81,7 @@ def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     if ADAPTER_CONFIG in entries:
         adapter = next((x for x in ADAPTER_FILES if x in entries), "")
         base = explicit or standard
-        if isinstance(folder, LocalFolder) and base and "config.json" in entries:
+        if isinstance(folder, LocalFolder) and not folder.is_repository and base and "config.json" in entries:
             weights = f"the adapter in {adapter}" if adapter else f"an adapter ({ADAPTER_CONFIG}), whose weights are missing"
             notes = (f"{safe(base)} is the base model; transformers also loads {weights}",)
         elif adapter:

@@ -23,6 +23,7 @@ class Folder:
 
     name: str
     is_read_by_transformers = False
+    is_repository = False
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of its files."""
@@ -54,8 +55,8 @@ class LocalFolder(Folder):
 
     is_read_by_transformers = True
 
-    def __init__(self, path: str) -> None:
-        self.name = path
+    def __init__(self, path: str, is_repository: bool = False) -> None:
+        self.name, self.is_repository = path, is_repository
 
     def names(self) -> Sequence[str]:
         """Return the sorted names of the entries."""

@@ -114,7 +114,10 @@ def find_wrappers(names: Iterable[str]) -> tuple[str, ...]:
 
 def describe_wrappers(names: Sequence[str]) -> str:
     """Say which wrappers are parts of these names; empty if none is."""
-    wrapped = [x for x in names if any(f"{part}." in x for part in WRAPPERS)] if names else []
+    text = "\n".join(names)
+    if not any(f"{part}." in text for part in WRAPPERS):
+        return ""
+    wrapped = [x for x in names if any(f"{part}." in x for part in WRAPPERS)]
     found = find_wrappers(wrapped)
     return ModelTensors(Manifest(format="", files=(), tensors=()), _common_wrappers(wrapped), found).description if found else ""
 

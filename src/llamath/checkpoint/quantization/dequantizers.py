@@ -130,6 +130,8 @@ def open_packed(x: PackedWeight, read: Callable[[str], StoredArray], config: Map
     arrays = {_end(name, x): (stored.dtype, as_array(stored)) for name in (x.values, *x.companions) for stored in (read(name),)}
     if x.kind in ("bnb-nf4", "bnb-fp4"):
         x = x._replace(shape=_shape_of_bnb_state(x, arrays))
+    elif x.kind == "hqq":
+        x = x._replace(shape=_stored_shape(x, arrays))
     return OpenedPacked(x, arrays, config)
 
 
@@ -140,18 +142,115 @@ class OpenedPacked:
         assert x.shape is not None
         self.shape: Shape = x.shape
         self._weight, self._arrays, self._config = x, arrays, config
+        self._kind = x.kind.rstrip("12345678") if x.kind.startswith("compressed-int") else x.kind
         self._matrix = -1
-        self._rows: _Rows | None = None
+        self._rows: dict[int, _Rows] = {}
 
     def rows(self, matrix: int, first: int, last: int) -> Any:
         """Return outputs of one matrix as float32 [n, in]; `first` is a multiple of 64."""
-        if self._rows is None or matrix != self._matrix:
-            kind = self._weight.kind
+        try:
+            found = self._open(matrix, 0)(first, last)
+        except (ValueError, IndexError, TypeError, ArithmeticError):
+            found = None
+        if found is None or found.shape != (last - first, self.shape[-1]):
+            shapes = ", ".join(f"{end} {list(array.shape)}" for end, (_, array) in self._arrays.items())
+            name = f"{safe(self._weight.name)} ({safe(self._weight.kind, 40)})"
+            raise LlamathError(f"{name}: its tensors do not match each other: {shapes}")
+        return found
+
+    @property
+    def has_half_steps(self) -> bool:
+        """Whether codes are the nearest ones, so that values have bounds; AWQ and GPTQ move values further to reduce a layer's error."""
+        return self._kind in _NEIGHBORS or self._kind in _INTEGER_WORDS
+
+    def half_steps(self, matrix: int, first: int, last: int) -> tuple[Any, Any]:
+        """Return half the distance of each value to the next one towards 0, and away from it; a whole distance beyond the last value."""
+        np = require_numpy()
+        with np.errstate(invalid="ignore", over="ignore"):
+            value, less, more = (self._open(matrix, step)(first, last) for step in (0, -1, 1))
+        if self._kind in _INTEGER_WORDS:
+            step = np.abs(more - less)
+            code = (value - less) / np.where(step, step, 1)
+            last_code = (1 << self._bits) - 1
+            half = step * np.where((code < 0.5) | (code > last_code - 0.5), np.float32(1), np.float32(0.5))
+            return half, half
+        inward, outward = np.abs(value - less) / 2, np.abs(more - value) / 2
+        ends = ~((outward > 0) & np.isfinite(outward))
+        return np.where(inward > 0, inward, outward), np.where(ends, 2 * inward, outward)
+
+    @property
+    def _bits(self) -> int:
+        if self._kind == "compressed-int":
+            return int(re.sub(r"\D", "", self._weight.kind))
+        return int(self._arrays["values"][1].shape[-1]) * 32 // self.shape[-1]
+
+    def _open(self, matrix: int, step: int) -> _Rows:
+        """Open one matrix, with the codes as they are, or those a step further; of integers in words, all codes 0 (−1) or 1."""
+        if matrix != self._matrix:
+            self._rows, self._matrix = {}, matrix
+        if step not in self._rows:
             outer = self.shape[:-2]
             own = {end: (dtype, _matrix_of(array, outer, matrix)) for end, (dtype, array) in self._arrays.items()}
-            opener = DEQUANTIZERS[kind.rstrip("12345678") if kind.startswith("compressed-int") else kind]
-            self._rows, self._matrix = opener(_Matrix(self._weight, own, self._config)), matrix
-        return self._rows(first, last)
+            if step:
+                dtype, codes = own["values"]
+                own["values"] = (
+                    dtype,
+                    _constant_codes(codes, self._bits, step) if self._kind in _INTEGER_WORDS else _NEIGHBORS[self._kind](codes, step),
+                )
+            self._rows[step] = DEQUANTIZERS[self._kind](_Matrix(self._weight, own, self._config))
+        return self._rows[step]
+
+
+def _constant_codes(words: Array, bits: int, step: int) -> Any:
+    """Return words of the same shape whose codes are all 1 (step 1) or 0."""
+    np = require_numpy()
+    if step < 0:
+        return np.zeros_like(words)
+    size = words.dtype.itemsize * 8
+    ones = np.zeros((words.shape[-1] * size // bits, bits), np.uint8)
+    ones[:, 0] = 1
+    padded = np.zeros(words.shape[-1] * size, np.uint8)
+    padded[: ones.size] = ones.reshape(-1)
+    row = np.packbits(padded, bitorder="little").view(words.dtype)
+    return np.broadcast_to(row, words.shape)
+
+
+def _next_float8(codes: Array, step: int) -> Any:
+    """Return the next codes of an 8-bit float; those of 0 and of the largest value stay."""
+    np = require_numpy()
+    size = codes.view(np.uint8) & 127
+    stays = (size == 0) if step < 0 else (size >= 0x7E)
+    return np.where(stays, codes, codes + codes.dtype.type(step % 256))
+
+
+def _next_int8(codes: Array, step: int) -> Any:
+    np = require_numpy()
+    signed = codes.view(np.int8)
+    stays = signed == (-128 if step < 0 else 127)
+    return np.where(stays, signed, signed + np.int8(step)).astype(np.int8)
+
+
+def _next_fp4(codes: Array, step: int) -> Any:
+    """Return the next codes of both halves of each byte."""
+    np = require_numpy()
+    half = np.arange(16)
+    stays = (half & 7) == (0 if step < 0 else 7)
+    table = np.where(stays, half, half + step)
+    octets = np.arange(256)
+    both = (table[octets & 15] | table[octets >> 4] << 4).astype(np.uint8)
+    return both[np.ascontiguousarray(codes).view(np.uint8)]
+
+
+_NEIGHBORS: Mapping[str, Callable[[Array, int], Any]] = {
+    "fp8": _next_float8,
+    "int8": _next_int8,
+    "bnb-int8": _next_int8,
+    "mxfp4": _next_fp4,
+    "nvfp4": _next_fp4,
+}
+"""Kinds of packing → the codes a step away from zero (1) or towards it (−1)."""
+_INTEGER_WORDS = frozenset(("compressed-int", "mlx"))
+"""Kinds that pack whole numbers into words, each with a scale for its group."""
 
 
 def _matrix_of(array: Array, outer: Shape, i: int) -> Any:
@@ -167,6 +266,8 @@ def why_not_dequantized(x: PackedWeight, config: Mapping[str, Any] | None = None
     kind = x.kind.rstrip("12345678") if x.kind.startswith("compressed-int") else x.kind
     if kind not in DEQUANTIZERS:
         return f"the layout of {safe(x.kind, 40)} has no dequantization"
+    if kind == "hqq":
+        return "" if any(name.endswith(".shape") for name in x.companions) else "it has no shape"
     if kind.startswith("bnb-") and kind != "bnb-int8":
         return "" if any(_STATE in name for name in x.companions) else "it has no quantization state"
     if x.shape is None or len(x.shape) < 2:
@@ -230,6 +331,8 @@ def _scaled(m: _Matrix, values: Array, dtype: str) -> _Rows:
     m.check("values", values.shape, (m.out, m.into))
     scale = m.floats(*_SCALES)
     zero = m.raw("weight_zero_point") if m.find("weight_zero_point") else None
+    if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # as ModelOpt stores blocks
+        scale = scale.reshape(scale.shape[::2])
     if scale.size == 1:
         scale = scale.reshape(1, 1)
     elif scale.ndim == 1 and len(scale) == m.out:
@@ -300,6 +403,14 @@ def _shape_of_bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]
     if -(-shape[0] * shape[1] // 2) != arrays["values"][1].nbytes:
         raise LlamathError(f"{safe(x.name)}: its quantization state has the shape {shape}, its values {arrays['values'][1].nbytes:,} bytes")
     return tuple(shape)
+
+
+def _stored_shape(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> Shape:
+    """Return the shape that HQQ stores next to a matrix; it cannot have more values than there are stored."""
+    shape = tuple(map(int, arrays["shape"][1].reshape(-1))) if "shape" in arrays else ()
+    if len(shape) != 2 or not all(0 < n < 1 << 40 for n in shape) or shape[0] * shape[1] > 10 * arrays["values"][1].size:
+        raise LlamathError(f"{safe(x.name)}: expected a shape of two integers that fits its values, found {list(shape)}")
+    return shape
 
 
 def _bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> dict[str, Any]:
@@ -515,6 +626,64 @@ def _open_mlx(m: _Matrix) -> _Rows:
     return rows
 
 
+def _open_int4_awq(m: _Matrix) -> _Rows:
+    """ModelOpt's INT4: two outputs in a byte, the even one in the low half, a scale for each group, and one for each input."""
+    np = require_numpy()
+    octets, scale = m.raw("values"), m.floats("weight_scale")
+    m.check("values", octets.shape, (-(-m.out // 2), m.into))
+    m.check("scales", scale.shape, (m.out, scale.shape[-1]))
+    if m.find("weight_scale_2"):
+        scale = scale * m.floats("weight_scale_2").reshape(-1)[0]
+    inputs = m.floats("pre_quant_scale") if m.find("pre_quant_scale") else np.float32(1)
+
+    def rows(first: int, last: int) -> Any:
+        part = octets[first // 2 : -(-last // 2)]
+        halves = np.stack((part & 15, part >> 4), 1).reshape(-1, m.into)[: last - first].astype(np.int8)
+        signed = np.where(halves > 7, halves - 16, halves).astype(np.float32)
+        return signed * _per_value(scale[first:last], m.into) * inputs
+
+    return rows
+
+
+def _open_eetq(m: _Matrix) -> _Rows:
+    """INT8 with inputs first, times a scale for each output."""
+    np = require_numpy()
+    values, scale = m.raw("values"), m.floats("weight_scales")
+    m.check("values", values.shape, (m.into, m.out))
+    return lambda first, last: np.ascontiguousarray(values[:, first:last].T).astype(np.float32) * scale[first:last, None]
+
+
+def _open_torchao(m: _Matrix) -> _Rows:
+    """Numbers less their zero point, times a scale for each row or for the matrix."""
+    np = require_numpy()
+    values, scale, dtype = m.raw("values"), m.floats("_weight_scale").reshape(-1, 1), m.dtype("values")
+    zero = m.raw("_weight_zero_point").reshape(-1, 1).astype(np.float32) if m.find("_weight_zero_point") else np.zeros_like(scale)
+
+    def rows(first: int, last: int) -> Any:
+        of_row = slice(first, last) if len(scale) > 1 else slice(None)
+        return (to_float32(values[first:last], dtype) - zero[of_row]) * scale[of_row]
+
+    return rows
+
+
+def _open_hqq(m: _Matrix) -> _Rows:
+    """Groups of the flat matrix, less a zero and times a scale; pieces of the groups are packed from the highest bits down."""
+    np = require_numpy()
+    words, scale, zero = m.raw("values"), m.floats("scale"), m.floats("zero")
+    bits, axis = (int(m.raw(x).reshape(-1)[0]) for x in ("nbits", "axis"))
+    if bits not in (1, 2, 3, 4, 8) or (m.find("view_as_float") and int(m.raw("view_as_float").reshape(-1)[0])):
+        raise m.error(f"expected 1, 2, 3, 4 or 8 bits as integers, found {bits} bits")
+    count = 10 if bits == 3 else 8 // bits
+    pieces = [words >> bits * (count - 1 - i) & (1 << bits) - 1 for i in range(count)]
+    numbers = np.concatenate(pieces).astype(np.float32)
+    groups = scale.size
+    whole = numbers[:groups] if axis else numbers[: m.out * m.into // groups]
+    if whole.size != m.out * m.into:
+        raise m.error(f"expected {m.out * m.into:,} values, found {whole.size:,}")
+    values = ((whole - zero) * scale).reshape(m.out, m.into)
+    return lambda first, last: values[first:last]
+
+
 DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "fp8": _open_8_bits,
     "int8": _open_8_bits,
@@ -523,6 +692,10 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "bnb-fp4": _open_bnb_4bit,
     "mxfp4": _open_fp4,
     "nvfp4": _open_fp4,
+    "int4-awq": _open_int4_awq,
+    "eetq": _open_eetq,
+    "torchao": _open_torchao,
+    "hqq": _open_hqq,
     "bitnet": _open_bitnet,
     "awq": _open_awq,
     "gptq": _open_gptq,

@@ -90,6 +90,16 @@ def _detect_fp4(d: Detection, x: Tensor, kind: str, group: int, scale_dtypes: tu
         d.record_with_companions(x, Packing.of_values(kind, weight, (*x.shape[:-1], values_per_number * x.shape[-1])))
 
 
+def detect_int4_awq(d: Detection, x: Tensor) -> None:
+    """Detect ModelOpt's INT4: two rows in a byte, with a scale for each group of at least 64 inputs of every row."""
+    scale = d.get(f"{x.name}_scale", *_HALVES)
+    if scale is None or len(x.shape) != 2 or len(scale.shape) != 2 or not x.name.endswith(".weight") or not scale.shape[1]:
+        return
+    groups = scale.shape[1]
+    if scale.shape[0] == 2 * x.shape[0] and x.shape[1] % groups == 0 and x.shape[1] // groups >= 32:
+        d.record_with_companions(x, Packing.of_values("int4-awq", x.name, (2 * x.shape[0], x.shape[1])))
+
+
 def detect_bitnet(d: Detection, x: Tensor) -> None:
     """Detect BitNet: four rows of ternary values in one, if the configuration declares it."""
     weight = x.name.removesuffix("_packed")
@@ -98,6 +108,54 @@ def detect_bitnet(d: Detection, x: Tensor) -> None:
         return
     if scale is not None and scale.elements == 1 and len(x.shape) == 2:
         d.record_with_companions(x, Packing.of_values("bitnet", weight, (4 * x.shape[0], x.shape[1])))
+
+
+def detect_eetq(d: Detection, x: Tensor) -> None:
+    """Detect EETQ: INT8 with inputs first, and a scale for each output."""
+    scale = d.get(f"{x.name}_scales", *_HALVES)
+    if scale is not None and len(x.shape) == 2 and scale.shape == x.shape[1:]:
+        d.record(x, Packing.of_values("eetq", x.name, (x.shape[1], x.shape[0])), {scale.name: "scale"})
+
+
+_HQQ_META = (
+    *(
+        "shape",
+        "nbits",
+        "group_size",
+        "axis",
+        "packing",
+        "unpack_view_dtype",
+        "compute_dtype",
+        "view_as_float",
+        "quant_scale",
+        "quant_zero",
+    ),
+    *("encoded_state_dict", "stores_quant_config", "channel_wise", "optimize", "round_zero"),
+)
+
+
+def detect_hqq(d: Detection, x: Tensor) -> None:
+    """Detect HQQ: `X.W_q`, whose shape is in a tensor of its own; the number of bits follows from the scales."""
+    base = x.name.removesuffix("W_q")
+    scale, shape = d.get(f"{base}scale", *_HALVES), d.get(f"{base}shape", "I64")
+    if base == x.name or scale is None or shape is None or len(x.shape) != 2 or len(scale.shape) != 2 or not scale.elements:
+        return
+    groups, (packed, group) = scale.shape[0], x.shape
+    if scale.shape[1] == 1 and x.dtype == "U8" and packed and groups % packed == 0 and groups // packed in (1, 2, 4, 8):
+        values = Packing("hqq", f"{base}weight", "values", None, groups * group)
+    else:
+        values = Packing.of_unknown_length("hqq", f"{base}weight", x)
+    roles = {f"{base}{name}": "meta" for name in _HQQ_META}
+    d.record(x, values, roles | {scale.name: "scale", f"{base}zero": "zero"})
+
+
+def detect_torchao(d: Detection, x: Tensor) -> None:
+    """Detect torchao's INT8 and FP8 as its safetensors support names them: `X._weight_qdata` and a scale for each row, or one."""
+    base = x.name.removesuffix("_weight_qdata")
+    scale = d.get(f"{base}_weight_scale", "F32", "BF16", "F16")
+    if base != x.name and scale is not None and len(x.shape) == 2 and scale.shape in ((x.shape[0], 1), (1, 1), (1,), ()):
+        values = Packing.of_values("torchao", f"{base}weight", x.shape)
+        d.record(x, values, {scale.name: "scale", f"{base}_weight_zero_point": "zero"})
 
 
 def detect_ggml(d: Detection, x: Tensor) -> None:

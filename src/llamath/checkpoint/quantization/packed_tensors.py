@@ -18,7 +18,7 @@ _SUFFIX_ROLES = {
 _SIBLING_ROLES = {
     "scale": "scale", "scale_weight": "scale", "qscale_weight": "scale", "input_scale": "scale", "input_global_scale": "scale",
     "input_scale_ub": "scale", "activation_scale": "scale", "scale_input": "scale", "qscale_act": "scale", "k_scale": "scale",
-    "v_scale": "scale", "input_zero_point": "zero", "weight_format": "meta",
+    "v_scale": "scale", "pre_quant_scale": "scale", "input_zero_point": "zero", "weight_format": "meta",
 }  # fmt: skip
 """Names of companions next to `X.weight`, as `X.scale`, and their roles."""
 GROUP_ROLES = {"scales": "scale", "qzeros": "zero", "scaled_zeros": "zero", "g_idx": "index", "biases": "zero", "workspace": "meta"}

@@ -165,6 +165,10 @@ SCHEMES = (
         formats=(WeightFormat(name="nvfp4", packing="nvfp4", matrix=nvfp4_format()),),
         scale_layouts=(_ScaleLayout(name="NVFP4", elements=lambda out, into: out * _ceil(into, 16) + 2, formula="out·⌈in/16⌉ + 2"),),
     ),
+    _QuantizationScheme(name="eetq", value_dtypes=("I8",), detect=detect.detect_eetq),
+    _QuantizationScheme(name="hqq", value_dtypes=("U8", "I32"), detect=detect.detect_hqq),
+    _QuantizationScheme(name="torchao", value_dtypes=("I8", "F8_E4M3"), detect=detect.detect_torchao),
+    _QuantizationScheme(name="int4-awq", value_dtypes=("U8",), detect=detect.detect_int4_awq),
     _QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
     _QuantizationScheme(
         name="fp8",

@@ -61,10 +61,10 @@ def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedT
     head = source.scheme.stored_name("head.weight") if edit.untie else ""
     tensors: list[EditedTensor] = []
     for name, x in source.tensors.items():
-        if name == head or (target := names.rename(name)) is None:
-            continue
         packing = source.packings.get(name)
         weight = name if packing is None else packing.weight
+        if weight == head or (target := names.rename(name)) is None:
+            continue
         before, after = old.get(weight), new.get(names.rename(weight) or "")
         if before is None or after is None or before.shape == after.shape:
             tensors.append(copy_tensor(x, target))
@@ -73,16 +73,14 @@ def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedT
         chosen = _choose(source, edit, before, axis)
         if packing is not None:
             if not _can_cut(x, packing.kind, before, axis, chosen):
-                raise ConvertError(
-                    f"{safe(name)} is packed as {packing.kind}, in groups that this edit would split",
-                    hint="edit the unquantized checkpoint",
-                )
+                why = "and rows cannot be appended to it" if chosen.appended else "in groups that this edit would split"
+                raise ConvertError(f"{safe(name)} is packed as {packing.kind}, {why}", hint="edit the unquantized checkpoint")
             if not x.shape or x.shape[0] != before.shape[0]:
                 tensors.append(copy_tensor(x, target))  # one scale for the whole matrix
                 continue
         tensors.append(_apply(x, target, axis, chosen))
     if edit.untie:
-        tensors.append(_untied_head(source, head, {x.name: x for x in tensors}))
+        tensors += _untied_head(source, head, {x.name: x for x in tensors})
     return tensors
 
 
@@ -120,9 +118,11 @@ def _can_cut(x: Tensor, kind: str, weight: StoredTensor, axis: int, chosen: _Cho
     return kind in _ROW_PACKINGS and (not x.shape or x.shape[0] in (1, weight.shape[0]))
 
 
-def _untied_head(source: EditSource, name: str, tensors: Mapping[str, EditedTensor]) -> EditedTensor:
-    """Return the head of a model whose embedding and head were one matrix: a copy of the edited embedding."""
-    embed = tensors.get(source.scheme.stored_name("embed.weight"))
-    if embed is None:
-        raise ConvertError("--untie: the embedding is packed, and a head of its own would need another format")
-    return embed._replace(name=name)
+def _untied_head(source: EditSource, name: str, tensors: Mapping[str, EditedTensor]) -> list[EditedTensor]:
+    """Return the head of a model whose embedding and head were one matrix: copies of the edited embedding and of its scales."""
+    embed = source.scheme.stored_name("embed.weight")
+    packed = [x for x, packing in source.packings.items() if packing.weight == embed]
+    stems = embed.removesuffix("weight"), name.removesuffix("weight")
+    if not all(x.startswith(stems[0]) for x in packed):
+        raise ConvertError("--untie: the embedding is packed, and its scales have no name for a head")
+    return [tensors[x]._replace(name=stems[1] + x.removeprefix(stems[0])) for x in packed or [embed]]
