@@ -239,11 +239,11 @@ def test_declared_dtype_is_used(keys: dict[str, Any], dtype: str) -> None:
 def test_unknown_quantization_is_refused_by_name(tmp_path: Path, command: tuple[str, ...]) -> None:
     config = json.loads(Path("examples/tiny-llama/config.json").read_text())
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "vptq"}}))
+    path.write_text(json.dumps(config | {"quantization_config": {"quant_method": "qqq"}}))
     name, *options = command
     done = CliRunner().invoke(cli, [name, str(path), *options])
     assert done.exit_code == 2
-    assert "unknown quantization quant_method vptq in quantization_config: expected one of auto-round, awq" in " ".join(done.stderr.split())
+    assert "unknown quantization quant_method qqq in quantization_config: expected one of auto-round, awq" in " ".join(done.stderr.split())
     assert "--dtype" in done.stderr
     assert CliRunner().invoke(cli, [name, str(path), *options, "--dtype", "fp8"]).exit_code == 0
 

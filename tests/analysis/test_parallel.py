@@ -22,8 +22,8 @@ from support.reference_data import tiny_configs
 GATHERED = {"linear_attn.out_proj"}
 """transformers splits the outputs of this layer and gathers; Megatron and llamath split the inputs, which are already sharded."""
 
-OTHER_NAMES = {"granitemoe"}
-"""Its plan names only experts, by their module names."""
+OTHER_NAMES = {"granitemoe", "lfm2_moe"}
+"""Their plans name only experts, by their module names, or nothing that is stored under this name."""
 
 
 def tp_plan_of(config: dict[str, Any]) -> dict[str, str]:
