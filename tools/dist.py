@@ -35,7 +35,7 @@ def git(*words: str) -> bytes:
 def build(source: bytes, epoch: int, folder: Path, circumstances: dict[str, Any]) -> Path:
     """Build the wheel of an archive of the repository in a new folder."""
     with tarfile.open(fileobj=io.BytesIO(source)) as archive:
-        archive.extractall(folder / "source", filter="data")
+        archive.extractall(folder / "source", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since Python 3.11.4
     names = {name: value for name, value in circumstances.items() if name != "umask"}
     environment = {**os.environ, **names, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": str(circumstances["umask"])}
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]

@@ -228,14 +228,25 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
     assert differing_fields(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
+NAMES_ONLY = set("arcee chatglm dots1 ernie4_5 exaone-moe hunyuan-dense hunyuan-moe jais2 lfm2moe nemotron seed_oss".split())
+"""Architectures whose names are those of llama.cpp, but whose metadata are not read or written: nothing here proves them."""
+
+
 def test_every_tiny_config_with_an_architecture_is_covered() -> None:
-    left = {label for label, x in CONFIGS.items() if find_family(x["model_type"]).gguf_arch} - set(CONVERTED) - set(UNWRITTEN)
+    known = {label for label, x in CONFIGS.items() if (arch := find_family(x["model_type"]).gguf_arch) and arch not in NAMES_ONLY}
+    left = {label for label in known - set(CONVERTED) - set(UNWRITTEN) if CONFIGS[label]["model_type"] != "glm4_moe_lite"}
     assert left == {
         "deepseek_v2-plain attention",  # llama.cpp has another architecture for it, deepseek2-ocr
         "qwen-first-names",  # the converter reads none of them
         "gpt2-scores not scaled",  # llama.cpp scales them by the size of a head, always
         "gpt2-scores scaled layer by layer",
         "gemma2-tight caps",  # other numbers for the keys that are written in gemma2's others
+        "gemma4-no layer differs",  # other spellings of configs; their metadata are those of the others
+        "gemma4-zero-padded keys",
+        "glm4_moe-default key/value heads",
+        "gpt_oss-default key/value heads",
+        "minimax_m2-default key/value heads",
+        "phi-default width",
     }
 
 
@@ -244,7 +255,7 @@ def test_families_and_architectures_agree() -> None:
         import_module(f"llamath.families.{module}")
         for model_type in types.split():
             if arch := find_family(model_type).gguf_arch:
-                assert arch in ARCHITECTURES, model_type
+                assert (arch in ARCHITECTURES) != (arch in NAMES_ONLY), model_type
     for name, records in ARCHITECTURES.items():
         for record in records:
             declared = find_family(record.model_type).gguf_arch

@@ -164,7 +164,7 @@ def test_kept_experts_compute_as_masked_router(case: Case) -> None:
         with masked_experts(theirs, [x for x in range(count) if x not in kept], count):
             expected = logits(theirs, case.ids)
         assert_equal_logits(logits(case.load(edited), case.ids), expected)
-    assert done >= 2 or count < 3
+    assert done >= (1 if found[0].expert_groups else 2) or count < 3
 
 
 # ── vocabulary and head ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,12 +24,12 @@ from .edited_tree import KeptGroups, TreeEdit, equal_trees
 
 Keys = dict[str, Any]
 
-_PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list mlp_layer_types no_rope_layers rope_layers
-    layer_rope_theta sliding_window_layers""".split()
+_PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
+    no_rope_layers rope_layers layer_rope_theta sliding_window_layers""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
-_FIRST_LAYERS = "first_k_dense_replace max_window_layers".split()
+_FIRST_LAYERS = "first_k_dense_replace num_dense_layers max_window_layers".split()
 """Keys with the number of layers at the start that differ."""
 _LAST_LAYERS = ("num_kv_shared_layers",)
 """Keys with the number of layers at the end that differ."""
@@ -187,7 +187,8 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
             changes[key] = sum(i >= old - value for i in layers)
     for key in _BY_LAYER:
         if isinstance(value := text.get(key), Mapping):
-            changes[key] = {str(new): value[str(i)] for new, i in enumerate(layers) if str(i) in value}
+            by_number = {int(x): settings for x, settings in value.items() if x.isdecimal() and len(x) < 10}  # "5" or "05"
+            changes[key] = {str(new): by_number[i] for new, i in enumerate(layers) if i in by_number}
     return changes
 
 
@@ -204,6 +205,10 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
         lists.append({"no_rope_layers": [int(isinstance(x, AttentionBase) and x.rope is not None) for x in mixers]})
     if "mlp_only_layers" in read and "decoder_sparse_step" in read:
         lists.append({"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1})
+    if "mlp_layer_types" in read:
+        lists.append({"mlp_layer_types": ["sparse" if x else "dense" for x in sparse]})
+    if "attention_types" in read:
+        lists.append({"attention_types": [[["global" if _layer_type(x) == "full_attention" else "local"], 1] for x in mixers]})
     if "moe_layers" in read:
         lists.append({"moe_layers": [i for i in numbers if sparse[i]]})
     return lists
