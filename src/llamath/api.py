@@ -860,9 +860,11 @@ def _lora(text: str) -> _Lora:
 
 def _stored_weights(model: Model) -> StoredWeights | None:
     """Return the weights of the checkpoint that a model was loaded from; None if there is only a configuration."""
+    if not model.location:
+        return None
     from .analysis.inference.checkpoint_weights import read_stored_weights
 
-    return read_stored_weights(model) if model.location else None
+    return read_stored_weights(model)
 
 
 def _file_notes(model: Model) -> tuple[str, ...]:

@@ -241,7 +241,7 @@ class MemoryCalculator:
         """The notes of the checkpoint that the weights or the config are from."""
         return self.stored.notes if self.stored else self._checkpoint_notes
 
-    @property
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
         recipe = describe_recipe(self.storage) if self.storage is not None else []

@@ -106,7 +106,24 @@ def mtp_bytes(model: Model, packer: WeightFormat) -> int | None:
     tree = model.tree
     if tree.mtp is None or sum(int(n) * int(x.copies) for layer, n in tree.mtp.distinct() for x in fold(layer)) > _MAX_MTP_TENSORS:
         return None
+    kinds = tree.mtp.distinct()
+    experts = {x.num_experts for layer, _ in kinds for x in fold(layer) if x.num_experts}
+    if len(kinds) == len(experts) == 1 and not (packer.recipe is not None and packer.recipe.names_experts):
+        ((layer, n),) = kinds
+        alike = model.replace(tree=tree.replace(mtp=Stack(((_with_one_expert(layer),), n))))
+        return sum(x.bytes * (min(experts) if ".experts." in x.name else 1) for x in mtp_quantized_tensors(alike, packer))
     return sum(x.bytes for x in mtp_quantized_tensors(model, packer))
+
+
+def _with_one_expert(block: Block) -> Block:
+    """Return a block with one of each of its experts, which are stored alike."""
+    changes: dict[str, Block | Stack] = {}
+    for name, child in block.children:
+        if isinstance(child, Block):
+            changes[name] = _with_one_expert(child)
+        elif isinstance(child, Stack) and name in block.expert_parallel:
+            changes[name] = Stack(((child[0],), 1))
+    return block.replace(**changes)
 
 
 def packings_of_tensors(tensors: Iterable[QuantizedTensor]) -> dict[str, Packing]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS, find_dtype
 from ...checkpoint.formats.manifest import Manifest
@@ -12,6 +12,7 @@ from ...checkpoint.naming.scheme import Scheme, UnnamedWeight, canonical_scheme,
 from ...checkpoint.naming.training_names import fold_numbers, model_tensors, training_state_totals
 from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
 from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
@@ -22,10 +23,11 @@ from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
-from ..shard_tree import check_shardable, shard_of, shard_tree
 from .diagnose import Expectation
-from .full_check import FullCheck
 from .verify_tensors import Finding, Verdict, verify_tensors
+
+if TYPE_CHECKING:
+    from .full_check import FullCheck
 
 
 class VerifyReport(Report):
@@ -98,8 +100,10 @@ def verify_opened(
     except (ConfigError, RemoteError):
         quantization = None  # `model` is the config to verify against, so this one may be unreadable
     checkpoint, added = without_training_names(opened, target)
-    expectation, shard = expectation_of(target, checkpoint), shard_of(target)
+    expectation, shard = expectation_of(target, checkpoint), parse_shard(target.config.data, target.config.source)
     if shard is not None:
+        from ..shard_tree import check_shardable, shard_tree
+
         check_shardable(target.tree, shard.world_size)
         expectation = expectation._replace(tree=shard_tree(target.tree, shard))
     verdict = verify_tensors(expectation, checkpoint.manifest, opened.problems, quantization)

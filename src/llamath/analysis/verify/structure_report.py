@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.errors import safe
 from ...core.number_format import format_count
 from ...core.report import Report, html_table
-from .full_check import FullCheck
 from .verify_tensors import Finding
+
+if TYPE_CHECKING:
+    from .full_check import FullCheck
 
 
 class StructureReport(Report):

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.adapters import find_adapter
-from ...checkpoint.file_stream import Progress
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
 from ...core.errors import ArgumentError, LlamathError, safe
 from ...loading import Source
 from .check_checkpoint import VerifyReport, verify_opened
 from .files_check import config_of, is_unknown_family, verify_files
-from .full_check import check_files
 from .structure_report import StructureReport
+
+if TYPE_CHECKING:
+    from ...checkpoint.adapters import Adapter
+    from ...checkpoint.file_stream import Progress
 
 
 def verify_path(
@@ -40,6 +41,8 @@ def verify_path(
     report = _verify_headers(opened, path, model, changes, base)
     if not (full or all_sums):
         return report
+    from .full_check import check_files
+
     head = report.model.tree.head if isinstance(report, VerifyReport) else None
     found = check_files(
         opened,
@@ -53,10 +56,19 @@ def verify_path(
     return report.replace(full=found)
 
 
+def _find_adapter(opened: OpenedCheckpoint) -> Adapter | None:
+    """Return the adapter in a checkpoint; one of several files is none."""
+    if len(opened.manifest.files) != 1:
+        return None
+    from ...checkpoint.adapters import find_adapter
+
+    return find_adapter(opened)
+
+
 def _verify_headers(
     opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
 ) -> VerifyReport | StructureReport:
-    if (adapter := find_adapter(opened)) is not None:
+    if (adapter := _find_adapter(opened)) is not None:
         from .adapter_check import verify_adapter
 
         return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...analysis.verify.weight_names import WHY_ROTARY, NamesReport, QuantizedNames
 from ...core.errors import safe
 from ...core.number_format import format_count, format_list, short_count
 from ..table import align, bold, dim, note_lines, wrap
-from .ls_text import table_lines
 
 if TYPE_CHECKING:
     from ...analysis.verify.check_checkpoint import VerifyReport
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
     from ...analysis.verify.structure_report import StructureReport
     from ...analysis.verify.verify_tensors import Finding
+    from ...analysis.verify.weight_names import NamesReport, QuantizedNames
 
 MAX_ROWS, BAR_WIDTH = 12, 24
 """The most rows of a list; the length of the longest bar."""
@@ -127,6 +126,8 @@ def _config_difference(x: TreeDifference) -> tuple[str, ...]:
 
 def names_text(report: NamesReport) -> str:
     """Return each weight with its names below it."""
+    from ...analysis.verify.weight_names import WHY_ROTARY
+
     model = report.model
     lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
     rotary = False
@@ -151,6 +152,8 @@ def _quantized_lines(stored: QuantizedNames) -> Iterator[str]:
     head = f"stored as {stored.dtype}: {format_count(total.tensors, 'tensor')}, {total.bytes:,} bytes"
     yield from map(bold, wrap(f"{head}, {float(stored.bits_per_weight):.4f} bits per weight", ""))
     yield ""
+    from .ls_text import table_lines
+
     yield from table_lines(stored.listing.rows)
     yield from ("", *note_lines(stored.notes)) if stored.notes else ()
 
