@@ -223,6 +223,11 @@ TESTS = {
     "quantized_tensors": "tensors of quantized checkpoints: ModelOpt, compressed-tensors, bitsandbytes, published headers",
     "recipes": "quantization recipes: transformers' quantizers, hqq, torchao, published files",
     "dequantizers": "values of packed weights: the quantizers' own dequantization",
+    "ggml_values": "values and rounding bounds of GGUF's block types: llama.cpp's library, the gguf package",
+    "same": "`same`: conversions of every tiny configuration, gguf's quantizers, peft's merges, planted faults",
+    "weights_hash": "`hash`: a second implementation of its definition",
+    "divergence": "KL divergence: numpy, in llama.cpp's definitions",
+    "explain_recipes": "`explain`: numbers that public programs and papers print",
     "training": "training memory: ZeRO's figure, what torch's optimizers allocate, peft, Llama 3's layouts",
 }
 """Test files that compare with other programs, and what they compare."""
