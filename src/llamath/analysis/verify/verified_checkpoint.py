@@ -51,7 +51,7 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
     path = local_copy(path)
     if not os.path.lexists(path):
         hint = "give a folder, a file, or a repository on the Hub (owner/name)"
-        raise LlamathError(f"{safe(path)} is not a local path, and running a model needs its weights", hint=hint)
+        raise LlamathError(f"{safe(path)} is not a local path, and this command needs the weights", hint=hint)
     checkpoint = open_checkpoint(path)
     check_expansion(checkpoint.manifest)
     tensors, manifest = checkpoint.tensors_by_name, checkpoint.manifest
