@@ -7,9 +7,8 @@ from ..checkpoint.naming.hf_names import HF_LATENT
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms, swiglu
-from ..core.tree import Stack, sequence
 from .registry import family
-from .shared import deepseek_moe, deepseek_routing, dense_first, latent_attention, mtp_layers, read_layer_types, read_rope
+from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, latent_attention, mtp_layers, read_rope
 
 
 @family(hf=HF_LATENT, gguf=GGUF_LATENT, gguf_arch="deepseek2")
@@ -27,15 +26,6 @@ def glm4_moe_lite(c: Config) -> Decoder:
         fp32_router=True,
     )
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
-    layers = _layers(c, dense, dense.replace(mlp=moe))
+    layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
-
-
-def _layers(c: Config, dense: Layer, sparse: Layer) -> Stack:
-    """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
-    if "mlp_layer_types" not in c:
-        return dense_first(c, dense, sparse, default=1)
-    c.ignore("first_k_dense_replace", "moe_layer_freq")
-    L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
-    return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)

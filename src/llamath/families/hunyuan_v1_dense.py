@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import QKPreprocess
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import Attention, Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.expr import Expr
 from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
@@ -16,7 +17,7 @@ from .shared import read_rope
 NAMES = HF.with_changes(inside={"attn.q_norm": "self_attn.query_layernorm", "attn.k_norm": "self_attn.key_layernorm"})
 
 
-def hunyuan_rope(c: Config, dim: int) -> Rope:
+def _read_rope(c: Config, dim: int) -> Rope:
     """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever the context."""
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
     if s.get("rope_type|type", "default") != "dynamic" or not s.get("alpha", 0.0):
@@ -26,23 +27,28 @@ def hunyuan_rope(c: Config, dim: int) -> Rope:
     return Rope(theta=theta * s.get("alpha", 1.0) ** (dim / (dim - 2)), dim=dim)
 
 
-@family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-dense")
-def hunyuan_v1_dense(c: Config) -> Decoder:
-    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-5)
-    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
-    attn = gqa(
-        d,
-        heads,
-        bias=c.get("attention_bias", False),
-        rope=hunyuan_rope(c, heads.head_dim),
-        q_norm=head_norm,
-        k_norm=head_norm,
-        qk_preprocess=QKPreprocess(after_rope=True),
-    )
-    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
+def hunyuan_attention(c: Config, d: Expr) -> Attention:
+    """Read the attention: each head's queries and keys are normalized after their rotation."""
     if c.get("use_cla", False):
         raise c.error("use_cla", "is true: layers that share keys and values are not supported")
     c.ignore("attention_head_dim")
+    heads = c.heads(d)
+    norm = rms(heads.head_dim, c.get("rms_norm_eps", 1e-5))
+    return gqa(
+        d,
+        heads,
+        bias=c.get("attention_bias", False),
+        rope=_read_rope(c, heads.head_dim),
+        q_norm=norm,
+        k_norm=norm,
+        qk_preprocess=QKPreprocess(after_rope=True),
+    )
+
+
+@family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-dense")
+def hunyuan_v1_dense(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    norm, attn = rms(d, c.get("rms_norm_eps", 1e-5)), hunyuan_attention(c, d)
+    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)))
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.gguf_names import GGUF
-from ..core.attention_facts import QKPreprocess
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.constructors import decoder, linear, rms, swiglu
 from ..core.tree import repeat
 from .hunyuan_v1_dense import NAMES as DENSE
-from .hunyuan_v1_dense import hunyuan_rope
+from .hunyuan_v1_dense import hunyuan_attention
 from .registry import family
 
 NAMES = DENSE.with_changes(
@@ -25,17 +24,7 @@ NAMES = DENSE.with_changes(
 @family(hf=NAMES, gguf=GGUF, gguf_arch="hunyuan-moe")
 def hunyuan_v1_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads, eps, activation = c.heads(d), c.get("rms_norm_eps", 1e-5), c.activation("hidden_act")
-    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
-    attn = gqa(
-        d,
-        heads,
-        bias=c.get("attention_bias", False),
-        rope=hunyuan_rope(c, heads.head_dim),
-        q_norm=head_norm,
-        k_norm=head_norm,
-        qk_preprocess=QKPreprocess(after_rope=True),
-    )
+    norm, attn, activation = rms(d, c.get("rms_norm_eps", 1e-5)), hunyuan_attention(c, d), c.activation("hidden_act")
     plain = Config({key: _one_value(c, key) for key in ("num_experts", "moe_topk") if key in c}, c.source)
     for key, only in (("num_shared_expert", 1), ("moe_intermediate_size", int(F))):
         if key in c and _one_value(c, key) != only:
@@ -49,9 +38,6 @@ def hunyuan_v1_moe(c: Config) -> Decoder:
         norm_topk_prob=True,
         fp32_router=True,
     )
-    if c.get("use_cla", False):
-        raise c.error("use_cla", "is true: layers that share keys and values are not supported")
-    c.ignore("attention_head_dim")
     layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=moe), c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 

@@ -6,9 +6,9 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
-from ..core.tree import Stack, repeat, sequence
+from ..core.tree import repeat
 from .registry import family
-from .shared import read_layer_types, read_rope
+from .shared import dense_or_sparse, read_rope
 
 NAMES = HF.with_changes(
     inside={
@@ -42,13 +42,5 @@ def hy_v3(c: Config) -> Decoder:
     )
     c.ignore("enable_moe_fp32_combine")
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, activation, bias))
-    layers = _layers(c, dense, dense.replace(mlp=moe))
+    layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
-
-
-def _layers(c: Config, dense: Layer, sparse: Layer) -> Stack:
-    """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
-    L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
-    if "mlp_layer_types" in c:
-        return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
-    return Stack(((dense,), 1), ((sparse,), L - 1), count_dim=L)

@@ -209,6 +209,15 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
+def dense_or_sparse(c: Config, dense: Layer, sparse: Layer) -> Stack:
+    """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
+    if "mlp_layer_types" not in c:
+        return dense_first(c, dense, sparse, default=1)
+    c.ignore("first_k_dense_replace", "moe_layer_freq")
+    L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
+    return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
+
+
 def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)

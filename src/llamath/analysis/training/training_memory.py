@@ -311,10 +311,9 @@ class TrainingJob:
     @cached_property
     def _written(self) -> tuple[Layout, Expr]:
         """The layout with the variable B for the microbatch, and the variable T for the context: what formulas are written with."""
-        batch, context = Expr.variable("B", self.layout.microbatch), Expr.variable("T", self.context)
         if isinstance(self.context, Expr):
             return self.layout, self.context
-        return self.layout.replace(microbatch=batch), context
+        return self.layout.replace(microbatch=Expr.variable("B", self.layout.microbatch)), Expr.variable("T", self.context)
 
     def activation_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
