@@ -53,7 +53,7 @@ class FuzzRun:
     """Runs inputs and records their outcomes."""
 
     def __init__(self, target: Target, slow: float = SLOW_S, clock: Callable[[], float] = time.process_time) -> None:
-        from llamath.core.errors import LlamathError
+        from llamath.utils.errors import LlamathError
 
         self.target, self.own_error, self.slow, self.clock = target, LlamathError, slow, clock
         self.executions, self.slowest = 0, 0.0

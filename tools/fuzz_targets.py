@@ -118,7 +118,7 @@ def _pth_seeds() -> Iterator[bytes]:
 
 def _pth(data: bytes) -> object:
     from llamath.checkpoint.formats.source import Bytes
-    from llamath.checkpoint.formats.torch_checkpoint import read
+    from llamath.checkpoint.formats.torch_files.torch_checkpoint import read
 
     wrap, data = data[:1], data[1:]
     if wrap in (b"\1", b"\2"):
@@ -131,7 +131,7 @@ def _pth(data: bytes) -> object:
 
 
 def _pth_words() -> Iterator[bytes]:
-    from llamath.checkpoint.formats import torch_objects as rebuild
+    from llamath.checkpoint.formats.torch_files import torch_objects as rebuild
 
     yield from (hostile_pth.named(name) for name in (*rebuild.CALLS, *rebuild.STORAGES, *rebuild.DTYPES))
     yield from (hostile_pth.storage(), hostile_pth.HOOKS, hostile_pth.PROTO, b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7")
@@ -152,7 +152,7 @@ def _index(data: bytes) -> object:
     from llamath.checkpoint.formats.checkpoint_files import read_index
     from llamath.checkpoint.formats.folder import Folder, check_file_name
     from llamath.checkpoint.formats.source import Bytes, Source
-    from llamath.core.strict_json import parse_json
+    from llamath.utils.strict_json import parse_json
 
     class Memory(Folder):
         """A folder of one shard."""
@@ -191,8 +191,8 @@ def _config_words() -> Iterator[bytes]:
 
 
 def _config(data: bytes) -> object:
-    from llamath.core.strict_json import parse_json
     from llamath.loading import load
+    from llamath.utils.strict_json import parse_json
 
     model = load(parse_json(data, "fuzz"))
     return model.parameters.total, list(model.config.unread())
@@ -207,8 +207,8 @@ def _regex_seeds() -> Iterator[bytes]:
 
 
 def _regex(data: bytes) -> object:
-    from llamath.core.errors import FormatError
-    from llamath.core.linear_regex import LinearRegex
+    from llamath.utils.errors import FormatError
+    from llamath.utils.linear_regex import LinearRegex
 
     pattern, _, text = data.decode("latin-1").partition("\0")
     regex = LinearRegex(pattern)
@@ -266,11 +266,11 @@ def _adapter_words() -> Iterator[bytes]:
 
 
 def _adapter(data: bytes) -> object:
-    from llamath.analysis.verify.adapter_check import verify_adapter
+    from llamath.analysis.verify.kinds.adapter_check import verify_adapter
     from llamath.checkpoint.adapters import read_adapter
     from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
-    from llamath.core.errors import FormatError
-    from llamath.core.strict_json import parse_json
+    from llamath.utils.errors import FormatError
+    from llamath.utils.strict_json import parse_json
 
     global _base
     keys = parse_json(data, "fuzz")
@@ -304,7 +304,7 @@ def _dcp_seeds() -> Iterator[bytes]:
 
 
 def _dcp(data: bytes) -> object:
-    from llamath.analysis.verify.dcp_check import cover_problem
+    from llamath.analysis.verify.kinds.dcp_check import cover_problem
     from llamath.checkpoint.folders.dcp import parse_metadata
     from llamath.checkpoint.formats.source import Bytes
 
@@ -313,7 +313,7 @@ def _dcp(data: bytes) -> object:
 
 
 def _dcp_words() -> Iterator[bytes]:
-    from llamath.checkpoint.formats.torch_objects import DTYPES
+    from llamath.checkpoint.formats.torch_files.torch_objects import DTYPES
 
     yield from (hostile_pth.named(name) for name in (*list(DTYPES)[:4], f"{hostile_folders.METADATA}MetadataIndex", "builtins.getattr"))
     yield from (hostile_folders.size(2, 2), hostile_folders.chunk((0,), (1,)), hostile_folders.place(), hostile_folders.NEW)
@@ -385,7 +385,7 @@ def _pipeline_seeds() -> Iterator[bytes]:
 
 def _pipeline(data: bytes) -> object:
     from llamath.checkpoint.folders.diffusers import parse_pipeline
-    from llamath.core.strict_json import parse_json
+    from llamath.utils.strict_json import parse_json
 
     found = parse_pipeline(parse_json(data, "fuzz"), "/nowhere")
     for x in found.parts:
@@ -405,7 +405,7 @@ def _sums_seeds() -> Iterator[bytes]:
 
 def _sums(data: bytes) -> object:
     from llamath.checkpoint.file_sums import parse_sums
-    from llamath.core.errors import FormatError
+    from llamath.utils.errors import FormatError
 
     try:
         text = data.decode()
@@ -445,8 +445,8 @@ def _file(data: bytes) -> object:
     from llamath.checkpoint.formats import safetensors
     from llamath.checkpoint.formats.checkpoint_files import read_source
     from llamath.checkpoint.formats.source import Bytes
-    from llamath.core.errors import FormatError
-    from llamath.core.file_diagnosis import HEAD_BYTES, diagnose
+    from llamath.utils.errors import FormatError
+    from llamath.utils.file_diagnosis import HEAD_BYTES, diagnose
 
     name, data = _NAMES[data[0] % len(_NAMES)] if data else "x", data[1:]
     for expected in ("a checkpoint", "JSON", "a tokenizer"):
@@ -489,7 +489,7 @@ def _names(data: bytes) -> object:
     from llamath.checkpoint.formats.folder import Folder
     from llamath.checkpoint.formats.manifest import Manifest, Tensor
     from llamath.checkpoint.naming.training_names import describe_wrappers, fold_numbers, model_tensors, training_state, without_wrappers
-    from llamath.core.errors import FormatError
+    from llamath.utils.errors import FormatError
 
     lines = data.decode("utf-8", "replace").split("\n")[:500]
     tensors = tuple(Tensor(x, "F32", (1,), 0, 4 * i, 4 * i + 4) for i, x in enumerate(lines))
@@ -539,7 +539,7 @@ def _values(data: bytes) -> object:
     from llamath.checkpoint.formats.manifest import Tensor
     from llamath.checkpoint.formats.number_arrays import float8_table
     from llamath.checkpoint.tensor_stats import TensorStats
-    from llamath.core.errors import FormatError
+    from llamath.utils.errors import FormatError
 
     if len(data) < 16:
         raise FormatError("short", "too short")
@@ -592,7 +592,7 @@ def _kinds() -> Iterator[bytes]:
     yield from ((2**64 - i).to_bytes(8, "little") for i in (1, 8, 32, 1 << 63))
 
 
-_FORMATS, _FOLDERS, _JSON = "llamath.checkpoint.formats.", "llamath.checkpoint.folders.", ("llamath.core.strict_json",)
+_FORMATS, _FOLDERS, _JSON = "llamath.checkpoint.formats.", "llamath.checkpoint.folders.", ("llamath.utils.strict_json",)
 TARGETS = {
     "safetensors": Target((f"{_FORMATS}safetensors",), _safetensors_seeds, _fields, _safetensors, json=True, packages=("safetensors",)),
     "gguf": Target((f"{_FORMATS}gguf", f"{_FORMATS}source"), _gguf_seeds, _kinds, _gguf),
@@ -600,19 +600,19 @@ TARGETS = {
         tuple(_FORMATS + x for x in ("torch_checkpoint", "torch_zip", "pickle_reader", "torch_objects")), _pth_seeds, _pth_words, _pth
     ),
     "index": Target((*_JSON, f"{_FORMATS}checkpoint_files", f"{_FORMATS}folder"), _index_seeds, _odd_words, _index, json=True),
-    "files": Target(("llamath.core.file_diagnosis", f"{_FORMATS}checkpoint_files"), _file_seeds, _file_words, _file),
+    "files": Target(("llamath.utils.file_diagnosis", f"{_FORMATS}checkpoint_files"), _file_seeds, _file_words, _file),
     "names": Target(("llamath.checkpoint.naming.training_names", f"{_FORMATS}choose_files"), _names_seeds, _names_words, _names),
     "sums": Target(("llamath.checkpoint.file_sums",), _sums_seeds, lambda: (b"SHA256 (", b") = ", b"  ", b" *", b"./"), _sums),
     "values": Target(("llamath.checkpoint.tensor_stats",), _values_seeds, _float_words, _values, packages=("numpy",)),
-    "regex": Target(("llamath.core.linear_regex",), _regex_seeds, lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"), _regex),
+    "regex": Target(("llamath.utils.linear_regex",), _regex_seeds, lambda: (b"(?:", b"{1,2}", b"\\b", b"[^", b"]*?", b"|"), _regex),
     "adapter": Target(
-        ("llamath.checkpoint.adapters", "llamath.analysis.verify.adapter_check", "llamath.core.linear_regex"),
+        ("llamath.checkpoint.adapters", "llamath.analysis.verify.kinds.adapter_check", "llamath.utils.linear_regex"),
         _adapter_seeds,
         _adapter_words,
         _adapter,
         json=True,
     ),
-    "dcp": Target((f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
+    "dcp": Target((f"{_FOLDERS}dcp", f"{_FORMATS}pickle_reader", "llamath.analysis.verify.kinds.dcp_check"), _dcp_seeds, _dcp_words, _dcp),
     "deepspeed": Target((f"{_FOLDERS}deepspeed", f"{_FORMATS}torch_checkpoint"), _zero_seeds, _zero_words, _zero),
     "npz": Target((f"{_FORMATS}npz", f"{_FORMATS}torch_zip"), _npz_seeds, _npz_words, _npz, packages=("numpy",)),
     "pipeline": Target((f"{_FOLDERS}diffusers", *_JSON), _pipeline_seeds, _odd_words, _pipeline, json=True),

@@ -83,7 +83,7 @@ def run(call: Invocation) -> tuple[Invocation, int, bytes]:
     from click.testing import CliRunner
 
     from llamath.cli import cli
-    from llamath.core.errors import LlamathError
+    from llamath.utils.errors import LlamathError
 
     done = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(cli, call.argv, input=call.stdin)
     code, stderr, error = done.exit_code, done.stderr, done.exception

@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from .conversion.convert_checkpoint import ConversionReport
     from .conversion.edit.edit_checkpoint import EditReport
     from .core.blocks import Decoder
-    from .core.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .core.expr import Expr
     from .core.parameter_count import Parameters
-    from .core.report import Report
     from .core.tree import Block, Leaf, Stack, Weight, walk
     from .hardware import Device, DeviceList
     from .loading import load
     from .model import Model
+    from .utils.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
+    from .utils.report import Report
 
 __version__ = "0.1.0"
 
@@ -141,7 +141,7 @@ _MODULES = {
     "core.tree": "Block Leaf Stack Weight walk",
     "core.expr": "Expr",
     "core.parameter_count": "Parameters",
-    "core.report": "Report",
+    "utils.report": "Report",
     "analysis.count.count_report": "CountReport StoredNamesReport",
     "analysis.diff.model_diff": "DiffReport MultiDiffReport",
     "analysis.explain.explanation": "Explanation",
@@ -164,7 +164,7 @@ _MODULES = {
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
     "conversion.edit.edit_checkpoint": "EditReport",
-    "core.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
+    "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""
 

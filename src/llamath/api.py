@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .core.errors import ArgumentError, LlamathError, UnknownModel, safe
-from .core.key_values import integer, parse_key_values, yes_or_no
-from .core.record_type import Record
-from .core.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 from .hardware import Device
 from .loading import Source, load
 from .model import Model
+from .utils.errors import ArgumentError, LlamathError, UnknownModel, safe
+from .utils.key_values import integer, parse_key_values, yes_or_no
+from .utils.record_type import Record
+from .utils.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -24,11 +24,11 @@ from .checkpoint.open import FoundConfig, find_config, find_repo, is_url
 from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
-from .core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from .core.strict_json import MAX_BYTES, parse_json
 from .core.tree import iter_stacks
 from .families.registry import Family, find_family
 from .model import Model
+from .utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
+from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
     from .checkpoint.formats.manifest import Manifest

@@ -9,11 +9,11 @@ from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
-from .core.errors import UnknownModel
 from .core.parameter_count import Count, Parameters, count_parameters
-from .core.record_type import Record
 from .core.tree import Leaf, walk
 from .families.registry import Family
+from .utils.errors import UnknownModel
+from .utils.record_type import Record
 
 
 class Model(Record):
@@ -55,7 +55,7 @@ class Model(Record):
         return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
 
     def _repr_html_(self) -> str:
-        from .core.report import html_table
+        from .utils.report import html_table
 
         columns = ("weight", "shape", "parameters", "copies", "total", "share")
         rows = list(self._table_rows())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.inference.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support.reference_data import published, tiny_configs
 
 TOKENS = 40

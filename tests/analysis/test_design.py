@@ -25,7 +25,7 @@ from llamath.analysis.design.grid import build_grid
 from llamath.analysis.design.habits import learn_habits, odd_bits, trend
 from llamath.analysis.design.series import find_series
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 
 B = 10**9
 PUBLISHED = {

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.diff.model_diff import DiffReport, diff
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
 from llamath.render.svg.svg_shapes import escape_xml
 from llamath.render.svg.treemap_svg import squarify, treemap_svg
 from llamath.render.svg.waterfall_svg import waterfall_svg
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -30,8 +30,8 @@ from llamath.analysis.inference.speed_limits import find_roof, speed_limits
 from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.checkpoint.quantization.schemes import COMPUTE_RATES
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
 from llamath.core.tree import fold
+from llamath.utils.errors import LlamathError
 from support.reference_data import published
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -23,9 +23,9 @@ from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of
 from llamath.analysis.graph.recorder import record
 from llamath.catalog import slugs
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
-from llamath.core.number_format import format_si
 from llamath.core.tree import fold
+from llamath.utils.errors import LlamathError
+from llamath.utils.number_format import format_si
 from support.reference_data import published, tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"

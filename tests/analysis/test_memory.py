@@ -24,7 +24,7 @@ from llamath.analysis.inference.inference_memory import (
     peak_activations,
 )
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"

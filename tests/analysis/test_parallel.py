@@ -15,8 +15,8 @@ import llamath
 from llamath.analysis.parallel_layout import Layout, check_layout, layout_problems, pipeline_stages, slice_layers, weight_shards
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.blocks import Block, Norm
-from llamath.core.errors import LlamathError
 from llamath.core.tree import Stack, fold, walk
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
 GATHERED = {"linear_attn.out_proj"}

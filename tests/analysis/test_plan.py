@@ -27,7 +27,7 @@ from llamath.analysis.plan.serving_plan import plan_serving
 from llamath.analysis.plan.training_run import TrainingCostModel
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from published_runs import DATA, classic, korthikanti, llama3, megatron, palm, rank
 
 GOLDEN = Path(__file__).parents[1] / "golden"

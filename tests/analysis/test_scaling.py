@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from llamath.analysis.flops.scaling_laws import LAWS, ParametricLoss, find_law, training_budget
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 
 SIZES = (400e6, 1e9, 10e9, 67e9, 175e9, 280e9, 520e9, 1e12, 10e12)
 TABLE_3 = (8.0e9, 20.2e9, 205.1e9, 1.5e12, 3.7e12, 5.9e12, 11.0e12, 21.2e12, 216.2e12)

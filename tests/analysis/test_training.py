@@ -19,7 +19,7 @@ from llamath.analysis.training.pipeline_schedule import stage_activations, total
 from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support.reference_data import published
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own

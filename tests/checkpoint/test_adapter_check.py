@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from llamath import StructureReport, load, verify
-from llamath.analysis.verify.adapter_check import BaseModel, find_base, selected_modules
+from llamath.analysis.verify.kinds.adapter_check import BaseModel, find_base, selected_modules
 from llamath.checkpoint.adapters import open_adapter
-from llamath.core.errors import ConfigError
+from llamath.utils.errors import ConfigError
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from llamath.checkpoint.adapters import Adapter, AdapterTarget, Factor, open_adapter
-from llamath.core.errors import ConfigError, FormatError
+from llamath.utils.errors import ConfigError, FormatError
 
 torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")

@@ -20,8 +20,8 @@ import llamath
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
-from llamath.core.errors import FormatError
-from llamath.core.file_diagnosis import LOCK, UNFINISHED, diagnose, download_command, truncated_hint
+from llamath.utils.errors import FormatError
+from llamath.utils.file_diagnosis import LOCK, UNFINISHED, diagnose, download_command, truncated_hint
 from support.broken_files import (
     CONFIG,
     CONTENTS,

@@ -13,7 +13,7 @@ import pytest
 
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
-from llamath.core.errors import FormatError, LlamathError, safe
+from llamath.utils.errors import FormatError, LlamathError, safe
 from support import hostile_index
 from support.cost_limits import peak_bytes, within_calls
 from support.hostile_gguf import U16, Gguf

@@ -14,7 +14,7 @@ from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.checkpoint.formats.choose_files import INDEX_EXTENSIONS, parse_shard
 from llamath.checkpoint.hub import read_remote
 from llamath.checkpoint.open import file_notes, open_checkpoint
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 from support.hub_server import COMMIT, Hub, safetensors
 
 NAMES = (

@@ -26,8 +26,8 @@ from llamath.cli import cli  # noqa: E402
 from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint  # noqa: E402
 from llamath.conversion.float_cast import cast_floats  # noqa: E402
 from llamath.conversion.tensor_plan import OutputTensor  # noqa: E402
-from llamath.conversion.write_meta import pickle_tensors  # noqa: E402
-from llamath.core.errors import ConvertError, LlamathError  # noqa: E402
+from llamath.conversion.write.write_meta import pickle_tensors  # noqa: E402
+from llamath.utils.errors import ConvertError, LlamathError  # noqa: E402
 
 pytestmark = pytest.mark.transformers
 SMALL: dict[str, Any] = {

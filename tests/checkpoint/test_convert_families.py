@@ -16,9 +16,9 @@ from llamath.checkpoint.gguf_metadata import ARCHITECTURES
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint
 from llamath.conversion.gguf_model_keys import gguf_model_keys
-from llamath.core.errors import ConvertError, LlamathError
 from llamath.families.classes import CAUSAL_CLASSES
 from llamath.families.registry import MODEL_TYPES, find_family
+from llamath.utils.errors import ConvertError, LlamathError
 from support.gguf_files import CONVERTED, load_tiny_configs, tensor_shapes
 
 CONFIGS = load_tiny_configs()

@@ -26,8 +26,8 @@ from llamath.checkpoint.formats.gguf import values
 from llamath.checkpoint.formats.source import LocalFile
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
-from llamath.core.errors import ConvertError, LlamathError, MissingExtra
 from llamath.render.progress import Bar, bar_line
+from llamath.utils.errors import ConvertError, LlamathError, MissingExtra
 from support import kill_conversions
 from support.cost_limits import peak_bytes
 

@@ -19,7 +19,7 @@ from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.cli import cli
 from llamath.conversion.convert_checkpoint import ConversionReport, ConvertOptions, convert_checkpoint
 from llamath.conversion.quantize_blocks import QUANTIZERS, quantize_blocks
-from llamath.core.errors import ConvertError, LlamathError
+from llamath.utils.errors import ConvertError, LlamathError
 from support.gguf_files import load_tiny_configs
 from support.packed_linears import PACKERS, QUANTIZATION_CONFIGS
 

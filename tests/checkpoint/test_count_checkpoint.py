@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import llamath
 from llamath.analysis.count.header_count import count_header
 from llamath.cli import cli
-from llamath.core.errors import ConfigError, FormatError, LlamathError, UnknownModel
+from llamath.utils.errors import ConfigError, FormatError, LlamathError, UnknownModel
 from support.gguf_files import CONVERTED, gguf_shapes, tensor_shapes, write_gguf, write_gguf_header
 from support.hub_server import COMMIT, Hub
 from support.sparse_checkpoints import header_of, write_safetensors, write_sharded

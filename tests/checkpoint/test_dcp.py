@@ -17,12 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from llamath import StructureReport, verify
-from llamath.analysis.verify.dcp_check import cover_problem
+from llamath.analysis.verify.kinds.dcp_check import cover_problem
 from llamath.checkpoint.folders.dcp import parse_metadata, read_dcp
 from llamath.checkpoint.formats.folder import LocalFolder
 from llamath.checkpoint.formats.source import Bytes
 from llamath.cli import cli
-from llamath.core.errors import FormatError, LlamathError
+from llamath.utils.errors import FormatError, LlamathError
 from support.hostile_folders import VALID, dcp
 
 torch = pytest.importorskip("torch")

@@ -15,7 +15,7 @@ from llamath import StructureReport, verify
 from llamath.checkpoint.folders.deepspeed import RankFile, parse_model_states, parse_optimizer
 from llamath.checkpoint.formats.source import Bytes
 from llamath.cli import cli
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 from support.hostile_folders import ZERO_STREAMS, zero, zero_file
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.formats.number_arrays import StoredArray
 from llamath.checkpoint.quantization.dequantizers import dequantize, open_packed, packed_weights, why_not_dequantized
 from llamath.checkpoint.quantization.schemes import find_packings
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support import quantized_headers
 
 np = pytest.importorskip("numpy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llamath.checkpoint.formats.dtypes import DTYPES, find_dtype, parse_dtype
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 
 SPELLINGS = {
     "F64": "f64 fp64 float64 double torch.float64",

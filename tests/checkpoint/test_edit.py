@@ -22,7 +22,7 @@ import llamath
 from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.cli import cli
 from llamath.conversion.edit.edit_options import select_numbers
-from llamath.core.errors import ConvertError, LlamathError
+from llamath.utils.errors import ConvertError, LlamathError
 from support import kill_conversions, quantized_headers
 from support.cost_limits import peak_bytes
 from support.quantized_headers import Header, packed, plain

@@ -20,7 +20,7 @@ from llamath.analysis.verify.verify_path import verify_path
 from llamath.checkpoint.file_stream import CHUNK_BYTES, FileTask, stream_files
 from llamath.checkpoint.file_sums import format_sums, parse_sums
 from llamath.cli import cli
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 from support.hub_server import COMMIT, Hub, status
 
 TINY = Path("examples/tiny-llama")

@@ -12,7 +12,7 @@ import pytest
 
 import fuzz
 from fuzz_targets import TARGETS, Target
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 
 pytest.importorskip("safetensors")
 

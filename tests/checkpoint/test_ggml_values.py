@@ -15,7 +15,7 @@ from llamath.checkpoint.quantization.ggml_values import (
     swap_ggml_bytes,
 )
 from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS, block_radius, float_radius
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 
 np = pytest.importorskip("numpy")
 gguf = pytest.importorskip("gguf")

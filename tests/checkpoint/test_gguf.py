@@ -20,7 +20,7 @@ from llamath.checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
 from llamath.checkpoint.formats.gguf import Array, join, preamble, read, read_split, siblings, values
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import MAX_WINDOW, Bytes, Cursor, LocalFile, Source
-from llamath.core.errors import FormatError, safe
+from llamath.utils.errors import FormatError, safe
 from support import hostile_gguf
 from support.cost_limits import within_calls
 from support.hostile_gguf import ARR, BOOL, F32, F64, STR, U8, U16, U32, U64, Gguf, valid

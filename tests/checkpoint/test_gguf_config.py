@@ -26,11 +26,11 @@ from llamath.checkpoint.gguf_metadata.gguf_keys import KEY_MAPPINGS, ROPE_SCALIN
 from llamath.checkpoint.gguf_metadata.gguf_rope import fit_llama3
 from llamath.checkpoint.open import find_config
 from llamath.core.config import Config
-from llamath.core.errors import LlamathError, UnknownModel
 from llamath.core.positions import Llama3Rope
-from llamath.core.record_type import Record
 from llamath.core.tree import Stack
 from llamath.families.registry import FAMILIES, find_family
+from llamath.utils.errors import LlamathError, UnknownModel
+from llamath.utils.record_type import Record
 from support.gguf_files import CONVERTED, gguf_shapes, load_tiny_configs, tensor_shapes, write_gguf, write_gguf_header
 
 CONFIGS = load_tiny_configs()

@@ -16,7 +16,7 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.hub import HttpFile, read_config, read_remote
 from llamath.checkpoint.open import open_checkpoint
 from llamath.cli import cli
-from llamath.core.errors import FormatError, RemoteError
+from llamath.utils.errors import FormatError, RemoteError
 from support import hub_server
 from support.hostile_pth import VALID, VALID_OLD, legacy, zipped
 from support.hub_server import (

@@ -12,7 +12,7 @@ import pytest
 
 from llamath.checkpoint.hub import HttpFile, Limits, Session, read_remote
 from llamath.checkpoint.hub.urls import parse_url
-from llamath.core.errors import FormatError, LlamathError, RemoteError
+from llamath.utils.errors import FormatError, LlamathError, RemoteError
 from support.cost_limits import HANG_S, hang_guard
 from support.hub_server import (
     COMMIT,

@@ -19,7 +19,7 @@ from llamath.checkpoint.hub_cache import cache_folder, find_cached
 from llamath.checkpoint.open import find_repo, local_copy, open_checkpoint
 from llamath.checkpoint.repo_id import Repo, endpoint, is_offline, parse_repo
 from llamath.cli import cli
-from llamath.core.errors import LlamathError, RemoteError
+from llamath.utils.errors import LlamathError, RemoteError
 from support.hub_server import COMMIT, CONFIG, SHARDS, TOKEN, Hub, Site, authorized, indexed, redirect, sites, status
 
 pytestmark = pytest.mark.usefixtures("alone")

@@ -13,7 +13,7 @@ import pytest
 import llamath
 from llamath.checkpoint.hub import read_remote
 from llamath.checkpoint.open import open_checkpoint
-from llamath.core.errors import FormatError, LlamathError, RemoteError
+from llamath.utils.errors import FormatError, LlamathError, RemoteError
 from support.hub_server import (
     CONFIG,
     DATA,

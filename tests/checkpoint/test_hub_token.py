@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llamath.checkpoint.hub import read_config, read_remote
-from llamath.core.errors import LlamathError, RemoteError
+from llamath.utils.errors import LlamathError, RemoteError
 from support.hub_server import (
     CONFIG,
     SHARDS,

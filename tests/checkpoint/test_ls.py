@@ -20,7 +20,7 @@ from llamath.analysis.count.name_folding import unfold_pattern
 from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
-from llamath.render.text.ls_text import ls_csv, ls_text
+from llamath.render.text.checkpoints.ls_text import ls_csv, ls_text
 from support import quantized_headers as make
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]

@@ -11,7 +11,7 @@ import pytest
 
 import llamath
 from llamath.conversion.merge_adapter import merge_adapter
-from llamath.core.errors import ConvertError, LlamathError
+from llamath.utils.errors import ConvertError, LlamathError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from llamath import StructureReport, verify
 from llamath.checkpoint.formats.gguf_choices import FILE_TYPES
 from llamath.cli import cli
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

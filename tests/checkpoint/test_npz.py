@@ -13,7 +13,7 @@ from llamath.checkpoint.formats import npz
 from llamath.checkpoint.formats.source import Bytes
 from llamath.checkpoint.tensor_reader import TensorReader
 from llamath.cli import cli
-from llamath.core.errors import FormatError
+from llamath.utils.errors import FormatError
 from support.hostile_folders import ARRAYS, hostile_npz
 
 numpy = pytest.importorskip("numpy")

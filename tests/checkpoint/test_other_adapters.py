@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from llamath import verify
 from llamath.checkpoint.adapters import open_adapter
 from llamath.cli import cli
-from llamath.core.errors import ConfigError, FormatError
+from llamath.utils.errors import ConfigError, FormatError
 
 gguf = pytest.importorskip("gguf")
 numpy = pytest.importorskip("numpy")

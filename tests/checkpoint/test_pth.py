@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
-from llamath.checkpoint.formats.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
-from llamath.core.errors import FormatError
+from llamath.checkpoint.formats.torch_files.torch_checkpoint import FIRST_WINDOW, MAX_PICKLE_BYTES, read, siblings
+from llamath.utils.errors import FormatError
 from support import hostile_pth
 from support.cost_limits import within_calls
 from support.hostile_pth import (
@@ -461,8 +461,8 @@ def test_nothing_is_imported_opened_or_run(tmp_path: Path) -> None:
 import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from llamath.core.errors import FormatError
-from llamath.checkpoint.formats.torch_checkpoint import read
+from llamath.utils.errors import FormatError
+from llamath.checkpoint.formats.torch_files.torch_checkpoint import read
 from llamath.checkpoint.formats.source import Bytes, LocalFile
 files = sorted(Path(sys.argv[2]).iterdir())
 contents = [path.read_bytes() for path in files]

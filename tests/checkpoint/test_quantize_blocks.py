@@ -13,7 +13,7 @@ import pytest
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.ggml_values import dequantize_ggml
 from llamath.conversion.quantize_blocks import QUANTIZERS, quantize_blocks
-from llamath.core.errors import ConvertError
+from llamath.utils.errors import ConvertError
 from support.quantizer_inputs import quantizer_inputs
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "golden" / "ggml_quantized.json").read_text())["sha256"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from llamath.analysis.verify.dcp_check import cover_problem
+from llamath.analysis.verify.kinds.dcp_check import cover_problem
 from llamath.checkpoint.adapters import read_adapter
 from llamath.checkpoint.file_sums import parse_sums
 from llamath.checkpoint.folders import dcp, deepspeed
@@ -24,9 +24,9 @@ from llamath.checkpoint.formats.source import Bytes
 from llamath.checkpoint.formats.tokenizer_model import _after
 from llamath.checkpoint.hub.hub_repo import resolve_commit
 from llamath.checkpoint.repo_id import Repo
-from llamath.core.errors import LlamathError
-from llamath.core.linear_regex import LinearRegex
-from llamath.core.strict_json import parse_json
+from llamath.utils.errors import LlamathError
+from llamath.utils.linear_regex import LinearRegex
+from llamath.utils.strict_json import parse_json
 from support import hostile_folders
 from support.hostile_safetensors import entry, file, header
 

@@ -20,7 +20,7 @@ from llamath.analysis.inference.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization.recipes import Matrix, UnknownQuantization, module_names, read_recipe
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support import quantized_headers
 from support.reference_data import truth
 

@@ -18,7 +18,7 @@ from llamath.checkpoint.formats.dtypes import PLAIN
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.formats.safetensors import MAX_HEADER, read
 from llamath.checkpoint.formats.source import Bytes, LocalFile, Source
-from llamath.core.errors import FormatError, safe
+from llamath.utils.errors import FormatError, safe
 from support import hostile_safetensors
 from support.cost_limits import peak_bytes, within_calls
 from support.hostile_safetensors import entry, file, header, mutants, valid

@@ -16,8 +16,8 @@ from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
 from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTensor, assign_types
 from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
-from llamath.core.errors import LlamathError
 from llamath.model import Model
+from llamath.utils.errors import LlamathError
 from support import quantized_headers
 from support.reference_data import published, tiny_configs, truth
 

@@ -20,7 +20,7 @@ from llamath.analysis.verify.check_checkpoint import VerifyReport
 from llamath.analysis.verify.verify_path import verify_path
 from llamath.analysis.verify.verify_tensors import Finding
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support.planted_defects import DENSE, QUANTIZED, SPARSE, Weights, random_weights, write_checkpoint, write_packed
 
 PLAIN_KINDS = (
@@ -402,7 +402,7 @@ def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "x", "safetensors-F32")
 
     from llamath.checkpoint.file_stream import FileTask, stream_files
-    from llamath.core.errors import FormatError
+    from llamath.utils.errors import FormatError
 
     path = folder / "model.safetensors"
     task = FileTask(path=str(path), size=path.stat().st_size, algorithms=("sha256",))

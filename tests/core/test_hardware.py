@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from llamath import hardware
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
 from llamath.hardware import Device
+from llamath.utils.errors import LlamathError
 
 DEVICES = {x.name: x for x in hardware.devices()}
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from llamath.core.errors import ConfigError
-from llamath.core.linear_regex import LinearRegex
+from llamath.utils.errors import ConfigError
+from llamath.utils.linear_regex import LinearRegex
 
 ATOMS = (
     *("a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "c", r"\.", r"\b", "^", "$", "(?:a|b)", "(b|)", "1", r"\B", r"\W", r"[\d.]", r"\s"),

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from llamath.core.expr import Expr
-from llamath.core.record_type import Record, encode_json
-from llamath.core.report import Report, html_table
+from llamath.utils.record_type import Record, encode_json
+from llamath.utils.report import Report, html_table
 
 
 class Span(NamedTuple):

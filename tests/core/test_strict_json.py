@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.core import strict_json as strict
-from llamath.core.errors import ConfigError
+from llamath.utils import strict_json as strict
+from llamath.utils.errors import ConfigError
 
 TEXT = st.text(st.sampled_from('ab.c0{}[],: "\\\n\x00\x7fé'), max_size=9)
 PLAIN = st.text(st.sampled_from("ab.c0{}[],: \x7f"), max_size=9)

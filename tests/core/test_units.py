@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llamath.core.errors import LlamathError
-from llamath.core.units import parse_bandwidth, parse_bytes, parse_count, parse_flops, parse_quantity, parse_tokens, tokens_note
+from llamath.utils.errors import LlamathError
+from llamath.utils.units import parse_bandwidth, parse_bytes, parse_count, parse_flops, parse_quantity, parse_tokens, tokens_note
 
 READ = [
     (parse_bytes, "24GB", 24_000_000_000),

@@ -19,9 +19,9 @@ from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli
 from llamath.cli.export import command as export
-from llamath.core.errors import LlamathError
 from llamath.hardware import find_device
 from llamath.model import Model
+from llamath.utils.errors import LlamathError
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import STATIC_FOLDER, build_style, bundle_script, html_safe_json, model_page, page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn

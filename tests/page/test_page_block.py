@@ -19,8 +19,8 @@ from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
-from llamath.core.errors import LlamathError
 from llamath.model import Model
+from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 import llamath
 from llamath.catalog import slugs
 from llamath.cli import cli
-from llamath.core.errors import LlamathError
-from llamath.core.units import parse_quantity
+from llamath.utils.errors import LlamathError
+from llamath.utils.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data

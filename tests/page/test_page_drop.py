@@ -16,7 +16,7 @@ import llamath
 from llamath.catalog import slugs
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
-from llamath.core.errors import FormatError, LlamathError
+from llamath.utils.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser
 

@@ -18,7 +18,7 @@ import llamath
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.cli.serve import is_interactive, open_browser
-from llamath.core.errors import LlamathError, MissingExtra
+from llamath.utils.errors import LlamathError, MissingExtra
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.application import AccessPolicy
 from llamath.web.server.page_html import page_from_data

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from llamath.analysis.verify.divergence import DELTA_P_PERCENTS, KLD_PERCENTS, Divergence, Estimate
 from llamath.cli import cli
-from llamath.render.text.verify_text import divergence_lines
+from llamath.render.text.checkpoints.verify_text import divergence_lines
 from llamath.run.debug.compare_runs import measure_divergence
 from support.planted_checkpoints import plant
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import llamath
 from llamath.conversion.edit.edited_tree import mixtures
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 from support.transformers_pair import Pair, logits, pair, transformers_class
 

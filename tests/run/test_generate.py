@@ -10,11 +10,11 @@ import torch
 
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
-from llamath.core.errors import LlamathError
 from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
 from llamath.run.session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint, train_tokenizer
 from support.transformers_pair import is_bidirectional, pair

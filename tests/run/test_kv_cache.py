@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from llamath.core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from llamath.core.blocks import Layer
 from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
-from llamath.core.errors import LlamathError
 from llamath.core.expr import Expr
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence
 from llamath.run import Decoder, build, initialize
 from llamath.run.kv_cache import KVCache, key_positions
+from llamath.utils.errors import LlamathError
 from support.live_bytes import LiveBytes
 
 HEADS = Heads(Expr("H", 4), Expr("K", 2), Expr("h", 6))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from llamath.core.errors import LlamathError
 from llamath.core.positions import LongRope
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 from support.transformers_pair import is_bidirectional, logits, logits_match, pair
 

@@ -14,13 +14,13 @@ from llamath.analysis.graph.recorder import GraphRecorder
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.blocks import Layer
 from llamath.core.config import Config
-from llamath.core.errors import LlamathError
 from llamath.core.expr import Expr
 from llamath.core.tree import walk
 from llamath.families.registry import find_family
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions, set_weight
 from llamath.run.torch_machine import TorchMachine
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs, unproven_configs
 from support.transformers_pair import is_bidirectional, pair
 

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 
 import llamath
 from llamath.cli import main
-from llamath.core.errors import LlamathError
 from llamath.core.tree import walk
 from llamath.run import Decoder, Generation, GenerationLimits, Sampling, build, initialize
 from llamath.run import load_weights as give
 from llamath.run.debug.nan_check import has_nonfinite, nonfinite_check
+from llamath.utils.errors import LlamathError
 from support.tiny_checkpoint import CONFIG, tiny_checkpoint
 
 TINY = Path(__file__).parents[1] / "tiny"

@@ -18,8 +18,8 @@ from torch import Tensor
 
 import llamath
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
-from llamath.core.errors import LlamathError
 from llamath.run import open_model
+from llamath.utils.errors import LlamathError
 from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
 from support.small_llama import IDS, SMALL, TYPES, Q, copy_checkpoint, save_llama
 from support.sparse_checkpoints import header_of, write_config, write_safetensors

@@ -16,10 +16,10 @@ from torch import Tensor
 import llamath
 from llamath import run
 from llamath.core.blocks import Attention
-from llamath.core.errors import LlamathError
 from llamath.run.cpu.matmul import Int8Linear, quantize_int8
 from llamath.run.cpu.optimize_for_cpu import cpu_supports, maybe_pack, optimize_for_cpu
 from llamath.run.cpu.weight_packing import INT8, MKLDNN, PANELS, SMALL_PANELS, PackingFormat
+from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
 torch.set_num_threads(1)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from llamath.core.errors import LlamathError
 from llamath.run import Sampling
 from llamath.run.sampling import Sampler, apply_repetition_penalty, filter_logits, filter_min_p, filter_top_k, filter_top_p, sample
+from llamath.utils.errors import LlamathError
 
 CPU = torch.device("cpu")
 

@@ -23,9 +23,9 @@ from llamath.analysis.graph.walkthrough import MISTAKEN_PRODUCT, attention_wirin
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.catalog import slugs
 from llamath.cli import main
-from llamath.core.errors import LlamathError
 from llamath.core.parameter_count import count_parameters
 from llamath.run.debug.trace_run import Trace, TracedPass, trace
+from llamath.utils.errors import LlamathError
 from support.reference_data import TINY, tiny_configs, unproven_configs
 from support.tiny_checkpoint import tiny_checkpoint
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.checkpoint.hub import Limits
-from llamath.core.errors import LlamathError
+from llamath.utils.errors import LlamathError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Page = Callable[["Handler"], None]

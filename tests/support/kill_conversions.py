@@ -19,7 +19,7 @@ from llamath.checkpoint.formats.checkpoint_files import read_checkpoint
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
 from llamath.conversion.edit.edit_checkpoint import edit_checkpoint
 from llamath.conversion.edit.edit_options import EditOptions
-from llamath.core.errors import FormatError, LlamathError
+from llamath.utils.errors import FormatError, LlamathError
 
 CALLS = (
     "open", "mkdir", "write", "pwrite", "fsync", "rename", "replace", "unlink", "rmdir", "pread", "stat", "lstat", "fstat", "listdir",

@@ -23,10 +23,10 @@ from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.parallel_layout import pipeline_stages, weight_shards
 from llamath.core.blocks import Decoder
-from llamath.core.errors import LlamathError
 from llamath.core.tree import fold, walk
 from llamath.run.distributed.tensor_parallel import layout_for, parallelize
 from llamath.run.torch_machine import local_tensor
+from llamath.utils.errors import LlamathError
 
 
 class RankResult(NamedTuple):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from llamath.core.errors import LlamathError
 from llamath.families.registry import FAMILIES, find_family
 from llamath.tokenizers import Tokenizer, load_tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.chat_formats import CHAT_FORMATS
 from llamath.tokenizers.chat_prompt import ChatMessage
 from llamath.tokenizers.vocabulary_engines import byte_alphabet
+from llamath.utils.errors import LlamathError
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 

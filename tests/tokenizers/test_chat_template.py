@@ -8,8 +8,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from llamath.core.errors import LlamathError
 from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_template, read_sampling_settings
+from llamath.utils.errors import LlamathError
 
 WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
 

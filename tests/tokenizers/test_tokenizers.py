@@ -19,11 +19,11 @@ import tiktoken
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from llamath.core.errors import FormatError, LlamathError
 from llamath.tokenizers import Tokenizer, load_tokenizer
 from llamath.tokenizers.pretokenizers import SPLIT_PATTERNS
 from llamath.tokenizers.read_tokenizer import special_tokens
 from llamath.tokenizers.vocabulary_engines import byte_alphabet
+from llamath.utils.errors import FormatError, LlamathError
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 

@@ -9,13 +9,13 @@ from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_arg
 from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.errors import ConfigError
 from ..core.expr import Expr
-from ..core.number_format import format_count
-from ..core.record_type import Record
-from ..core.report import Report, html_table
 from ..core.tree import fold
 from ..model import Model
+from ..utils.errors import ConfigError
+from ..utils.number_format import format_count
+from ..utils.record_type import Record
+from ..utils.report import Report, html_table
 
 T = TypeVar("T")
 _ModelKinds = tuple[str, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..core.expr import Expr, floor_div, total
-from ..core.number_format import group_digits
-from ..core.record_type import Record
+from ..utils.number_format import group_digits
+from ..utils.record_type import Record
 
 OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
 """The overhead is 512 MiB for the device's context and libraries, and 2 % (1/50) of everything but weights and optimizer states."""

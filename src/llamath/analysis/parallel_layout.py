@@ -14,10 +14,10 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from ..core.blocks import Decoder
-from ..core.errors import LlamathError
 from ..core.expr import floor_div
-from ..core.record_type import Record
 from ..core.tree import Block, Folded, Stack, fold_field
+from ..utils.errors import LlamathError
+from ..utils.record_type import Record
 
 Recompute = Literal["none", "selective", "full"]
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 from ..catalog import Preset, normalize_name, presets, slugs
 from ..checkpoint.quantization.schemes import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
-from ..core.errors import UnknownModel, nearest, safe
 from ..core.mixers import RecurrentMixer
-from ..core.number_format import format_bytes, format_count, short_count
-from ..core.record_type import Record
-from ..core.report import Report, html_table
 from ..core.tree import Block, fold
 from ..loading import load
 from ..model import Model
+from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.number_format import format_bytes, format_count, short_count
+from ..utils.record_type import Record
+from ..utils.report import Report, html_table
 from .inference.weight_bytes import weight_storage
 
 

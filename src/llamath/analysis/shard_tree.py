@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from ..checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
 from ..core.blocks import Attention, Decoder
-from ..core.errors import LlamathError, safe
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
+from ..utils.errors import LlamathError, safe
 from .parallel_layout import Layout, check_layout
 
 _CONVOLVED = {GatedDeltaNet: ("query", "key", "value"), Mamba2: ("x", "b", "c")}

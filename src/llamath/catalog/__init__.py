@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.errors import UnknownModel, nearest, safe
-from ..core.record_type import Record
+from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.record_type import Record
 
 FOLDER = os.path.dirname(__file__)
 
@@ -45,7 +45,7 @@ def slugs() -> list[str]:
 
 def read_preset(slug: str) -> Preset:
     """Read one preset."""
-    from ..core.strict_json import read_json
+    from ..utils.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{slug}.json"))
     names = {key: tuple(data.get(key, ())) for key in ("ids", "aliases")}

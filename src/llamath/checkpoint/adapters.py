@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ..core.errors import ConfigError, FormatError, LlamathError, safe
-from ..core.linear_regex import LinearRegex
-from ..core.record_type import Record
+from ..utils.errors import ConfigError, FormatError, LlamathError, safe
+from ..utils.linear_regex import LinearRegex
+from ..utils.record_type import Record
 from .formats.choose_files import ADAPTER_FILES
 from .formats.folder_kind import ADAPTER_CONFIG
 from .formats.manifest import Manifest, Tensor

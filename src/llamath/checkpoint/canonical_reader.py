@@ -12,8 +12,8 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from ..core.errors import FormatError, LlamathError, safe
 from ..core.tree import Block, Leaf
+from ..utils.errors import FormatError, LlamathError, safe
 from .formats.dtypes import DTYPES, PLAIN
 from .formats.manifest import Tensor
 from .formats.number_arrays import StoredArray, as_array, require_numpy, to_float32

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from threading import Event, Lock
 from typing import Protocol
 
-from ..core.errors import FormatError, safe
-from ..core.record_type import Record
+from ..utils.errors import FormatError, safe
+from ..utils.record_type import Record
 from .formats.source import LocalFile
 
 CHUNK_BYTES = 4 << 20

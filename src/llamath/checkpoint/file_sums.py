@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.errors import FormatError, LlamathError, safe
+from ..utils.errors import FormatError, LlamathError, safe
 from .formats.folder import check_file_name, resolve_inside
 from .formats.source import LocalFile
 

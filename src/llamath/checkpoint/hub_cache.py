@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from ..core.strict_json import CONFIG_FILES
+from ..utils.strict_json import CONFIG_FILES
 from .repo_id import Repo, is_commit
 
 _MAX_REF_BYTES = 128

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..core.config import Config
-from ..core.errors import ConfigError, nearest, safe
-from ..core.record_type import Record
+from ..utils.errors import ConfigError, nearest, safe
+from ..utils.record_type import Record
 
 
 class ModelArgs(Record):

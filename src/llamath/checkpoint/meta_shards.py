@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from ..core.errors import ConvertError, safe
+from ..utils.errors import ConvertError, safe
 from .formats.dtypes import DTYPES
 from .formats.manifest import Tensor
 from .naming.scheme import Scheme

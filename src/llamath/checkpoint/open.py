@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import FormatError, RemoteError, UnknownModel, safe
-from ..core.record_type import Record
-from ..core.strict_json import CONFIG_FILES, read_json
 from ..embedded import resolve_name
+from ..utils.errors import FormatError, RemoteError, UnknownModel, safe
+from ..utils.record_type import Record
+from ..utils.strict_json import CONFIG_FILES, read_json
 from .quantization_section import quantization_section, with_modelopt_recipe
 
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ def find_config(text: str, problems: list[FormatError] | None = None) -> FoundCo
 
 def _refuse_broken(path: str, expected: str) -> None:
     """Raise an error if a file that was named is something else: a pointer, a web page, an unfinished download."""
-    from ..core.file_diagnosis import HEAD_BYTES, diagnose
+    from ..utils.file_diagnosis import HEAD_BYTES, diagnose
     from .formats.source import LocalFile
 
     with LocalFile(path) as file:
@@ -375,7 +375,7 @@ def packings_of(manifest: Manifest, quantization: Mapping[str, Any] | None = Non
 
 def file_notes(manifest: Manifest) -> tuple[str, ...]:
     """Return notes on files that are missing, on a single shard, and on how the files were chosen."""
-    from ..core.file_diagnosis import missing_hint
+    from ..utils.file_diagnosis import missing_hint
 
     notes = [missing_shards_note(manifest)] if manifest.missing_files else []
     if manifest.missing_index:
@@ -401,7 +401,7 @@ def missing_shards_note(manifest: Manifest) -> str:
     missing = manifest.missing_files
     if not missing:
         return ""
-    from ..core.file_diagnosis import missing_hint
+    from ..utils.file_diagnosis import missing_hint
 
     first, named = safe(missing[0], 80), "named in the index " if manifest.index else "of the set "
     if len(missing) == 1:

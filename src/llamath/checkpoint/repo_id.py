@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from ..core.errors import RemoteError, safe
+from ..utils.errors import RemoteError, safe
 from .formats.choose_files import EXTENSIONS
 
 _ENDPOINT = "https://huggingface.co"

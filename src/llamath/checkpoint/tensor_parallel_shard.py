@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..core.errors import ConfigError, safe
+from ..utils.errors import ConfigError, safe
 
 SHARD_KEY = "tensor_parallel_shard"
 _MAX_RANKS = 1_000_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from ..core.errors import ConvertError, FormatError, safe
+from ..utils.errors import ConvertError, FormatError, safe
 from .formats.dtypes import DTYPES, PLAIN
 from .formats.manifest import Manifest, Tensor
 from .formats.source import LocalFile, Source

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import LlamathError, nearest, safe
+from ..utils.errors import LlamathError, nearest, safe
 from .command_group import command as make_command
 from .generation_options import (
     choose_limits,

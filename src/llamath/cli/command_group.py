@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..core.errors import ArgumentError, LlamathError, nearest
+from ..utils.errors import ArgumentError, LlamathError, nearest
 from .output import echo, prepare_streams, print_error
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -266,7 +266,7 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
 
 
 def _unknown_command(name: str) -> LlamathError:
-    from ..core.errors import safe
+    from ..utils.errors import safe
 
     near = nearest(name, COMMANDS)
     hint = f"did you mean {' or '.join(near[:2])}?" if near else "`llamath` lists the commands"

@@ -59,7 +59,7 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     """Convert the checkpoint SRC, a path or a repository on the Hub, to DST, a folder, or a file for GGUF."""
     from ..api import convert
     from ..render.progress import Bar
-    from ..render.text.conversion_text import conversion_text
+    from ..render.text.checkpoints.conversion_text import conversion_text
 
     path = local_model(source)
     try:

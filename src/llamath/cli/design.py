@@ -10,9 +10,9 @@ import click
 
 from ..analysis.flops.scaling_laws import DEFAULT_LAW
 from ..api import design
-from ..core.key_values import Reader, integer, parse_key_values, yes_or_no
-from ..core.units import parse_bytes, parse_count
 from ..render.progress import Progress
+from ..utils.key_values import Reader, integer, parse_key_values, yes_or_no
+from ..utils.units import parse_bytes, parse_count
 from .command_group import command as make_command
 from .model_options import MODEL, svg_option
 from .output import echo, echo_json, note, write_file

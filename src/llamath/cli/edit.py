@@ -37,7 +37,7 @@ def command(source: str, target: str, *, form: str | None, **options: Any) -> No
     """
     from ..api import edit
     from ..render.progress import Bar
-    from ..render.text.edit_text import edit_text
+    from ..render.text.checkpoints.edit_text import edit_text
 
     try:
         with Bar("checking the source") as bar:

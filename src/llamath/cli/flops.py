@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from ..core.errors import LlamathError, safe
-from ..core.key_values import number, parse_key_values, plain
 from ..model import Model
+from ..utils.errors import LlamathError, safe
+from ..utils.key_values import number, parse_key_values, plain
 from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
 from .output import echo, echo_json

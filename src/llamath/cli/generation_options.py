@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ..core.errors import LlamathError, safe
-from ..core.key_values import Reader, integer, number, parse_key_values
+from ..utils.errors import LlamathError, safe
+from ..utils.key_values import Reader, integer, number, parse_key_values
 from .command_group import shared_option
 from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_changes, set_option
 from .output import echo, note, print_error, warn

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import LlamathError, MissingExtra, safe
 from ..render.progress import Progress
+from ..utils.errors import LlamathError, MissingExtra, safe
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, local_model, parse_changes, set_option
@@ -67,7 +67,7 @@ def command(
     --set changes a config key of B.
     """
     from ..analysis.verify.verified_checkpoint import open_verified
-    from ..render.text.verify_text import logits_text
+    from ..render.text.checkpoints.verify_text import logits_text
     from ..run.debug.compare_runs import compare_activations
     from ..run.memory_budget import parse_dtype
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..core.errors import safe
-from ..core.number_format import format_count
 from ..render.progress import Progress
+from ..utils.errors import safe
+from ..utils.number_format import format_count
 from .command_group import command as make_command
 from .model_options import MODEL
 from .output import echo, warn
@@ -33,7 +33,7 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
     if form == "json":
         echo(listing.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
     elif form == "csv":
-        from ..render.text.ls_text import ls_csv
+        from ..render.text.checkpoints.ls_text import ls_csv
 
         echo(ls_csv(listing, unfold))
     elif form == "brief":
@@ -44,6 +44,6 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
         in_gib = f" ({size / 2**30:,.2f} GiB)" if size >= 2**30 // 100 else ""
         echo(f"{safe(path)}: {format_count(listing.total.tensors, 'tensor')} in {files}, {size:,} bytes{in_gib}")
     else:
-        from ..render.text.ls_text import ls_text
+        from ..render.text.checkpoints.ls_text import ls_text
 
         echo("\n".join(ls_text(path, listing, unfold, form == "tree")))

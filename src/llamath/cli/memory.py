@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import safe
-from ..core.key_values import Reader, choice, parse_key_values, plain, yes_or_no
 from ..model import Model
 from ..render.progress import Progress
+from ..utils.errors import safe
+from ..utils.key_values import Reader, choice, parse_key_values, plain, yes_or_no
 from .command_group import command as make_command
 from .model_options import (
     batch_option,

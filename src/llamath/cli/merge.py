@@ -27,7 +27,7 @@ def command(base: str, adapter: str, target: str, *, dtype: str | None, form: st
     """Merge ADAPTER (LoRA, rsLoRA, DoRA, IA³ or saved modules) into BASE, and write the model to the folder DST."""
     from ..api import merge
     from ..render.progress import Bar
-    from ..render.text.conversion_text import conversion_text
+    from ..render.text.checkpoints.conversion_text import conversion_text
 
     try:
         with Bar("checking the source") as bar:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.errors import FormatError, LlamathError, UnknownModel, safe
 from ..render.progress import Progress
+from ..utils.errors import FormatError, LlamathError, UnknownModel, safe
 from .command_group import shared_option
 from .output import echo, echo_json, note, warn
 
@@ -115,7 +115,7 @@ def context_option(text: str, multiple: bool = False) -> Callable[[Callable[...,
 def _tokens(text: str) -> int:
     if not text:
         raise click.UsageError("--context is empty")
-    from ..core.units import parse_tokens
+    from ..utils.units import parse_tokens
 
     try:
         return parse_tokens(text)

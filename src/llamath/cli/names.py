@@ -20,7 +20,7 @@ _EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf"
 def command(model: Model, *, names: Scheme | None, dtype: str, form: str | None) -> None:
     """Show the names of every weight in HF, Meta and GGUF files, or list all tensors of one of them."""
     from .. import api
-    from ..render.text.verify_text import names_text
+    from ..render.text.checkpoints.verify_text import names_text
 
     if form is not None:
         report = api.names(model, names=names, dtype=dtype) if names else api.names(model, dtype=dtype)

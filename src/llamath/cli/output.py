@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-from ..core.errors import FormatError, LlamathError, RemoteError, safe
+from ..utils.errors import FormatError, LlamathError, RemoteError, safe
 
 
 def prepare_streams() -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.key_values import choice, parse_key_values, plain
 from ..model import Model
 from ..render.progress import Progress
+from ..utils.key_values import choice, parse_key_values, plain
 from .command_group import command as make_command
 from .model_options import context_option, dtype_option, kv_dtype_option, on_option, takes_model, warn_context
 from .output import echo, echo_json

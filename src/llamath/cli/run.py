@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..checkpoint.open import find_repo
-from ..core.errors import LlamathError, safe
 from ..render.progress import Progress
+from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
 from .generation_options import (
     choose_limits,
@@ -210,8 +210,8 @@ def _model_and_prompt(words: tuple[str, ...], batch_file: str | None) -> tuple[s
 
 def _is_preset(word: str) -> bool:
     from ..catalog import find_preset
-    from ..core.errors import UnknownModel
     from ..embedded import MODEL_NAME
+    from ..utils.errors import UnknownModel
 
     try:
         return word == MODEL_NAME or (" " not in word and bool(find_preset(word)))

@@ -27,7 +27,7 @@ def command(a: str, b: str, *, base: str | None, form: str | None) -> int:
     """
     from .. import api
     from ..render.progress import Bar
-    from ..render.text.same_text import same_text
+    from ..render.text.checkpoints.same_text import same_text
 
     with Bar("reading headers") as bar:
         report = api.same(a, b, base=base, progress=bar.update)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..checkpoint.open import find_repo
-from ..core.errors import FormatError, LlamathError, safe
-from ..core.units import parse_tokens
 from ..embedded import MODEL_NAME, resolve_name
 from ..model import Model
 from ..render.progress import Progress
+from ..utils.errors import FormatError, LlamathError, safe
+from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, load_model, local_model, parse_changes, set_option, svg_option

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..checkpoint.open import find_repo
-from ..core.errors import LlamathError, safe
 from ..render.progress import Bar, Progress
+from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
 from .model_options import MODEL, force_option, local_model, parse_changes, set_option
 from .output import echo, echo_json, note, write_file
@@ -52,7 +52,7 @@ def command(
     """
     from ..analysis.verify.structure_report import StructureReport
     from ..analysis.verify.verify_path import verify_path
-    from ..render.text.verify_text import structure_text, verify_text
+    from ..render.text.checkpoints.verify_text import structure_text, verify_text
 
     if force and not write_sums:
         raise click.UsageError("--force goes with --write-sums")

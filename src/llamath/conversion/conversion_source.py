@@ -22,9 +22,9 @@ from ..checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, pac
 from ..checkpoint.quantization.dequantizers import packed_weights, why_not_dequantized
 from ..checkpoint.quantization.ggml_values import GGML_DECODERS
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..core.errors import ConvertError, safe
 from ..loading import load
 from ..model import Model
+from ..utils.errors import ConvertError, safe
 from .float_cast import FLOAT_BYTES
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, SourceTensor

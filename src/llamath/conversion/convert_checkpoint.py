@@ -12,22 +12,22 @@ from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
-from ..core.errors import ConvertError
-from ..core.record_type import Record
-from ..core.report import Report, html_table
 from ..families.registry import find_family
+from ..utils.errors import ConvertError
+from ..utils.record_type import Record
+from ..utils.report import Report, html_table
 from .conversion_source import ConversionSource, open_source
 from .copy_tokenizer import count_tiktoken_ranks, find_tokenizer_files, read_tokenizer_file, special_token_ids
 from .float_cast import FLOAT_BYTES
 from .gguf_model_keys import GGUFKeys, check_same_model, gguf_model_keys
-from .output_files import ConcatFile, OutputFile
 from .quantize_blocks import QUANTIZERS
 from .tensor_plan import TargetTypes, TensorPlan, plan_tensors
-from .write_gguf import gguf_file, model_metadata
-from .write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
-from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
-from .write_meta import TorchArchive, params_keys
-from .write_output import OutputFolder, Progress, write_error, write_output
+from .write.output_files import ConcatFile, OutputFile
+from .write.write_gguf import gguf_file, model_metadata
+from .write.write_gguf_tokenizer import copy_tokenizer_metadata, tokenizer_metadata
+from .write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
+from .write.write_meta import TorchArchive, params_keys
+from .write.write_output import OutputFolder, Progress, write_error, write_output
 
 _FILE_TYPES = ("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M")
 """GGUF file types in which llama.cpp chooses a type for each tensor, all of which can be written."""

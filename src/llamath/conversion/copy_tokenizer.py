@@ -7,7 +7,7 @@ import os
 from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.sentencepiece import parse_sentencepiece
 from ..checkpoint.formats.source import LocalFile
-from ..core.errors import FormatError, safe
+from ..utils.errors import FormatError, safe
 
 _TOKENIZER_FILES = (
     "tokenizer.model", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoint.formats.number_arrays import require_numpy
-from ..core.errors import ConvertError, MissingExtra
+from ..utils.errors import ConvertError, MissingExtra
 
 if TYPE_CHECKING:
     from numpy import bool_, uint32

@@ -20,7 +20,6 @@ from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gg
 from ..checkpoint.gguf_metadata.gguf_architectures import Architecture
 from ..core.attention_facts import AttentionWindow
 from ..core.blocks import MLP, Attention, AttentionBase, DenseAndMoE, LatentAttention, MoE
-from ..core.errors import ConvertError, safe
 from ..core.mixers import GatedDeltaNet, Mamba, Mamba2
 from ..core.positions import (
     Alibi,
@@ -35,11 +34,12 @@ from ..core.positions import (
     TemperatureTuning,
     YarnRope,
 )
-from ..core.record_type import Record
 from ..core.tree import Block, Stack
 from ..families.registry import find_family
 from ..loading import load
 from ..model import Model
+from ..utils.errors import ConvertError, safe
+from ..utils.record_type import Record
 
 Keys = dict[str, Any]
 _UNLIMITED_CONTEXT = 1 << 20

@@ -17,20 +17,20 @@ from ..checkpoint.formats.dtypes import parse_dtype
 from ..checkpoint.formats.number_arrays import require_numpy
 from ..checkpoint.naming.stored_layouts import LayoutParams, apply_layout, join_tensors
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..core.errors import ConvertError, safe
-from ..core.strict_json import read_json
 from ..core.tree import Leaf
+from ..utils.errors import ConvertError, safe
+from ..utils.strict_json import read_json
 from .conversion_source import ConversionSource, open_source
 from .convert_checkpoint import ConversionReport, WrittenFile
 from .copy_tokenizer import find_tokenizer_files, read_tokenizer_file
 from .float_cast import FLOAT_BYTES
-from .output_files import ConcatFile, OutputFile
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, Shape, row_width
 from .tensor_pieces import RowRange, encode
 from .tensor_plan import OutputTensor, StoredGroup, TargetTypes, TensorPlan, plan_tensors
-from .write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
-from .write_output import OutputFolder, Progress, write_error, write_output
+from .write.output_files import ConcatFile, OutputFile
+from .write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, config_json, json_file, safetensors_files
+from .write.write_output import OutputFolder, Progress, write_error, write_output
 
 _CHUNK_ELEMENTS = 1 << 18
 """Elements computed at once where a tensor's layout is that of its weights."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.number_arrays import require_numpy
-from ..core.errors import ConvertError
+from ..utils.errors import ConvertError
 
 Array = Any
 """A numpy array."""

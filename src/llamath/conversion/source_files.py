@@ -9,9 +9,9 @@ from ..checkpoint.formats.checkpoint_files import read_checkpoint
 from ..checkpoint.formats.folder import LocalFolder
 from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.tensor_reader import TensorReader
-from ..core.errors import ConvertError, safe
-from ..core.record_type import Record
-from ..core.strict_json import CONFIG_FILES
+from ..utils.errors import ConvertError, safe
+from ..utils.record_type import Record
+from ..utils.strict_json import CONFIG_FILES
 from .copy_tokenizer import find_tokenizer_files
 
 

@@ -11,7 +11,7 @@ from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.formats.number_arrays import StoredArray, require_numpy
 from ..checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
-from ..core.errors import ConvertError, safe
+from ..utils.errors import ConvertError, safe
 
 Shape = tuple[int, ...]
 _TRANSPOSED_KINDS = frozenset(("awq", "gptq", "mxfp4"))

@@ -12,7 +12,7 @@ from ..checkpoint.naming.scheme import half_split_order, interleaved_order
 from ..checkpoint.naming.stored_layouts import LayoutParams, apply_layout, join_tensors, split_tensor, undo_layout
 from ..checkpoint.quantization.ggml_values import dequantize_ggml
 from ..checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
-from ..core.errors import ConvertError, safe
+from ..utils.errors import ConvertError, safe
 from .float_cast import cast_blocks
 from .quantize_blocks import quantize_blocks
 from .source_tensors import Shape, SourceTensor, row_width

@@ -17,9 +17,9 @@ from ..checkpoint.naming.stored_layouts import LayoutParams, layout_params_at
 from ..checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types, is_kept_f32
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.blocks import Attention, Layer
-from ..core.errors import ConvertError
-from ..core.record_type import Record
 from ..core.tree import Leaf, fill_pattern, walk
+from ..utils.errors import ConvertError
+from ..utils.record_type import Record
 from .conversion_source import ConversionSource
 from .float_cast import FLOAT_BYTES, is_exact
 from .source_tensors import PackedTensor, PlainTensor, Shape, SourceTensor, row_width

@@ -1,1 +1,1 @@
-"""The data model: exact dimensions, weights, blocks, configurations and errors."""
+"""The data model: exact dimensions, weights, blocks and configurations."""

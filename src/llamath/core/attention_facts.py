@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..utils.record_type import Record
 from .expr import Expr
 from .positions import Alibi, LogNScaling, TemperatureTuning
-from .record_type import Record
 
 
 class Heads(NamedTuple):

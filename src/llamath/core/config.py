@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from ..utils.errors import ConfigError, safe
 from .attention_facts import Heads
-from .errors import ConfigError, safe
 from .expr import Expr
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ..utils.record_type import Record
 from .expr import Expr, product, total
-from .record_type import Record
 from .tree import Block, Folded, Stack, Weight, fold, fold_field
 
 if TYPE_CHECKING:

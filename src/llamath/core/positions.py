@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi
 from typing import Any
 
-from .record_type import Record
+from ..utils.record_type import Record
 
 
 class Rope(Record):

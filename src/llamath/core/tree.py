@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, overload
 
+from ..utils.record_type import Record
 from .expr import Expr, product
-from .record_type import Record
 
 X = TypeVar("X")
 Role = Literal["matmul", "lookup", "scale", "bias"]

@@ -7,9 +7,9 @@ from ..core.attention_facts import AttentionWindow
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
-from ..core.errors import safe
 from ..core.positions import Rope
 from ..core.tree import Stack, cycle
+from ..utils.errors import safe
 from .olmo2 import NAMES
 from .registry import family
 from .shared import alternating, layers_by_type, read_rope

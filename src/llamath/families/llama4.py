@@ -11,9 +11,9 @@ from ..core.attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
 from ..core.blocks import Decoder, Layer, MoE, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.errors import safe
 from ..core.positions import TemperatureTuning
 from ..core.tree import cycle, repeat
+from ..utils.errors import safe
 from .registry import family
 from .shared import read_rope
 

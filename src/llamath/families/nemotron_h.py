@@ -10,10 +10,10 @@ from ..config_keys import any_name
 from ..core.blocks import MLP, Decoder, ExpertGroups, LatentMoE, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, mlp, rms, weight
-from ..core.errors import safe
 from ..core.expr import Expr
 from ..core.mixers import Mamba2, MambaSizes, mamba2
 from ..core.tree import repeat, sequence
+from ..utils.errors import safe
 from .registry import family
 
 MAMBA = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}

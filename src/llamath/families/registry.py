@@ -9,8 +9,8 @@ from typing import Any
 from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.errors import UnknownModel, nearest, safe
-from ..core.record_type import Record
+from ..utils.errors import UnknownModel, nearest, safe
+from ..utils.record_type import Record
 
 Builder = Callable[[Config], Decoder]
 

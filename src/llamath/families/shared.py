@@ -9,11 +9,11 @@ from ..core.attention_facts import ScoreTransform
 from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
 from ..core.config import Config
 from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
-from ..core.errors import safe
 from ..core.expr import Expr
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
-from ..core.record_type import Record
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
+from ..utils.errors import safe
+from ..utils.record_type import Record
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:

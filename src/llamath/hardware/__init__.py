@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar
 
-from ..core.errors import LlamathError, nearest, safe
-from ..core.number_format import format_count
-from ..core.record_type import Record
-from ..core.report import Report, html_table
-from ..core.units import parse_bandwidth, parse_bytes, parse_flops
+from ..utils.errors import LlamathError, nearest, safe
+from ..utils.number_format import format_count
+from ..utils.record_type import Record
+from ..utils.report import Report, html_table
+from ..utils.units import parse_bandwidth, parse_bytes, parse_flops
 
 FOLDER = os.path.dirname(__file__)
 _DEFAULT_NETWORK = 100 * 10**9 // 8
@@ -190,7 +190,7 @@ def _read_catalog() -> tuple[tuple[Device, tuple[str, ...]], ...]:
 
 
 def _read_file(name: str) -> Iterator[tuple[Device, tuple[str, ...]]]:
-    from ..core.strict_json import read_json
+    from ..utils.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{name}.json"))
     for x in data["devices"]:

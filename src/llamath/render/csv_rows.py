@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from ..analysis.count.count_report import check_listable
 from ..checkpoint.naming.scheme import Scheme
-from ..core.number_format import format_ranges
 from ..model import Model
+from ..utils.number_format import format_ranges
 
 _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 

@@ -6,7 +6,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import MissingExtra
+from ..utils.errors import MissingExtra
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # transparent huge pages for large tensors, which are read a fifth faster
 try:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..analysis.inference.inference_memory import PREFILL_CHUNK
-from ..core.errors import LlamathError
+from ..utils.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache
 from .module import Decoder

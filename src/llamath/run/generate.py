@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..analysis.inference.inference_memory import PREFILL_CHUNK
-from ..core.errors import LlamathError
-from ..core.record_type import Record
+from ..utils.errors import LlamathError
+from ..utils.record_type import Record
 from .batch import INITIAL_MARGIN, Batch, PrefixCache
 from .debug.nan_check import explain_nonfinite
 from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder

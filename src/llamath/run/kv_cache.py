@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..core.errors import LlamathError
+from ..utils.errors import LlamathError
 
 
 class KVCache:

@@ -11,8 +11,8 @@ from ..analysis.inference.gpu_shards import ShardedModel
 from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from ..analysis.parallel_layout import Layout
 from ..checkpoint.formats import dtypes
-from ..core.errors import LlamathError, safe
 from ..model import Model
+from ..utils.errors import LlamathError, safe
 from .module import Decoder, TensorOptions
 
 _COMPUTE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64}

@@ -15,11 +15,11 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from ..core import blocks
 from ..core.blocks import AttentionBase
-from ..core.errors import LlamathError
 from ..core.expr import Expr
 from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
+from ..utils.errors import LlamathError
 from .cpu.weight_packing import PackedWeights
 from .forward_context import AttentionPattern, shared_pattern
 from .kv_cache import Cache, KVCache, LayerCache, RecurrentState

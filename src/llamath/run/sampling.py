@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.errors import LlamathError
-from ..core.record_type import Record
+from ..utils.errors import LlamathError
+from ..utils.record_type import Record
 
 _TOP_P_CANDIDATES = 1024
 """Tokens that top-p sorts at first; eight times as many while their probability does not suffice."""

@@ -13,13 +13,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from .. import embedded
 from ..analysis.inference.inference_memory import MemoryRequest
 from ..checkpoint.open import tokenizer_files
-from ..core.errors import LlamathError, safe
-from ..core.record_type import Record
 from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
 from ..tokenizers.chat_formats import ChatFormat
 from ..tokenizers.chat_template import find_chat_template, read_sampling_settings
+from ..utils.errors import LlamathError, safe
+from ..utils.record_type import Record
 from .batch import Batch, PrefixCache
 from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
 from .cpu.weight_packing import LONG_GENERATION

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypedDict
 
-from ..core.record_type import Record
+from ..utils.record_type import Record
 
 ROLES = ("system", "user", "assistant")
 

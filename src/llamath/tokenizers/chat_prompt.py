@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core.errors import LlamathError, nearest
+from ..utils.errors import LlamathError, nearest
 from .chat_formats import CHAT_FORMATS, ROLES, ChatFormat
 from .tokenizer import Tokenizer
 

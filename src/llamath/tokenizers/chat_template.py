@@ -10,8 +10,8 @@ from ..checkpoint.formats import gguf as gguf_format
 from ..checkpoint.formats.folder import resolve_inside
 from ..checkpoint.formats.gguf import Array, values
 from ..checkpoint.formats.source import LocalFile
-from ..core.errors import FormatError, safe
-from ..core.strict_json import read_json
+from ..utils.errors import FormatError, safe
+from ..utils.strict_json import read_json
 
 MAX_TEMPLATE_BYTES = 1 << 20
 """The largest template that is read; published ones have about 10,000 characters."""

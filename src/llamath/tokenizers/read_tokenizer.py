@@ -17,8 +17,8 @@ from ..checkpoint.formats.manifest import Manifest
 from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNIGRAM, parse_sentencepiece
 from ..checkpoint.formats.source import LocalFile, Source
 from ..checkpoint.open import TOKENIZER_FILES, tokenizer_files
-from ..core.errors import FormatError, LlamathError, nearest, safe
-from ..core.strict_json import read_json
+from ..utils.errors import FormatError, LlamathError, nearest, safe
+from ..utils.strict_json import read_json
 from .pretokenizers import GGUF_PRETOKENIZERS, IGNORE_MERGES, SPLIT_PATTERNS
 from .tokenizer import Tokenizer, wrap_engine_errors
 from .vocabulary_engines import (

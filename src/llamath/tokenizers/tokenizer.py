@@ -10,7 +10,7 @@ from functools import cached_property
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from ..core.errors import LlamathError, safe
+from ..utils.errors import LlamathError, safe
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..checkpoint.formats.sentencepiece import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
-from ..core.errors import FormatError, MissingExtra, safe
+from ..utils.errors import FormatError, MissingExtra, safe
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Engine

@@ -6,8 +6,8 @@ import os
 from typing import NamedTuple
 
 from ...checkpoint.open import beside_note
-from ...core.errors import safe
 from ...model import Model
+from ...utils.errors import safe
 from ..verify.file_differences import differences_at
 from .header_count import CAVEAT, HeaderCount, count_from_header
 

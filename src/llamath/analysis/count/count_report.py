@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
-from ...core.errors import LlamathError
 from ...core.expr import Expr
-from ...core.number_format import short_count
 from ...core.parameter_count import Formula, Parameters, Section
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...core.tree import Leaf, fill_pattern, fold
 from ...model import Model
+from ...utils.errors import LlamathError
+from ...utils.number_format import short_count
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 
 MAX_LISTED_WEIGHTS = 2_000_000
 """More weights than this are not listed one by one; the folded table has no limit."""

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ...checkpoint.formats.manifest import Manifest
-from ...core.errors import safe
-from ...core.number_format import format_count, short_count
 from ...core.parameter_count import Parameters
-from ...core.report import Report
+from ...utils.errors import safe
+from ...utils.number_format import format_count, short_count
+from ...utils.report import Report
 from ..verify.listing import STATE, Listing, TensorRow, list_tensors
 from .count_report import MAX_LISTED_WEIGHTS, SCHEMES
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from ...checkpoint.meta_args import ffn_width_args
-from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
+from ...utils.record_type import Record
 from .design_ranking import RankedDesign, design_dims
 from .design_search import BF16_BYTES, dense_ffn_width
 from .family_shape import FamilyShape

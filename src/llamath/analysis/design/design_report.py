@@ -7,11 +7,11 @@ from fractions import Fraction
 from math import exp, log
 from typing import Any, ClassVar
 
-from ...core.errors import LlamathError
-from ...core.number_format import format_count, short_count
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...model import Model
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, short_count
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..diff.model_diff import DiffReport, diff
 from ..flops.scaling_laws import ScalingLaw, TrainingBudget, training_budget
 from .candidate import Candidate, build_candidate

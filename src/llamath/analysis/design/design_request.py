@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 
 IntRange = tuple[int, int]
 FloatRange = tuple[float, float]

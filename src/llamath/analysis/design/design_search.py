@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .design_request import DesignRequest, IntRange
 from .family_shape import FamilyShape
 from .grid import Grid, OuterDims

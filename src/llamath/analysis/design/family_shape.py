@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.errors import ConfigError, LlamathError
-from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
+from ...utils.errors import ConfigError, LlamathError
+from ...utils.record_type import Record
 from ..graph.recorder import record
 from ..inference.cache_bytes import cache_specs
 from .polynomial import Polynomial, active_polynomial, total_polynomial

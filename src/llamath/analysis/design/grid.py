@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil, exp, floor, gcd, lcm, log
 from typing import NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .design_request import DesignBounds, DesignRequest, FixedDims, FloatRange, IntRange
 from .family_shape import FamilyShape
 from .habits import Habits

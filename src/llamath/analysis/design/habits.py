@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import log, sqrt
 from typing import NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .series import Member
 
 _MIN_SCATTER = 0.1

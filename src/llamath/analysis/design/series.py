@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from math import log
 
 from ...catalog import Preset, presets, read_preset, slugs
-from ...core.errors import LlamathError, UnknownModel, nearest, safe
-from ...core.record_type import Record
 from ...core.tree import fold
 from ...families.registry import MODEL_TYPES
 from ...loading import load
 from ...model import Model
+from ...utils.errors import LlamathError, UnknownModel, nearest, safe
+from ...utils.record_type import Record
 
 
 class Member(Record):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
-from ...core.number_format import format_count, format_signed
 from ...core.parameter_count import Section
-from ...core.record_type import Record
+from ...utils.number_format import format_count, format_signed
+from ...utils.record_type import Record
 from .structural_diff import structural_cause, structural_kind
 from .weight_terms import WeightTerm, unique_letters, weight_terms
 

@@ -7,11 +7,11 @@ from itertools import zip_longest
 from typing import Any, ClassVar, NamedTuple
 
 from ...config_keys import GROUPS, SYNONYMS
-from ...core.number_format import format_signed, short_count
 from ...core.parameter_count import Section
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...model import Model
+from ...utils.number_format import format_signed, short_count
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..config_report import UNREAD, ConfigKey, ConfigReport, config_report
 from .causes import METHOD, Cause, CountedModel, explain_difference
 from .storage_diff import StorageDifference, storage_difference

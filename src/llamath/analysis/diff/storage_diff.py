@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import declared_weight_format
-from ...core.errors import LlamathError
-from ...core.record_type import Record
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
 from ..inference.weight_bytes import WeightStorage, weight_storage
 
 if TYPE_CHECKING:

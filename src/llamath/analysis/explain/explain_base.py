@@ -10,8 +10,8 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.expr import Expr, product, total
-from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold
+from ...utils.record_type import Record
 from ..training.lora_adapters import LinearMatrix, list_matrices
 
 LINEAR_KINDS = ("attention", "kv", "mlp", "experts")

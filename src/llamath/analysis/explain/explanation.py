@@ -15,13 +15,13 @@ from typing import ClassVar, NamedTuple
 
 from ...catalog import Preset, presets
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
-from ...core.number_format import format_count, format_signed
 from ...core.parameter_count import count_parameters
-from ...core.record_type import Record
-from ...core.report import Report, html_table
-from ...core.units import parse_quantity
 from ...loading import Source, load
 from ...model import Model
+from ...utils.number_format import format_count, format_signed
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
+from ...utils.units import parse_quantity
 from .explain_base import BaseModel
 from .explain_search import all_hypotheses, hypotheses_for
 from .hypotheses import Hypothesis, HypothesisSpace

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .adapter_sets import AdapterSet, adapter_sets
 from .explain_base import BaseModel, LayerKind
 from .moves import (

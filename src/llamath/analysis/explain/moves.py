@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
 from .vision_towers import VISION_TOWERS
 

@@ -12,8 +12,8 @@ from fractions import Fraction
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product, total
-from ...core.record_type import Record
 from ...core.tree import fold
+from ...utils.record_type import Record
 from ..graph.recorder import Graph, record
 from .flop_count import forward_flops
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 from ...core.expr import Expr, product, total
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from ..graph.recorder import Graph, Region
 from ..graph.rules import RULES, score_flops
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError
 from ...core.expr import Expr, total
-from ...core.number_format import format_count, format_flops, format_ranges
 from ...core.parameter_count import layer_ranges
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...core.tree import LETTERS, Stack, fold
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, format_flops, format_ranges
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..graph.recorder import Graph, Region, record
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from ...core.errors import LlamathError, nearest, safe
-from ...core.record_type import Record
+from ...utils.errors import LlamathError, nearest, safe
+from ...utils.record_type import Record
 from .flops_report import MFU, ConventionMFU, FlopsReport, plain_number
 
 

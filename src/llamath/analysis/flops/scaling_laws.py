@@ -10,8 +10,8 @@ from collections.abc import Callable
 from math import exp, log
 from typing import ClassVar
 
-from ...core.errors import LlamathError, nearest, safe
-from ...core.record_type import Record
+from ...utils.errors import LlamathError, nearest, safe
+from ...utils.record_type import Record
 
 _PF_DAY = 8.64e19
 _CHINCHILLA = "Hoffmann et al. 2022, arXiv:2203.15556"

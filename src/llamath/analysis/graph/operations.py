@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from ...core.expr import Expr, product
-from ...core.record_type import Record
 from ...core.tree import LETTERS, Folded, Weight
+from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
 from .rules import RULES, CachedTensor, StepPart, cached_tokens
 

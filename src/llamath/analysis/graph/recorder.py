@@ -12,8 +12,8 @@ from ...core.attention_facts import AttentionWindow
 from ...core.blocks import Decoder
 from ...core.expr import Expr, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
-from ...core.record_type import Record
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
+from ...utils.record_type import Record
 
 Sharding = Literal["", "tensor", "expert"]
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ...core.attention_facts import AttentionWindow
 from ...core.expr import Expr, floor_div, minimum, product, total
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from . import descriptions as describe
 from .recorder import Node, UsedWeight
 from .saved_rules import (

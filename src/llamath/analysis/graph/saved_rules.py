@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from ...core.expr import Expr, Variable, product, total
-from ...core.record_type import Record
 from ...core.tree import LETTERS
+from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
 _MASK = 1

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError
 from ...core.expr import Expr, product
-from ...core.number_format import format_ranges, short_count
 from ...core.parameter_count import layer_ranges
-from ...core.record_type import Record
 from ...core.tree import Weight, fold
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_ranges, short_count
+from ...utils.record_type import Record
 from .operations import Operation, list_operations
 from .recorder import Graph, Node, Region, record
 

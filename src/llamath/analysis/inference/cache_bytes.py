@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product, total, written_ceil_div
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from ..graph.recorder import Graph, Region, record
 from ..graph.rules import RULES, CachedTensor, cached_tokens
 

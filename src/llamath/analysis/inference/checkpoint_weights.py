@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...checkpoint.open import names_checkpoint, open_checkpoint
-from ...core.errors import FormatError, RemoteError
 from ...model import Model
+from ...utils.errors import FormatError, RemoteError
 from ..verify.file_differences import file_differences
 from ..verify.listing import Listing, list_tensors
 from .weight_bytes import StoredWeights, stored_weights

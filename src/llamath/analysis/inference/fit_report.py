@@ -7,12 +7,12 @@ from math import gcd
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError
-from ...core.number_format import format_count, format_giga, format_list
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...core.tree import fold
 from ...hardware import Device, devices
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, format_giga, format_list
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..parallel_layout import UNIT_NAMES, Layout, layout_problems, pipeline_stages
 from .cache_bytes import sum_cache_specs
 from .gpu_shards import ShardedModel, StageMemory

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.errors import LlamathError
-from ...core.number_format import format_count, format_giga, format_list
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...hardware import Device, devices
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, format_giga, format_list
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..parallel_layout import Layout
 from .fit_report import choose_layout, gpus_option
 from .gpu_shards import ShardedModel

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
-from ...core.record_type import Record
 from ...core.tree import Folded, fold
+from ...utils.record_type import Record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stages, slice_layers, weight_shards
 from .cache_bytes import CacheSpec, KVFormat, cache_specs, kv_format

@@ -13,11 +13,11 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError, safe
 from ...core.expr import Expr, maximum, minimum, product, total
-from ...core.number_format import format_bytes, format_count, format_giga
-from ...core.record_type import Record
-from ...core.report import Report, html_table
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_bytes, format_count, format_giga
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record

@@ -13,8 +13,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from ...checkpoint.quantization.schemes import COMPUTE_RATES
 from ...core.expr import Expr, floor_div, maximum, product, total
-from ...core.record_type import Record
 from ...hardware import Device
+from ...utils.record_type import Record
 from ..parallel_layout import Layout
 from .gpu_shards import ShardedModel, WeightRead
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
-from ...core.errors import LlamathError
 from ...model import Model
+from ...utils.errors import LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
 from .quantized_tensors import quantized_tensors
 

@@ -25,10 +25,10 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
-from ...core.errors import LlamathError, safe
 from ...core.mixers import GatedDeltaNet
-from ...core.record_type import Record
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
+from ...utils.errors import LlamathError, safe
+from ...utils.record_type import Record
 from ..memory_line import MemoryLine
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from types import MappingProxyType
 
 from ...core.blocks import Decoder
 from ...core.mixers import RecurrentMixer
-from ...core.record_type import Record
 from ...core.tree import fold, fold_blocks
+from ...utils.record_type import Record
 from ..parallel_layout import Layout, Recompute, layout_problems
 
 MIN_TOKENS_PER_CP_RANK = 4096

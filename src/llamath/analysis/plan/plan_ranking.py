@@ -8,11 +8,11 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.errors import LlamathError
-from ...core.number_format import format_giga
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...hardware import Device
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_giga
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..parallel_layout import Layout
 from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected

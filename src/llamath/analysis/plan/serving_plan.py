@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from ...core.errors import LlamathError
-from ...core.number_format import format_count, format_giga, format_list
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...hardware import Device
+from ...utils.errors import LlamathError
+from ...utils.number_format import format_count, format_giga, format_list
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..inference.fit_report import tp_degrees
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 from ...core.blocks import Decoder
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from ..parallel_layout import Layout, PipelineStage, pipeline_stages, slice_layers
 from .microbatch_work import ForwardCost, MicrobatchCosts, sum_costs
 from .network import Network, RankGroup, rank_group

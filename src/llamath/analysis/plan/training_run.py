@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from ...core.errors import LlamathError
-from ...core.record_type import Record
 from ...hardware import Device
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
 from ..flops.flop_count import train_flops
 from ..graph.recorder import record
 from ..memory_line import overhead_bytes

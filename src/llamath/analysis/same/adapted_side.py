@@ -14,8 +14,8 @@ from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.open import cached_copy, find_repo, is_url, local_copy, open_checkpoint
 from ...checkpoint.quantization.rounding_bounds import MANTISSA_BITS
 from ...checkpoint.tensor_reader import MergedTensor, TensorReader
-from ...core.errors import LlamathError, safe
-from ..verify.adapter_check import match_adapter_names
+from ...utils.errors import LlamathError, safe
+from ..verify.kinds.adapter_check import match_adapter_names
 from ..verify.verified_checkpoint import open_verified
 from .compared_side import ComparedSide, SideFacts
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ...checkpoint.canonical_reader import CanonicalWeight
 from ...checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor
-from ...core.errors import LlamathError, safe
-from ...core.number_format import format_count
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_count
 from .adapted_side import open_side
 from .chunk_comparison import Tally, compare_chunks
 from .compared_side import ComparedSide

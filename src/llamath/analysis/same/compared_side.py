@@ -13,8 +13,8 @@ from ...checkpoint.formats.source import LocalFile
 from ...checkpoint.meta_shards import drop_copies
 from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.tensor_reader import MergedTensor, TensorReader
-from ...core.record_type import Record
 from ...core.tree import walk
+from ...utils.record_type import Record
 from ..verify.verified_checkpoint import VerifiedCheckpoint
 from ..verify.verify_tensors import is_buffer
 

@@ -13,8 +13,8 @@ from ...checkpoint.canonical_reader import CanonicalWeight
 from ...checkpoint.formats.number_arrays import require_numpy
 from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...checkpoint.naming.stored_layouts import layout_params_at, reorder_rows
-from ...core.number_format import format_count, format_list
 from ...core.tree import fill_pattern
+from ...utils.number_format import format_count, format_list
 from .chunk_comparison import Tally
 from .compared_side import ComparedSide
 from .same_report import Cause, WeightDifference

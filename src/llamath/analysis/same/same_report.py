@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from ...core.errors import safe
-from ...core.number_format import format_count
-from ...core.record_type import Record
-from ...core.report import Report, html_table
+from ...utils.errors import safe
+from ...utils.number_format import format_count
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from .compared_side import SideFacts
 
 

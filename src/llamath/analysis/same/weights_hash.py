@@ -16,9 +16,9 @@ from typing import Any, ClassVar, NamedTuple
 from ...checkpoint.canonical_reader import CanonicalWeight, RowChunk
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.formats.number_arrays import require_numpy
-from ...core.errors import safe
-from ...core.number_format import format_count
-from ...core.report import Report, html_table
+from ...utils.errors import safe
+from ...utils.number_format import format_count
+from ...utils.report import Report, html_table
 from .adapted_side import open_side
 from .compared_side import ComparedSide, SideFacts
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError, nearest, safe
-from ...core.record_type import Record
 from ...core.tree import Folded, fold
+from ...utils.errors import LlamathError, nearest, safe
+from ...utils.record_type import Record
 
 _TARGET_SETS = {
     "qv": ("q", "v"),

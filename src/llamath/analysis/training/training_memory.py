@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, ClassVar
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
-from ...core.errors import LlamathError, nearest, safe
 from ...core.expr import Expr, maximum, product
-from ...core.number_format import format_bytes, format_count, format_giga
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...core.tree import Stack
+from ...utils.errors import LlamathError, nearest, safe
+from ...utils.number_format import format_bytes, format_count, format_giga
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..graph.saved_rules import Kernels
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..inference.weight_bytes import weight_storage

@@ -14,15 +14,15 @@ from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
-from ...core.errors import ConfigError, LlamathError, RemoteError, safe
-from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
-from ...core.number_format import format_count
-from ...core.report import Report, html_table
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
 from ...loading import Source, load
 from ...model import Model
+from ...utils.errors import ConfigError, LlamathError, RemoteError, safe
+from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, quote_path
+from ...utils.number_format import format_count
+from ...utils.report import Report, html_table
 from .diagnose import Expectation
 from .verify_tensors import Finding, Verdict, verify_tensors
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError, safe
 from ...core.expr import Expr
-from ...core.file_diagnosis import Diagnosis
-from ...core.number_format import format_count
 from ...core.tree import fold
+from ...utils.errors import LlamathError, safe
+from ...utils.file_diagnosis import Diagnosis
+from ...utils.number_format import format_count
 
 Shape = tuple[int, ...]
 

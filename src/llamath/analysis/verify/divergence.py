@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import exp, fsum, sqrt
 from typing import ClassVar, NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 
 KLD_PERCENTS = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 DELTA_P_PERCENTS = (99.9, 99.0, 95.0, 90.0, 75.0, 50.0, 25.0, 10.0, 5.0, 1.0, 0.1)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.formats.choose_files import EXTENSIONS
 from ...checkpoint.open import OpenedCheckpoint, cached_copy, is_remote_name, names_checkpoint, open_checkpoint
-from ...core.errors import FormatError, LlamathError, safe
-from ...core.file_diagnosis import quote_path
-from ...core.number_format import format_count
-from ...core.record_type import Record
 from ...model import Model
+from ...utils.errors import FormatError, LlamathError, safe
+from ...utils.file_diagnosis import quote_path
+from ...utils.number_format import format_count
+from ...utils.record_type import Record
 from .check_checkpoint import verify_opened
 from .verify_tensors import Finding
 

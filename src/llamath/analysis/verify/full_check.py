@@ -23,9 +23,9 @@ from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.source import LocalFile
 from ...checkpoint.open import packings_of
 from ...checkpoint.tensor_reader import check_expansion
-from ...core.errors import LlamathError, safe
-from ...core.number_format import format_count
-from ...core.record_type import Record
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_count
+from ...utils.record_type import Record
 from .verify_tensors import Finding, summarize_names
 
 if TYPE_CHECKING:

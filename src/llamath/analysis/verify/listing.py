@@ -18,9 +18,9 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Manifest, Tensor, TensorColumns
 from ...checkpoint.naming.training_names import describe_wrappers, training_state
 from ...checkpoint.open import file_notes, packings_of
-from ...core.number_format import format_count
-from ...core.record_type import Record, encode_json
-from ...core.report import Report, html_table
+from ...utils.number_format import format_count
+from ...utils.record_type import Record, encode_json
+from ...utils.report import Report, html_table
 from ..count.name_folding import MAX_NAME_PARTS, NameGroup, fold_groups
 
 if TYPE_CHECKING:
@@ -411,7 +411,7 @@ def list_checkpoint(path: str) -> Listing:
     """Return the tensors of the checkpoint at a path or address."""
     from ...checkpoint.adapters import adapter_note
     from ...checkpoint.folders.open_any import open_any
-    from ...core.errors import ConfigError, RemoteError
+    from ...utils.errors import ConfigError, RemoteError
 
     opened, kind_notes = open_any(path)
     packing, remarks = None, [opened.commit_note] if opened.commit_note else []
@@ -426,7 +426,7 @@ def list_checkpoint(path: str) -> Listing:
 
 def _recipe_notes(opened: OpenedCheckpoint, listing: Listing) -> Iterator[str]:
     """Yield how the config next to the tensors disagrees with their headers about quantization."""
-    from ...core.errors import LlamathError
+    from ...utils.errors import LlamathError
 
     if (
         opened.manifest.format == "gguf"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
+from ...utils.record_type import Record
 from .divergence import Divergence
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...core.errors import safe
-from ...core.number_format import format_count
-from ...core.report import Report, html_table
+from ...utils.errors import safe
+from ...utils.number_format import format_count
+from ...utils.report import Report, html_table
 from .verify_tensors import Finding
 
 if TYPE_CHECKING:

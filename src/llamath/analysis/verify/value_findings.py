@@ -12,8 +12,8 @@ from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import PLAIN
-from ...core.errors import safe
-from ...core.number_format import format_count, format_list
+from ...utils.errors import safe
+from ...utils.number_format import format_count, format_list
 from .verify_tensors import Finding, summarize_names
 
 if TYPE_CHECKING:

@@ -6,19 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.shard_tree import reject_shard
-from ...analysis.verify.check_checkpoint import expectation_of, without_training_names
-from ...analysis.verify.verify_tensors import Finding, verify_tensors
 from ...checkpoint.formats.manifest import Manifest, Tensor
 from ...checkpoint.meta_shards import infer_missing_config, merge_tensor, merged_vocab_size
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.open import OpenedCheckpoint, local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import MergedTensor, check_expansion
-from ...core.errors import LlamathError, safe
-from ...core.record_type import Record
 from ...loading import load
 from ...model import Model
+from ...utils.errors import LlamathError, safe
+from ...utils.record_type import Record
+from ..shard_tree import reject_shard
+from .check_checkpoint import expectation_of, without_training_names
+from .verify_tensors import Finding, verify_tensors
 
 _NON_FATAL = frozenset(("dtype", "total_size", "index", "missing_index", "vocabulary"))
 """Findings of `verify` that do not affect the weights; they become notes."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
-from ...core.errors import ArgumentError, LlamathError, safe
 from ...loading import Source
+from ...utils.errors import ArgumentError, LlamathError, safe
 from .check_checkpoint import VerifyReport, verify_opened
-from .files_check import config_of, is_unknown_family, verify_files
+from .kinds.files_check import config_of, is_unknown_family, verify_files
 from .structure_report import StructureReport
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _verify_headers(
     opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
 ) -> VerifyReport | StructureReport:
     if (adapter := _find_adapter(opened)) is not None:
-        from .adapter_check import verify_adapter
+        from .kinds.adapter_check import verify_adapter
 
         return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
     if base is not None:
@@ -86,11 +86,11 @@ def _verify_headers(
 def _verify_folder(kind: str, path: str) -> StructureReport:
     """Verify a folder that is no single model's checkpoint."""
     if kind == "fsdp":
-        from .dcp_check import verify_dcp as verify
+        from .kinds.dcp_check import verify_dcp as verify
     elif kind == "deepspeed":
-        from .deepspeed_check import verify_deepspeed as verify
+        from .kinds.deepspeed_check import verify_deepspeed as verify
     else:
-        from .diffusers_check import verify_diffusers as verify
+        from .kinds.diffusers_check import verify_diffusers as verify
     return verify(path)
 
 

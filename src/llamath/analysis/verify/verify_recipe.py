@@ -10,8 +10,8 @@ from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.open import packings_of
 from ...checkpoint.quantization.recipes import UnknownQuantization, read_recipe
 from ...checkpoint.quantization.schemes import declared_weight_format
-from ...core.errors import LlamathError, safe
-from ...core.number_format import format_count
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_count
 from ..inference.weight_bytes import weight_storage
 from .verify_tensors import Finding, summarize_names
 

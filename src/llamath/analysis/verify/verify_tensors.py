@@ -17,10 +17,10 @@ from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
-from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import Diagnosis, missing_hint, quote_path
-from ...core.number_format import format_count, format_list
-from ...core.record_type import Record
+from ...utils.errors import FormatError, safe
+from ...utils.file_diagnosis import Diagnosis, missing_hint, quote_path
+from ...utils.number_format import format_count, format_list
+from ...utils.record_type import Record
 from .diagnose import Expectation, Shape, diagnose
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
-from ...core.record_type import Record
-from ...core.report import Report, html_table
 from ...core.tree import Block, sequence, walk
 from ...model import Model
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from ..inference.quantized_tensors import manifest_of_tensors, packings_of_tensors, quantized_tensors
 from ..inference.weight_bytes import describe_recipe, weight_storage
 from .listing import Listing, list_tensors

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.record_type import Record
+from ...utils.errors import FormatError, safe
+from ...utils.record_type import Record
 from ..formats.folder import Folder, check_file_name
 from ..formats.folder_kind import DISTRIBUTED_SUFFIX, METADATA_FILE
-from ..formats.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
 from ..formats.source import Source
-from ..formats.torch_objects import DTYPES, Global
+from ..formats.torch_files.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
+from ..formats.torch_files.torch_objects import DTYPES, Global
 
 _MAX_METADATA_BYTES = 64 << 20
 _MAX_DIMENSIONS = 64

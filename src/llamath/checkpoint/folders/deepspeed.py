@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.record_type import Record
+from ...utils.errors import FormatError, safe
+from ...utils.record_type import Record
 from ..formats.folder import LocalFolder, check_file_name
 from ..formats.folder_kind import LATEST, OPTIMIZER_STATES
-from ..formats.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
 from ..formats.source import LocalFile, Source
-from ..formats.torch_checkpoint import read_content
-from ..formats.torch_objects import Global, TensorRecord, allowed_global
+from ..formats.torch_files.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
+from ..formats.torch_files.torch_checkpoint import read_content
+from ..formats.torch_files.torch_objects import Global, TensorRecord, allowed_global
 
 Shape = tuple[int, ...]
 _MODEL = re.compile(r"(?:zero_pp_rank_(\d{1,6})_)?mp_rank_(\d{1,6})_model_states\.pt", re.ASCII)

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.record_type import Record
+from ...utils.errors import FormatError, safe
+from ...utils.record_type import Record
 from ..formats.checkpoint_files import read_files, read_index
 from ..formats.folder import LocalFolder, check_file_name
 from ..formats.folder_kind import MODEL_INDEX

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 
-from ...core.errors import FormatError, safe
-from ...core.number_format import format_count
+from ...utils.errors import FormatError, safe
+from ...utils.number_format import format_count
 from ..formats.checkpoint_files import merge
 from ..formats.dtypes import PLAIN
 from ..formats.folder import LocalFolder

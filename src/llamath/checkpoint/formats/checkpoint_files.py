@@ -12,14 +12,14 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from ...core.errors import ConfigError, FormatError, safe
-from ...core.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, missing_hint, unfinished_beside
+from ...utils.errors import ConfigError, FormatError, safe
+from ...utils.file_diagnosis import HEAD_BYTES, Diagnosis, diagnose, diagnose_name, missing_hint, unfinished_beside
 from .choose_files import choose_files, gguf_parts, list_names
 from .folder import Folder, LocalFolder, check_file_name, check_finished
 from .manifest import Manifest, ShardIndex, TensorColumns, TensorTable
 from .source import LocalFile, Source
 
-_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_checkpoint", "npz": "npz"}
+_READERS = {"safetensors": "safetensors", "gguf": "gguf", "torch": "torch_files.torch_checkpoint", "npz": "npz"}
 """Format → module in this package that reads it, imported when it is first needed."""
 Problems = list[FormatError] | None
 """A list that receives the errors of unreadable files; without one, the first error is raised."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...core.errors import ConfigError, FormatError, RemoteError, safe
-from ...core.file_diagnosis import download_command, is_unfinished, unfinished_in
+from ...utils.errors import ConfigError, FormatError, RemoteError, safe
+from ...utils.file_diagnosis import download_command, is_unfinished, unfinished_in
 from .folder import Folder, LocalFolder
 from .folder_kind import ADAPTER_CONFIG, kind_error
 
@@ -96,7 +96,7 @@ def _choose_files(folder: Folder, entries: Sequence[str]) -> ChosenFiles:
     if name := next((x for x in (standard, "consolidated.safetensors", *indexes[:1]) if x and x in entries), ""):
         return ChosenFiles([name], notes=notes)
     if meta_shard := next((x for x in entries if x.startswith("consolidated.") and x.endswith(".pth")), None):
-        from .torch_checkpoint import siblings
+        from .torch_files.torch_checkpoint import siblings
 
         return ChosenFiles(siblings(meta_shard, entries))
     return _only_set(folder, entries)

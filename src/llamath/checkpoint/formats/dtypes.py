@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ...core.errors import LlamathError, nearest, safe
+from ...utils.errors import LlamathError, nearest, safe
 
 
 class DType(NamedTuple):

@@ -8,8 +8,8 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ...core.errors import FormatError, safe
-from ...core.strict_json import read_json
+from ...utils.errors import FormatError, safe
+from ...utils.strict_json import read_json
 from .source import LocalFile, Source
 
 T = TypeVar("T")

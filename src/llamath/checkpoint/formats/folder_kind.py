@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from ...core.errors import FormatError, safe
+from ...utils.errors import FormatError, safe
 
 METADATA_FILE, DISTRIBUTED_SUFFIX = ".metadata", ".distcp"
 LATEST, OPTIMIZER_STATES = "latest", re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_optim_states\.pt", re.ASCII)

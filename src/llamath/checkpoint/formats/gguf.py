@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import diagnose, truncated_hint
+from ...utils.errors import FormatError, safe
+from ...utils.file_diagnosis import diagnose, truncated_hint
 from .dtypes import GGML, DType
 from .manifest import CheckpointFile, Manifest, Tensor
 from .source import Cursor, Source

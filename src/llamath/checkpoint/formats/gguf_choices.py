@@ -9,8 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.number_format import format_count
+from ...utils.errors import FormatError, safe
+from ...utils.number_format import format_count
 from .folder import Folder, LocalFolder
 from .gguf import read, siblings
 

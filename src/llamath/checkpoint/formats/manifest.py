@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, overload
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 
 
 class Tensor(NamedTuple):

@@ -10,11 +10,11 @@ import re
 import zlib
 from math import prod
 
-from ...core.errors import FormatError, safe
+from ...utils.errors import FormatError, safe
 from .dtypes import PLAIN
 from .manifest import CheckpointFile, Manifest, Tensor
 from .source import Source
-from .torch_zip import Archive, Member
+from .torch_files.torch_zip import Archive, Member
 
 COMPRESSED = "deflated"
 """`storage` of a tensor in a deflated member, whose bytes cannot be read in place."""

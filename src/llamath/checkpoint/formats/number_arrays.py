@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.errors import MissingExtra
+from ...utils.errors import MissingExtra
 from .dtypes import PLAIN
 
 if TYPE_CHECKING:

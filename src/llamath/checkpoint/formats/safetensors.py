@@ -14,8 +14,8 @@ from itertools import accumulate
 from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import NamedTuple, NoReturn
 
-from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import truncated_hint
+from ...utils.errors import FormatError, safe
+from ...utils.file_diagnosis import truncated_hint
 from .dtypes import PLAIN
 from .manifest import CheckpointFile, Manifest, TensorColumns, TensorTable
 from .source import Source

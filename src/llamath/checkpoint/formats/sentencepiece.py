@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.record_type import Record
+from ...utils.errors import FormatError, safe
+from ...utils.record_type import Record
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of pieces, which GGUF numbers in the same way."""

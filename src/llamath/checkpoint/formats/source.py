@@ -8,8 +8,8 @@ import struct
 from contextlib import suppress
 from typing import Any, Self
 
-from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import truncated_hint
+from ...utils.errors import FormatError, safe
+from ...utils.file_diagnosis import truncated_hint
 
 _FIRST_WINDOW, MAX_WINDOW = 1 << 16, 1 << 20
 """Bytes that a cursor reads ahead: the first window and the largest."""

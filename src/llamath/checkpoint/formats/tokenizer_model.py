@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from ...core.errors import FormatError, safe
+from ...utils.errors import FormatError, safe
 from .sentencepiece import count_pieces
 from .source import LocalFile
 

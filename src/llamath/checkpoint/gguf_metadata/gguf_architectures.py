@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from math import sqrt
 from typing import Any
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from .gguf_header import GGUFHeader
 from .gguf_keys import fused_attention_heads_kv, head_dim, rms_norm_eps, sliding_layer_types
 from .gguf_rope import read_proportional, read_rope_parameters, read_rope_scaling, rope_theta

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import isfinite
 from typing import Any
 
-from ...core.errors import UnknownModel, safe
+from ...utils.errors import UnknownModel, safe
 from ..formats.gguf import MAX_KEPT_VALUES, Array
 from ..formats.manifest import Tensor
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from math import nextafter
 from typing import Any, NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from ..formats.gguf import BOOL, FLOAT32, STRING, UINT32, Array, Kind
 from .gguf_header import GGUFHeader
 

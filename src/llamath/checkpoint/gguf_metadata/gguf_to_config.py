@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...core.errors import UnknownModel, nearest, safe
+from ...utils.errors import UnknownModel, nearest, safe
 from ..formats.manifest import Tensor
 from .gguf_architectures import ARCHITECTURES, Architecture, find_architecture
 from .gguf_header import COUNT_HINT, GGUFHeader, ReadTensor, shortest_float32

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
-from ...core.errors import ConfigError, RemoteError, safe
-from ...core.strict_json import CONFIG_FILES
+from ...utils.errors import ConfigError, RemoteError, safe
+from ...utils.strict_json import CONFIG_FILES
 from ..formats import checkpoint_files as checkpoint
 from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder

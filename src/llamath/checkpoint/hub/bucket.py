@@ -9,8 +9,8 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ...core.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
-from ...core.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
+from ...utils.errors import ConfigError, LlamathError, MissingExtra, RemoteError, safe
+from ...utils.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
 from ..formats.folder import check_file_name
 from ..formats.source import Source
 from .http_file import BUDGET

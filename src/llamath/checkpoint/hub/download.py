@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 
-from ...core.errors import FormatError, MissingExtra, RemoteError, safe
+from ...utils.errors import FormatError, MissingExtra, RemoteError, safe
 from ..formats.manifest import Manifest
 from ..hub_cache import cache_folder
 from ..repo_id import Repo, endpoint, is_commit

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ...core.errors import RemoteError, safe
+from ...utils.errors import RemoteError, safe
 from .urls import Url, parse_url
 
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)

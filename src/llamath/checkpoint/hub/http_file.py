@@ -10,8 +10,8 @@ import re
 from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
-from ...core.errors import ConfigError, RemoteError, safe
-from ...core.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
+from ...utils.errors import ConfigError, RemoteError, safe
+from ...utils.strict_json import CONFIG_FILES, MAX_BYTES, parse_json
 from ..formats.source import Source
 from .http_client import Session
 from .urls import Url

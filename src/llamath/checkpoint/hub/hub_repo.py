@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from ...core.errors import FormatError, RemoteError, safe
+from ...utils.errors import FormatError, RemoteError, safe
 from ..formats.checkpoint_files import MAX_SHARDS
 from ..formats.folder import check_file_name
 from ..formats.source import Source

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from ...core.errors import RemoteError, safe
+from ...utils.errors import RemoteError, safe
 
 _PORTS = {"http": 80, "https": 443}
 _SAFE = "/%:@!$&'()*+,;=~"

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ...core.errors import LlamathError
 from ...core.expr import Expr, product, total
-from ...core.record_type import Record
 from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
 
 
 class StoredPart(NamedTuple):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...core.number_format import format_count
+from ...utils.number_format import format_count
 from ..formats.manifest import Manifest, TensorColumns, TensorTable
 
 WRAPPERS = {

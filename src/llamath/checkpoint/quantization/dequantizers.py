@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.errors import LlamathError, safe
+from ...utils.errors import LlamathError, safe
 from ..formats.number_arrays import StoredArray, as_array, float8_table, require_numpy, to_float32
 from .packed_tensors import Packing, Shape
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...core.errors import FormatError
+from ...utils.errors import FormatError
 from ..formats.dtypes import DTYPES
 from ..formats.number_arrays import require_numpy
 from .ggml_grids import IQ4_LEVELS, grid, sign_bits

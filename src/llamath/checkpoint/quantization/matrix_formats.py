@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 from ..formats.dtypes import DTYPES
 
 

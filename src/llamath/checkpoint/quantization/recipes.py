@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Any, NamedTuple
 
-from ...core.errors import LlamathError, safe
-from ...core.record_type import Record
+from ...utils.errors import LlamathError, safe
+from ...utils.record_type import Record
 from . import matrix_formats as formats
 from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import LlamathError, nearest, safe
-from ...core.record_type import Record
+from ...utils.errors import LlamathError, nearest, safe
+from ...utils.record_type import Record
 from ..formats.dtypes import GGML, PLAIN, DType, find_dtype
 from ..formats.manifest import Tensor
 from . import QUANTIZATION_KEYS, detect

@@ -24,20 +24,20 @@ from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.quantization_section import quantization_section
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...core.blocks import Decoder
-from ...core.errors import ConvertError, safe
 from ...core.expr import Expr
-from ...core.record_type import Record
-from ...core.report import Report, html_table
-from ...core.strict_json import parse_json, read_json
 from ...loading import load
 from ...model import Model
+from ...utils.errors import ConvertError, safe
+from ...utils.record_type import Record
+from ...utils.report import Report, html_table
+from ...utils.strict_json import parse_json, read_json
 from ..conversion_source import open_source
 from ..convert_checkpoint import ConvertOptions, WrittenFile, convert_checkpoint
 from ..copy_tokenizer import find_tokenizer_files, read_tokenizer_file
-from ..output_files import ConcatFile
 from ..source_files import SourceFiles
-from ..write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, safetensors_files
-from ..write_output import OutputFolder, Progress, write_error, write_output
+from ..write.output_files import ConcatFile
+from ..write.write_hf import MAX_SHARD_SIZE, STALE_HF_FILES, safetensors_files
+from ..write.write_output import OutputFolder, Progress, write_error, write_output
 from .edit_options import EditOptions, describe_numbers, parse_tp_shard, select_numbers
 from .edit_source import KEPT_FINDINGS, EditSource, open_edit_source
 from .edited_config import NameNumbers, edit_config, special_token_ids

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...core.errors import ConvertError, safe
-from ...core.number_format import format_ranges
-from ...core.record_type import Record
+from ...utils.errors import ConvertError, safe
+from ...utils.number_format import format_ranges
+from ...utils.record_type import Record
 
 _NUMBER = r"-?\d{1,9}"
 _ITEM = re.compile(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?(?::(\d{{1,9}}))?", re.ASCII)

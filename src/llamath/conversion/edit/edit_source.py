@@ -15,10 +15,10 @@ from ...checkpoint.open import local_copy, open_checkpoint, packings_of
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
-from ...core.errors import ConvertError, FormatError, safe
-from ...core.strict_json import read_json
 from ...families.classes import headless_scheme
 from ...model import Model
+from ...utils.errors import ConvertError, FormatError, safe
+from ...utils.strict_json import read_json
 from ..source_files import SourceFiles, take_stamps
 
 KEPT_FINDINGS = frozenset({"dtype", "total_size", "index"})

@@ -14,12 +14,12 @@ from typing import Any
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...config_keys import any_name
 from ...core.blocks import AttentionBase, Decoder, MoE
-from ...core.errors import ConvertError, LlamathError, safe
 from ...core.mixers import GatedDeltaNet, RecurrentMixer
 from ...core.tree import Block
 from ...families.wrappers import TEXT_KEYS
 from ...loading import load
 from ...model import Model
+from ...utils.errors import ConvertError, LlamathError, safe
 from .edited_tree import KeptGroups, TreeEdit, equal_trees
 
 Keys = dict[str, Any]

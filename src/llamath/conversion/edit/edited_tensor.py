@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.formats.number_arrays import require_numpy
 from ...checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
-from ...core.errors import ConvertError, safe
+from ...utils.errors import ConvertError, safe
 from ..float_cast import FLOAT_BYTES, cast_floats
 
 Ranges = tuple[tuple[int, int], ...]

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from ...core.blocks import Attention, Decoder, ExpertGroups, MoE, PerLayerEmbedding
-from ...core.errors import ConvertError
 from ...core.expr import Expr
-from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight, repeat, sequence
+from ...utils.errors import ConvertError
+from ...utils.record_type import Record
 
 _B = TypeVar("_B", bound=Block)
 

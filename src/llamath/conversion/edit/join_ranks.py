@@ -11,10 +11,10 @@ from ...checkpoint.formats.folder import LocalFolder, resolve_inside
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard, parse_shard
 from ...checkpoint.tensor_reader import TensorReader
-from ...core.errors import ConvertError, safe
-from ...core.strict_json import read_json
 from ...loading import load
 from ...model import Model
+from ...utils.errors import ConvertError, safe
+from ...utils.strict_json import read_json
 from ..source_files import SourceFiles
 from .edit_source import EditSource, open_edit_source
 from .edited_tensor import EditedTensor

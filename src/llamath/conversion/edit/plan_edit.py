@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import StoredTensor
 from ...core.blocks import Decoder
-from ...core.errors import ConvertError, safe
+from ...utils.errors import ConvertError, safe
 from .edit_source import EditSource
 from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, ranges_of, slice_tensor
 from .edited_tree import TreeEdit

@@ -13,8 +13,8 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
-from ...core.errors import ConvertError, safe
 from ...core.tree import Block, Stack
+from ...utils.errors import ConvertError, safe
 from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
 
 _CUT_PACKINGS = frozenset(("fp8", "int8", "mlx", "nvfp4"))

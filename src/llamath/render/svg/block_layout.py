@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...analysis.graph.operations import Operation
-from ...core.record_type import Record
+from ...utils.record_type import Record
 
 
 class Edge(NamedTuple):

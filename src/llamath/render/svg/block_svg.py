@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from ...analysis.graph.operations import HIDDEN_STATES, Operation
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
-from ...core.number_format import format_ranges, format_si, short_count
 from ...model import Model
+from ...utils.number_format import format_ranges, format_si, short_count
 from ..table import wrap
 from ..text.trace_text import format_shape, format_weights, list_letters
 from .block_layout import Edge, Layout, layout_block

@@ -7,7 +7,7 @@ from math import ceil, floor, log, log10
 
 from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
-from ...core.number_format import short_count
+from ...utils.number_format import short_count
 from .svg_shapes import circle, line, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 560

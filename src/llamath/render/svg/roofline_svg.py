@@ -11,8 +11,8 @@ from ...analysis.inference.fit_report import FitReport
 from ...analysis.inference.gpu_shards import ShardedModel
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
-from ...core.errors import LlamathError
 from ...model import Model
+from ...utils.errors import LlamathError
 from ..text.fit_text import format_rate, format_sequences, split_text
 from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...core.errors import safe
+from ...utils.errors import safe
 
 CHAR_WIDTH = 0.62
 """A conservative ratio of character width to font size for common sans-serif fonts."""

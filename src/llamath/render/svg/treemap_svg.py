@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ...core.number_format import format_percent, short_count
 from ...model import Model
+from ...utils.number_format import format_percent, short_count
 from .svg_shapes import CHAR_WIDTH, LIGHT, rect, svg_document, text, text_fits, truncate_text
 
 WIDTH, HEIGHT, TOP, EDGE = 960, 640, 76, 24

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...analysis.diff.causes import METHOD
 from ...analysis.diff.model_diff import DiffReport
-from ...core.number_format import format_short_signed, format_signed, short_count
+from ...utils.number_format import format_short_signed, format_signed, short_count
 from ..text.diff_text import waterfall_bounds
 from .svg_shapes import line, path, rect, svg_document, text, truncate_text
 

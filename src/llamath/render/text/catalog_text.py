@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.preset_list import PresetList, PresetSummary
-from ...core.number_format import format_count, short_count
 from ...hardware import DTYPES, Device, DeviceList
+from ...utils.number_format import format_count, short_count
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, wrap
 

@@ -9,8 +9,8 @@ from itertools import groupby
 from ...analysis.config_report import UNREAD, ConfigKey, ConfigReport, config_report, params_json
 from ...checkpoint.meta_args import ModelArgs
 from ...config_keys import MODEL_ARGS
-from ...core.errors import ConfigError, safe
 from ...model import Model
+from ...utils.errors import ConfigError, safe
 from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 
 _HEADINGS = {

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...checkpoint.naming.scheme import Scheme
-from ...core.errors import safe
-from ...core.number_format import format_count, format_percent, format_ranges, short_count
 from ...core.parameter_count import Count, Section, WeightRow, num_parameters
-from ...core.record_type import Record
 from ...core.tree import Block, Stack, Weight
 from ...model import Model
+from ...utils.errors import safe
+from ...utils.number_format import format_count, format_percent, format_ranges, short_count
+from ...utils.record_type import Record
 from ..table import align, bold, dim, fit_table, note_lines, side_by_side, terminal_width, wrap, wrap_hanging
-from .ls_text import codec_lines, dtype_lines, table_lines
+from .checkpoints.ls_text import codec_lines, dtype_lines, table_lines
 
 _HEADER = ("group", "weight", "shape", "", "parameters", "×", "total", "share")
 

@@ -9,9 +9,9 @@ from ...analysis.design.design_ranking import RankedDesign
 from ...analysis.design.design_report import DesignReport
 from ...analysis.diff.model_diff import DiffReport
 from ...analysis.flops.scaling_laws import LAWS, TrainingBudget
-from ...core.errors import safe
-from ...core.number_format import format_short_signed, format_signed, short_count
 from ...model import Model
+from ...utils.errors import safe
+from ...utils.number_format import format_short_signed, format_signed, short_count
 from ..table import align, bold, dim, fit_table, terminal_width, wrap
 
 HEADER = ("#", "layers", "width", "ffn", "heads", "KV", "head", "parameters", "ppm", "width/layers")

@@ -9,8 +9,8 @@ from itertools import accumulate
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, short_path
 from ...analysis.diff.model_diff import ConfigDifference, DiffReport, MultiDiffReport, WeightEntry, WeightPair
 from ...analysis.diff.storage_diff import ModuleFormats, StorageDifference, StoredSize, format_layers, join_formats
-from ...core.errors import safe
-from ...core.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
+from ...utils.errors import safe
+from ...utils.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 from .config_text import format_value

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import log2
 
 from ...analysis.explain import LISTED_BITS, MIN_BITS_SAVED, Candidate, Explanation
-from ...core.errors import safe
-from ...core.number_format import format_signed, short_count
+from ...utils.errors import safe
+from ...utils.number_format import format_signed, short_count
 from ..table import bold, dim, terminal_width, wrap
 
 _MAX_NAMES = 6

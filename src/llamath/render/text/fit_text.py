@@ -9,8 +9,8 @@ from ...analysis.inference.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
 from ...analysis.inference.gpu_shards import StageMemory
 from ...analysis.inference.speed_limits import SpeedLimit
 from ...analysis.parallel_layout import Layout
-from ...core.errors import safe
-from ...core.number_format import format_bytes, format_count, format_giga, format_list
+from ...utils.errors import safe
+from ...utils.number_format import format_bytes, format_count, format_giga, format_list
 from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
 
 _PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))

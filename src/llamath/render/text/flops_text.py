@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from ...analysis.flops.flops_report import MFU, FlopsReport, FlopsRow
 from ...analysis.flops.mfu import flops_by_convention
-from ...core.number_format import format_count, format_flops, format_percent, format_ranges, format_si
 from ...model import Model
+from ...utils.number_format import format_count, format_flops, format_percent, format_ranges, format_si
 from ..csv_rows import format_table
 from ..table import bold, dim, fit_table, wrap
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...core.errors import safe
+from ...utils.errors import safe
 
 if TYPE_CHECKING:
     from ...run import Completion

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
 from ...analysis.memory_line import MemoryLine
-from ...core.number_format import format_bytes, format_count, format_giga
 from ...model import Model
+from ...utils.number_format import format_bytes, format_count, format_giga
 from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
 from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
-from ...core.errors import safe
 from ...core.expr import Expr
-from ...core.number_format import format_flops, format_percent, format_ranges, format_si, short_count
 from ...model import Model
+from ...utils.errors import safe
+from ...utils.number_format import format_flops, format_percent, format_ranges, format_si, short_count
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core import blocks
-from ...core.errors import LlamathError
+from ...utils.errors import LlamathError
 from ..attention import ScoreParams, attend
 from ..kv_cache import KVCache
 from ..memory_budget import free_bytes

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...analysis.verify.logits_agreement import ComparedCheckpoint
 from ...checkpoint.naming.scheme import Scheme
 from ...core.blocks import Decoder
-from ...core.errors import LlamathError, safe
+from ...utils.errors import LlamathError, safe
 from ..memory_budget import dtype_name
 from ..weights.open_model import LoadedModel
 from .nan_check import HINT, nonfinite_check

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import LlamathError
+from ...utils.errors import LlamathError
 from ..module import Decoder, Module, local_tensors
 
 HINT = "the file is damaged, or was written in a dtype of too small a range"

@@ -14,11 +14,11 @@ from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attenti
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
-from ...core.errors import LlamathError
-from ...core.record_type import Record
-from ...core.report import Report
 from ...core.tree import Block, sequence
 from ...model import Model
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
+from ...utils.report import Report
 from ..generate import vocab_size
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import Decoder, TensorOptions, build

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
-from ...core.errors import LlamathError
+from ...utils.errors import LlamathError
 
 T = TypeVar("T")
 _MAX_MESSAGE_BYTES = 4096

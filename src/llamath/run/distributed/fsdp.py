@@ -8,7 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ...core.blocks import MoE
-from ...core.errors import LlamathError
+from ...utils.errors import LlamathError
 from ..module import Decoder, Module
 
 

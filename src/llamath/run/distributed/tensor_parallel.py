@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
-from ...core.errors import LlamathError
 from ...core.tree import Block, Split, Stack, Weight
+from ...utils.errors import LlamathError
 from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from weakref import WeakSet
 
-from ...core.errors import FormatError
+from ...utils.errors import FormatError
 from .mmap_tensors import MappedFiles
 
 _MAPPED: WeakSet[MappedFiles] = WeakSet()

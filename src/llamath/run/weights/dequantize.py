@@ -12,7 +12,7 @@ from torch import Tensor
 from ...checkpoint.formats.number_arrays import StoredArray
 from ...checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized, packed_weights, why_not_dequantized
 from ...checkpoint.quantization.packed_tensors import Packing
-from ...core.errors import LlamathError, safe
+from ...utils.errors import LlamathError, safe
 
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds whose values are [out, in] also where the model stores the plain matrix transposed (GPT-2's Conv1D, gpt-oss's experts)."""

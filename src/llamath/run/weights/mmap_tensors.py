@@ -20,7 +20,7 @@ from ...checkpoint.formats.source import LocalFile
 from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ...checkpoint.tensor_reader import MergedTensor
-from ...core.errors import FormatError, LlamathError, safe
+from ...utils.errors import FormatError, LlamathError, safe
 from .dequantize import dequantize
 
 TORCH_DTYPES = {

@@ -15,10 +15,10 @@ from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.quantization.ggml_values import GGML_DECODERS
-from ...core.errors import LlamathError, safe
-from ...core.record_type import Record
 from ...core.tree import fill_pattern, walk
 from ...model import Model
+from ...utils.errors import LlamathError, safe
+from ...utils.record_type import Record
 from ..debug.nan_check import describe_nonfinite, has_nonfinite
 from ..memory_budget import check_memory, dtype_name, parse_dtype, ranks_per_host, resolve_device
 from ..module import Decoder, TensorOptions, build, local_tensors

@@ -11,12 +11,12 @@ from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
 from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import MoE
-from ...core.errors import safe
 from ...core.expr import Expr, Json, product
-from ...core.number_format import format_ranges
 from ...model import Model
 from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
+from ...utils.errors import safe
+from ...utils.number_format import format_ranges
 
 _TOKENS, _BATCH = 3, 2
 """The tokens of the passes that are recorded; their expressions hold for any others."""

@@ -12,11 +12,11 @@ from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.detect_scheme import detect_scheme
 from ...checkpoint.naming.scheme import StoredPart, StoredTensor
 from ...checkpoint.open import is_remote_name, names_checkpoint, packings_of
-from ...core.errors import FormatError, safe
 from ...core.tree import Stack
 from ...embedded import resolve_name
 from ...loading import load
 from ...model import Model
+from ...utils.errors import FormatError, safe
 
 _NAME_CODES = frozenset("duplicate further layers missing missing_shard unexpected other_part packed tied_copy buffer".split())
 _VOCABULARY_CODES = frozenset(("padded_vocabulary", "tokenizer", "vocabulary"))

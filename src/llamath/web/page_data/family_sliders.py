@@ -14,13 +14,13 @@ from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
-from ...core.errors import LlamathError, safe
 from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.parameter_count import Count
-from ...core.record_type import Record
 from ...core.tree import Stack, fold
 from ...loading import load
 from ...model import Model
+from ...utils.errors import LlamathError, safe
+from ...utils.record_type import Record
 
 _LAYER_LIST_KEYS = ("layer_types", "no_rope_layers", "layers_block_type", "hybrid_override_pattern")
 """Config keys that list the layers one by one; without them, the default order of the family applies to any depth."""

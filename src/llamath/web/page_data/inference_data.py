@@ -17,11 +17,11 @@ from ...analysis.memory_line import overhead_bytes
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.recipes import UnknownQuantization
-from ...core.errors import LlamathError
 from ...core.expr import Expr, Json, floor_div, minimum, total
 from ...hardware import DTYPES as RATE_DTYPES
 from ...hardware import Device, devices
 from ...model import Model
+from ...utils.errors import LlamathError
 from .checkpoint_data import CheckpointModel
 from .device_facts import memory
 from .device_facts import rates as published_rates

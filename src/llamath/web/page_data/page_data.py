@@ -13,15 +13,15 @@ from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
 from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...config_keys import NO_EFFECT
-from ...core.errors import safe
 from ...core.expr import Expr, product, total
-from ...core.file_diagnosis import page_patterns
-from ...core.number_format import format_percent, format_ranges, format_signed, short_count
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
 from ...families.classes import HEADED
 from ...model import Model
 from ...render.text.diff_text import format_setting
+from ...utils.errors import safe
+from ...utils.file_diagnosis import page_patterns
+from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from .block_data import build_block_diagrams
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts

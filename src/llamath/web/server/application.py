@@ -13,8 +13,8 @@ from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ...core.errors import LlamathError
-from ...core.record_type import Record
+from ...utils.errors import LlamathError
+from ...utils.record_type import Record
 from .chooser import error_page
 from .page_html import read_asset
 from .pages import PageError, Pages

@@ -7,9 +7,9 @@ from html import escape
 from urllib.parse import quote
 
 from ...catalog import presets
-from ...core.errors import safe
-from ...core.number_format import short_count
 from ...model import Model
+from ...utils.errors import safe
+from ...utils.number_format import short_count
 from .page_html import build_style, bundle_script, content_security_policy, document
 
 

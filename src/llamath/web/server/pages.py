@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from ...catalog import read_preset, slugs
 from ...checkpoint.hub import Limits, read_config
-from ...core.errors import ConfigError, LlamathError, RemoteError, safe
 from ...loading import load
 from ...model import Model
+from ...utils.errors import ConfigError, LlamathError, RemoteError, safe
 from ..page_data.page_data import build_page_data
 from .chooser import chooser_page
 from .page_html import page_from_data

@@ -11,9 +11,9 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from ...checkpoint.hub import Limits
-from ...core.errors import LlamathError, MissingExtra
-from ...core.record_type import Record
 from ...model import Model
+from ...utils.errors import LlamathError, MissingExtra
+from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
 from .pages import HUB_LIMITS, Pages
 

@@ -9,7 +9,7 @@ import asyncio
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...core.record_type import Record
+from ...utils.record_type import Record
 
 
 class ConnectionLimits(Record):

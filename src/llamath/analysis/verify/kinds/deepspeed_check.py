@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
-from ...checkpoint.folders.deepspeed import (
+from ....checkpoint.folders.deepspeed import (
     ModelStates,
     OptimizerPartition,
     RankFile,
@@ -16,10 +16,10 @@ from ...checkpoint.folders.deepspeed import (
     read_model_states,
     read_optimizer,
 )
-from ...core.errors import FormatError, safe
-from ...core.number_format import format_count, format_list
-from .structure_report import StructureReport
-from .verify_tensors import Finding, summarize_names
+from ....utils.errors import FormatError, safe
+from ....utils.number_format import format_count, format_list
+from ..structure_report import StructureReport
+from ..verify_tensors import Finding, summarize_names
 
 T = TypeVar("T", OptimizerPartition, ModelStates)
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..checkpoint.formats.gguf import BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Array, values
-from ..checkpoint.formats.manifest import Manifest
-from ..checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
-from ..checkpoint.formats.source import LocalFile
-from ..checkpoint.gguf_metadata import MetadataValue
-from ..core.errors import LlamathError
-from ..core.strict_json import parse_json, read_json
-from ..tokenizers.pretokenizers import SPLIT_PATTERNS
-from .copy_tokenizer import count_tiktoken_ranks, read_tokenizer_file
+from ...checkpoint.formats.gguf import BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Array, values
+from ...checkpoint.formats.manifest import Manifest
+from ...checkpoint.formats.sentencepiece import BPE, CONTROL, NORMAL, UNUSED, USER_DEFINED, parse_sentencepiece
+from ...checkpoint.formats.source import LocalFile
+from ...checkpoint.gguf_metadata import MetadataValue
+from ...tokenizers.pretokenizers import SPLIT_PATTERNS
+from ...utils.errors import LlamathError
+from ...utils.strict_json import parse_json, read_json
+from ..copy_tokenizer import count_tiktoken_ranks, read_tokenizer_file
 
 _PREFIX, _CHAT_TEMPLATE = "tokenizer.ggml", "tokenizer.chat_template"
 _SCALARS = ((bool, BOOL), (int, UINT32), (float, FLOAT32), (str, STRING))

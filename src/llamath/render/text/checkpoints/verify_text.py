@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ...core.errors import safe
-from ...core.number_format import format_count, format_list, short_count
-from ..table import align, bold, dim, note_lines, wrap
+from ....utils.errors import safe
+from ....utils.number_format import format_count, format_list, short_count
+from ...table import align, bold, dim, note_lines, wrap
 
 if TYPE_CHECKING:
-    from ...analysis.verify.check_checkpoint import VerifyReport
-    from ...analysis.verify.divergence import Divergence, Estimate
-    from ...analysis.verify.full_check import FullCheck
-    from ...analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
-    from ...analysis.verify.structure_report import StructureReport
-    from ...analysis.verify.verify_tensors import Finding
-    from ...analysis.verify.weight_names import NamesReport, QuantizedNames
+    from ....analysis.verify.check_checkpoint import VerifyReport
+    from ....analysis.verify.divergence import Divergence, Estimate
+    from ....analysis.verify.full_check import FullCheck
+    from ....analysis.verify.logits_agreement import ComparedCheckpoint, FirstDifference, LogitsComparison, TreeDifference
+    from ....analysis.verify.structure_report import StructureReport
+    from ....analysis.verify.verify_tensors import Finding
+    from ....analysis.verify.weight_names import NamesReport, QuantizedNames
 
 MAX_ROWS, BAR_WIDTH = 12, 24
 """The most rows of a list; the length of the longest bar."""
@@ -126,7 +126,7 @@ def _config_difference(x: TreeDifference) -> tuple[str, ...]:
 
 def names_text(report: NamesReport) -> str:
     """Return each weight with its names below it."""
-    from ...analysis.verify.weight_names import WHY_ROTARY
+    from ....analysis.verify.weight_names import WHY_ROTARY
 
     model = report.model
     lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]

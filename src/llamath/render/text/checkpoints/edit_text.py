@@ -6,12 +6,12 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from ...core.errors import safe
-from ...core.number_format import format_count, format_signed
-from ..table import align, bold, fit_table, note_lines, wrap, wrap_hanging
+from ....utils.errors import safe
+from ....utils.number_format import format_count, format_signed
+from ...table import align, bold, fit_table, note_lines, wrap, wrap_hanging
 
 if TYPE_CHECKING:
-    from ...conversion.edit.edit_checkpoint import EditReport
+    from ....conversion.edit.edit_checkpoint import EditReport
 
 _MAX_VALUE = 60
 

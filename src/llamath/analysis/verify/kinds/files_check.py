@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from ...checkpoint.formats.dtypes import find_dtype
-from ...checkpoint.formats.manifest import Manifest
-from ...checkpoint.open import OpenedCheckpoint, packings_of
-from ...core.errors import ConfigError, FormatError, LlamathError, RemoteError, safe
-from ...core.number_format import format_count
-from ...families.registry import MODEL_TYPES
-from ...families.wrappers import TEXT_KEYS
-from .structure_report import StructureReport
-from .verify_tensors import Finding, file_findings, summarize_names
+from ....checkpoint.formats.dtypes import find_dtype
+from ....checkpoint.formats.manifest import Manifest
+from ....checkpoint.open import OpenedCheckpoint, packings_of
+from ....families.registry import MODEL_TYPES
+from ....families.wrappers import TEXT_KEYS
+from ....utils.errors import ConfigError, FormatError, LlamathError, RemoteError, safe
+from ....utils.number_format import format_count
+from ..structure_report import StructureReport
+from ..verify_tensors import Finding, file_findings, summarize_names
 
 _FLOATS = frozenset(("F64", "F32", "F16", "BF16"))
 

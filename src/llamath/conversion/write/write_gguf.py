@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 
-from ..checkpoint.formats.dtypes import GGML
-from ..checkpoint.formats.gguf import ARRAY, BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Kind
-from ..checkpoint.gguf_metadata import MetadataValue
-from ..core.errors import ConvertError
-from ..model import Model
-from .gguf_model_keys import GGUFKeys
+from ...checkpoint.formats.dtypes import GGML
+from ...checkpoint.formats.gguf import ARRAY, BOOL, FLOAT32, INT32, KINDS, STRING, UINT32, Kind
+from ...checkpoint.gguf_metadata import MetadataValue
+from ...model import Model
+from ...utils.errors import ConvertError
+from ..gguf_model_keys import GGUFKeys
+from ..tensor_plan import OutputTensor
 from .output_files import ConcatFile
-from .tensor_plan import OutputTensor
 
 _VERSION, _ALIGNMENT, _MAX_NAME_BYTES, _MAX_DIMENSIONS = 3, 32, 63, 4
 _TYPE_NUMBERS = {dtype.name: number for number, dtype in GGML.items()}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar
 
-from ...core.errors import FormatError, safe
+from ....utils.errors import FormatError, safe
 from .torch_objects import CALLS, CounterRecord, Global, OrderedDictRecord, Storage, allowed_global, parse_storage_id, set_item
 
 _MAX_OPCODES = 1 << 22

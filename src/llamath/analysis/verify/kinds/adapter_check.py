@@ -11,20 +11,20 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...checkpoint.adapters import PEFT_PREFIX, Adapter, AdapterTarget, ModulePatterns, ValuePattern, parse_names
-from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
-from ...checkpoint.naming.scheme import Scheme, fused_scheme
-from ...checkpoint.open import OpenedCheckpoint, is_url, names_checkpoint, open_checkpoint, packings_of
-from ...core.errors import ConfigError, FormatError, UnknownModel, nearest, safe
-from ...core.linear_regex import LinearRegex
-from ...core.number_format import format_count, format_list
-from ...core.record_type import Record
-from ...families.classes import headless_scheme
-from ...loading import Source, load
-from ...model import Model
-from .check_checkpoint import refuse_large_models
-from .structure_report import StructureReport
-from .verify_tensors import Finding, summarize_names
+from ....checkpoint.adapters import PEFT_PREFIX, Adapter, AdapterTarget, ModulePatterns, ValuePattern, parse_names
+from ....checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
+from ....checkpoint.naming.scheme import Scheme, fused_scheme
+from ....checkpoint.open import OpenedCheckpoint, is_url, names_checkpoint, open_checkpoint, packings_of
+from ....families.classes import headless_scheme
+from ....loading import Source, load
+from ....model import Model
+from ....utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
+from ....utils.linear_regex import LinearRegex
+from ....utils.number_format import format_count, format_list
+from ....utils.record_type import Record
+from ..check_checkpoint import refuse_large_models
+from ..structure_report import StructureReport
+from ..verify_tensors import Finding, summarize_names
 
 Shape = tuple[int, ...]
 _ALL_LINEAR = "all-linear"
@@ -146,7 +146,7 @@ def find_base(adapter: Adapter, given: Source | None = None, changes: Mapping[st
         if not adapter.base or is_url(adapter.base):
             return missing
         if not os.path.exists(adapter.base):
-            from ...catalog import find_preset
+            from ....catalog import find_preset
 
             try:
                 source = find_preset(adapter.base).slug

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...core.errors import FormatError, safe
-from .dtypes import PLAIN
+from ....utils.errors import FormatError, safe
+from ..dtypes import PLAIN
 
 _MAX_SIZE = 1 << 63
 """Sizes, strides, offsets and counts must be less than this, as in torch."""

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ...core.errors import FormatError, safe
-from ...core.file_diagnosis import truncated_hint
-from .manifest import CheckpointFile, Manifest, Tensor
+from ....utils.errors import FormatError, safe
+from ....utils.file_diagnosis import truncated_hint
+from ..manifest import CheckpointFile, Manifest, Tensor
+from ..source import Source
 from .pickle_reader import PickleInterpreter
-from .source import Source
 from .torch_objects import Global, Storage, TensorRecord
 from .torch_zip import Archive
 

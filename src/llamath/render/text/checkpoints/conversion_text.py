@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ...core.errors import safe
-from ..table import align, bold, dim, wrap
+from ....utils.errors import safe
+from ...table import align, bold, dim, wrap
 
 if TYPE_CHECKING:
-    from ...conversion.convert_checkpoint import ConversionReport
+    from ....conversion.convert_checkpoint import ConversionReport
 
 
 def conversion_text(report: ConversionReport, seconds: float, dry_run: bool) -> str:

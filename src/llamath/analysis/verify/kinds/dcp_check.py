@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
-from ...checkpoint.folders.dcp import Chunk, ChunkedTensor, DcpCheckpoint, read_dcp
-from ...checkpoint.formats import torch_checkpoint
-from ...checkpoint.formats.dtypes import PLAIN
-from ...checkpoint.formats.folder import LocalFolder
-from ...checkpoint.formats.source import Part, Source
-from ...core.errors import FormatError, safe
-from ...core.number_format import format_count
-from .structure_report import StructureReport
-from .verify_tensors import Finding, summarize_names
+from ....checkpoint.folders.dcp import Chunk, ChunkedTensor, DcpCheckpoint, read_dcp
+from ....checkpoint.formats.dtypes import PLAIN
+from ....checkpoint.formats.folder import LocalFolder
+from ....checkpoint.formats.source import Part, Source
+from ....checkpoint.formats.torch_files import torch_checkpoint
+from ....utils.errors import FormatError, safe
+from ....utils.number_format import format_count
+from ..structure_report import StructureReport
+from ..verify_tensors import Finding, summarize_names
 
 _MAX_SPLIT_AXES = 6
 """Maximum axes along which one tensor may be split; DTensor splits along as many as the mesh has dimensions."""

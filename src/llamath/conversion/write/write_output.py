@@ -7,11 +7,11 @@ import os
 import re
 from collections.abc import Callable, Sequence
 
-from ..checkpoint.formats.folder import STAGING_FOLDER
-from ..core.errors import ConvertError, safe
-from ..core.record_type import Record
+from ...checkpoint.formats.folder import STAGING_FOLDER
+from ...utils.errors import ConvertError, safe
+from ...utils.record_type import Record
+from ..source_files import SourceFiles
 from .output_files import OutputFile
-from .source_files import SourceFiles
 from .staging import StagingFolder
 
 Progress = Callable[[int, int], None]

@@ -16,9 +16,9 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from ..checkpoint.formats.folder import MOVING, STAGING_FOLDER
-from ..checkpoint.tensor_reader import TensorReader
-from ..core.errors import ConvertError, safe
+from ...checkpoint.formats.folder import MOVING, STAGING_FOLDER
+from ...checkpoint.tensor_reader import TensorReader
+from ...utils.errors import ConvertError, safe
 from .output_files import OutputFile
 
 _PLAN, _OLD = "plan", "old"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...checkpoint.folders.diffusers import Pipeline, PipelinePart, WeightFiles, read_pipeline, read_weights
-from ...checkpoint.formats.folder import resolve_inside
-from ...checkpoint.formats.manifest import Manifest
-from ...core.errors import ConfigError, FormatError, LlamathError, safe
-from ...core.number_format import format_count
-from ...core.strict_json import read_json
-from ...families.registry import MODEL_TYPES
-from .check_checkpoint import verify_checkpoint
+from ....checkpoint.folders.diffusers import Pipeline, PipelinePart, WeightFiles, read_pipeline, read_weights
+from ....checkpoint.formats.folder import resolve_inside
+from ....checkpoint.formats.manifest import Manifest
+from ....families.registry import MODEL_TYPES
+from ....utils.errors import ConfigError, FormatError, LlamathError, safe
+from ....utils.number_format import format_count
+from ....utils.strict_json import read_json
+from ..check_checkpoint import verify_checkpoint
+from ..structure_report import StructureReport
+from ..verify_tensors import Finding, summarize_names
 from .files_check import files_facts, manifest_findings, problem_finding
-from .structure_report import StructureReport
-from .verify_tensors import Finding, summarize_names
 
 
 def verify_diffusers(path: str) -> StructureReport:

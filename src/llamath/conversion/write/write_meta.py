@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from ..analysis.config_report import params_json
-from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
-from ..checkpoint.tensor_reader import TensorReader
-from ..core.blocks import Attention, Decoder, Layer
-from ..core.config import Config
-from ..core.errors import ConvertError
-from .conversion_source import ConversionSource
+from ...analysis.config_report import params_json
+from ...checkpoint.meta_args import LLAMA3_ROPE_SCALING, config_to_args
+from ...checkpoint.tensor_reader import TensorReader
+from ...core.blocks import Attention, Decoder, Layer
+from ...core.config import Config
+from ...utils.errors import ConvertError
+from ..conversion_source import ConversionSource
+from ..tensor_plan import OutputTensor
 from .output_files import Sink
-from .tensor_plan import OutputTensor
 
 _ALIGNMENT = 64
 _STORAGES = {"F32": "FloatStorage", "F16": "HalfStorage", "BF16": "BFloat16Storage"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from ..checkpoint.tensor_reader import TensorReader
+from ...checkpoint.tensor_reader import TensorReader
 
 
 class Sink(Protocol):

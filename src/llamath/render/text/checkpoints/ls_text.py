@@ -10,10 +10,10 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...analysis.verify.listing import STATE, Listing, TensorRow
-from ...core.errors import safe
-from ...core.number_format import format_count, format_list
-from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
+from ....analysis.verify.listing import STATE, Listing, TensorRow
+from ....utils.errors import safe
+from ....utils.number_format import format_count, format_list
+from ...table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
 
 _MAX_FILES, _END_FILES = 12, 3
 """Files shown one by one; of more files, the first and the last three."""

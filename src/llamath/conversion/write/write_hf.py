@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checkpoint.formats.dtypes import PLAIN
-from ..checkpoint.quantization import QUANTIZATION_KEYS
-from ..core.errors import ConvertError, safe
-from ..core.expr import Expr
-from ..families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
-from ..families.wrappers import NAME_PREFIXES
-from ..loading import load
-from .conversion_source import ConversionSource
+from ...checkpoint.formats.dtypes import PLAIN
+from ...checkpoint.quantization import QUANTIZATION_KEYS
+from ...core.expr import Expr
+from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
+from ...families.wrappers import NAME_PREFIXES
+from ...loading import load
+from ...utils.errors import ConvertError, safe
+from ..conversion_source import ConversionSource
+from ..tensor_plan import TensorPlan
 from .output_files import ConcatFile, TensorToWrite
-from .tensor_plan import TensorPlan
 
 MAX_SHARD_SIZE = 5_000_000_000
 """The default of transformers."""

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from ...core.errors import FormatError, safe
-from .source import Source
+from ....utils.errors import FormatError, safe
+from ..source import Source
 
 _END = Struct("<4s4H2LH")
 _LOCATOR = Struct("<4sLQL")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.same.compared_side import SideFacts
-from ...analysis.same.same_report import SameReport, WeightDifference
-from ...core.errors import safe
-from ...core.number_format import format_count, format_list, short_count
-from ..table import bold, dim, fit_table, note_lines, wrap, wrap_hanging
+from ....analysis.same.compared_side import SideFacts
+from ....analysis.same.same_report import SameReport, WeightDifference
+from ....utils.errors import safe
+from ....utils.number_format import format_count, format_list, short_count
+from ...table import bold, dim, fit_table, note_lines, wrap, wrap_hanging
 
 _MAX_ROWS = 12
 """The most weights that are listed."""

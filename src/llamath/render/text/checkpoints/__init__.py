@@ -1,0 +1,1 @@
+"""Tables and lines of the commands that read or write checkpoints."""
