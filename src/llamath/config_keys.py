@@ -70,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "H, heads; each has its own key and value, projected up from the latent vector",
             "weights of q, k, v and o; compute",
         ),
+        "num_attention_heads_per_layer": ("H of each layer, where layers differ (Laguna)", "weights of q, o and the gates; compute"),
         "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
         "gpt_neo/num_heads": ("H, the number of heads", "compute: the shape of the heads; no weights"),
         "head_dim": ("h, the size of one head; need not be d / H", "weights of q, k, v and o; cache; compute"),
@@ -105,6 +106,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "llama4/use_qk_norm": ("whether rotated queries and keys are normalized, without a learned scale", _SCORES),
         "qk_layernorm": ("whether each head's queries and keys have a layer norm", "weights of these norms"),
         "attn_config.qk_ln": ("whether queries and keys have a layer norm over all heads (MPT)", "weights of these norms"),
+        "gating": (
+            "what multiplies the attention output: one number per head (true), or per channel (Laguna)",
+            "weights of the gate",
+        ),
         "attn_output_gate": (
             "whether a sigmoid gate multiplies the attention output",
             "weights of the gate, as many as of q; false is rejected",
@@ -238,6 +243,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "moe_routed_scaling_factor": ("factor of the sum of the chosen experts (Laguna)", _ONE_FACTOR),
+        "moe_router_logit_softcapping": ("soft cap of the router's logits; 0: none", "compute: the routing weights"),
+        "moe_apply_router_weight_on_input": (
+            "whether routing weights multiply the inputs of the experts",
+            "nothing: only false is supported",
+        ),
         "router_scaling_factor": ("factor of the sum of the chosen experts (Hy3)", _ONE_FACTOR),
         "use_expert_bias": (
             "whether a learned bias is added to the scores of experts before the choice",

@@ -81,6 +81,7 @@ CAUSAL_CLASSES = {
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "jais2": "Jais2ForCausalLM",
+    "laguna": "LagunaForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",
     "llama": "LlamaForCausalLM",

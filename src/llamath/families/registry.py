@@ -55,6 +55,7 @@ FAMILIES = {
     "internlm": "internlm",
     "internlm2": "internlm2",
     "jais2": "jais2",
+    "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",
     "llama": "llama",

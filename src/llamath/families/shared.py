@@ -247,3 +247,20 @@ def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
         head=unembedding(V, d, tied=True).replace(weight=weight(V, d, tied="head.weight")),
     )
     return repeat(mtp_layer, n) if n else None
+
+
+def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: float = 1.0) -> Rope:
+    """Read the rotary embedding of one type of layer, from an object for each in `rope_parameters`; theta and partial are the defaults."""
+    ropes = c.sub("rope_parameters")
+    if ropes.data and kind not in ropes:
+        raise ropes.error(kind, "is missing", "each type of layer has its own rotary embedding")
+    settings = ropes.sub(kind)
+    return rope_from(c, settings, theta=theta, dim=int(h * settings.get("partial_rotary_factor", partial)))
+
+
+def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
+    """Read a positive integer for each of the n layers."""
+    values: list[int] = c.get(key, [int(default)] * int(n))
+    if len(values) != n or any(type(x) is not int or x < 1 for x in values):
+        raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
+    return values

@@ -29,6 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
 }
 
 
