@@ -6,7 +6,7 @@ h the head dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -22,7 +22,7 @@ from ..core.tree import Block, Stack, Weight, walk
 from ..utils.errors import LlamathError
 from .cpu.weight_packing import PackedWeights
 from .forward_context import AttentionPattern, shared_pattern
-from .kv_cache import Cache, KVCache, LayerCache, RecurrentState
+from .kv_cache import Cache, HybridCache, KVCache, LayerCache, RecurrentState
 from .torch_machine import TorchMachine, local_tensor
 
 
@@ -131,8 +131,8 @@ class Decoder(Module):
 
     def __init__(self, spec: blocks.Decoder, options: TensorOptions) -> None:
         super().__init__(spec, options)
-        for mixer in (layer.attn for layer in self.layers):
-            if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
+        for mixer in (x for layer in self.layers for x in _mixers(layer)):
+            if isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
                 self.layers[mixer.spec.kv_layer].attn.shares_kv = True
 
     def forward(  # type: ignore[override]
@@ -161,13 +161,11 @@ class Decoder(Module):
 
     def new_cache(self, capacity: int) -> Cache:  # type: ignore[override]
         """Return an empty cache for `capacity` tokens in each row."""
-        mixers = [layer.attn for layer in self.layers]
-        return Cache([None if x is None else x.new_cache(capacity) for x in mixers], capacity)
+        return Cache([_layer_cache([x.new_cache(capacity) for x in _mixers(layer)]) for layer in self.layers], capacity)
 
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers, without repetition."""
-        mixers = [layer.attn for layer in self.layers if layer.attn is not None]
-        ropes = [x.rope for x in mixers if isinstance(x.spec, AttentionBase) and x.rope is not None]
+        ropes = [x.rope for layer in self.layers for x in _mixers(layer) if isinstance(x.spec, AttentionBase) and x.rope is not None]
         return list({id(x): x for x in ropes}.values())
 
     def crosses_long_rope_switch(self, cache: Cache, new: int) -> bool:
@@ -192,6 +190,18 @@ class Decoder(Module):
         from .distributed.collectives import all_gather_text
 
         return next((x for x in all_gather_text(self.mesh, text) if x), "")
+
+
+def _mixers(layer: Module) -> list[Module]:
+    """The attention and the recurrent mixer of a layer, or one of them."""
+    inside = [] if layer.attn is None else layer.attn.modules()
+    return [x for x in inside if isinstance(x, Module) and isinstance(x.spec, AttentionBase | RecurrentMixer)]
+
+
+def _layer_cache(caches: Sequence[LayerCache]) -> LayerCache:
+    """Return the caches of a layer's mixers as one; without a capacity, a state is kept nowhere."""
+    kv, state = (next((x for x in caches if isinstance(x, kind)), None) for kind in (KVCache, RecurrentState))
+    return HybridCache(kv, state) if isinstance(kv, KVCache) and isinstance(state, RecurrentState) else kv or state
 
 
 class _HasTree(Protocol):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.positions import LogNScaling, Rope, TemperatureTuning
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
-from .kv_cache import Cache, KVCache, RecurrentState
+from .kv_cache import Cache, HybridCache, KVCache, RecurrentState, kv_cache_of
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
 
@@ -170,9 +170,7 @@ class TorchMachine(ForwardContext):
         return self._shared_kv[mixer.cache_layer]
 
     def _kv_cache(self, mixer: Any) -> KVCache:
-        cache = self.cache.layers[mixer.cache_layer]
-        assert isinstance(cache, KVCache)
-        return cache
+        return kv_cache_of(self.cache.layers[mixer.cache_layer])
 
     def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
         transform = mixer.score_transform
@@ -212,9 +210,9 @@ class TorchMachine(ForwardContext):
 
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
-        state = self.cache.layers[mixer.layer]
-        assert state is None or isinstance(state, RecurrentState)
-        return RecurrentState() if state is None else state
+        cache = self.cache.layers[mixer.layer]
+        state = cache.state if isinstance(cache, HybridCache) else cache
+        return state if isinstance(state, RecurrentState) else RecurrentState()
 
     # One of many
 
