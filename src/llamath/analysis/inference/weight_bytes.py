@@ -26,7 +26,8 @@ from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Reci
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
 from ...core.mixers import GatedDeltaNet
-from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
+from ...core.towers import Multimodal
+from ...core.tree import TOWER_GROUPS, Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, safe
 from ...utils.record_type import Record
 from ..memory_line import MemoryLine
@@ -187,7 +188,8 @@ def weight_storage(
         if gguf is None:
             raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
-        return WeightStorage(packer=packer, weights=tuple(_gguf_mix(tree, packer, gguf, measured)))
+        weights = list(_gguf_mix(tree.text if isinstance(tree, Multimodal) else tree, packer, gguf, measured))
+        return WeightStorage(packer=packer, weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)))
     packed = packed_patterns(tree, packer)
     stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
     return WeightStorage(packer=packer, weights=tuple(stored))
@@ -222,6 +224,12 @@ def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
 
 
+def _mmproj_weight(leaf: Folded) -> _StoredWeight:
+    """Return a weight of a tower as llama.cpp's conversion writes it to a file of its own: matrices in F16, vectors in F32."""
+    dtype = "F16" if len(leaf.weight.shape) > 1 else "F32"
+    return _StoredWeight(leaf, dtype, DTYPES[dtype].size(int(leaf.weight.size)))
+
+
 def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> _StoredWeight:
     if packed and packer.matrix_bytes is not None:
         out, into = leaf.weight.shape
@@ -236,11 +244,10 @@ def _recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: 
     classes = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(tree)}
     weights: list[_StoredWeight] = []
     matrices: list[RecipeMatrix] = []
-    for name, child in tree.children:
-        if not isinstance(child, Stack):
-            chosen = [y for x in _recipe_matrices(fold_field(tree, name), names, classes) for y in _choose(x, recipe, (-1,))]
-            weights += [y for x in chosen for y in x.weights(packer)]
-            matrices += [y for x in chosen if (y := x.matrix) is not None]
+    for leaves, layers in _outside_layers(tree, recipe):
+        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        weights += [y for x in chosen for y in x.weights(packer)]
+        matrices += [y for x in chosen if (y := x.matrix) is not None]
     num_scales = scale_bytes = 0
     for block, layers in _layers_by_block(tree.layers, recipe):
         if recipe.cache_scales is not None and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None:
@@ -252,6 +259,16 @@ def _recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: 
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
     return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
+
+
+def _outside_layers(tree: Decoder, recipe: Recipe) -> Iterator[tuple[list[Folded], Sequence[int]]]:
+    """Yield the leaves outside the text model's layers, those in layers of a tower with their numbers; −1: in no layer."""
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            yield [x for x in fold_field(tree, name) if "{l}" not in x.pattern], (-1,)
+        for field, stack in child.children if isinstance(child, Block) else ():
+            for block, layers in _layers_by_block(stack, recipe) if isinstance(stack, Stack) else ():
+                yield [x._replace(pattern=f"{name}.{field}.{{l}}.{x.pattern}") for x in fold(block, 1)], layers
 
 
 def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:
