@@ -25,6 +25,7 @@ from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention, Linear
+from ...core.expr import Expr, ceil_div, product, total
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, safe
@@ -51,6 +52,15 @@ class _StoredWeight(NamedTuple):
     def total(self) -> int:
         """The bytes of all copies."""
         return self.bytes * int(self.leaf.copies)
+
+    @property
+    def units(self) -> Expr:
+        """The elements of all copies, or the blocks of a dtype that packs them in blocks."""
+        block = DTYPES[self.codec].block
+        if block == 1:
+            return product((self.leaf.copies, self.leaf.weight.size))
+        *rows, row = self.leaf.weight.shape
+        return product((self.leaf.copies, *rows, ceil_div(row, block)))
 
 
 class _CodecTotal(NamedTuple):
@@ -101,6 +111,30 @@ class WeightStorage(Record):
             totals[x.codec] = _CodecTotal(x.codec, old.tensors + copies, old.elements + size, old.bytes + x.total)
         return sorted(totals.values(), key=lambda x: -x.bytes)
 
+    def lines(self) -> Iterator[MemoryLine]:
+        """Yield a line of a memory report for each codec, and one for the scales of the KV cache."""
+        formats = {x.choice.format.name: x.choice.format for x in self.matrices if x.choice.format is not None}
+        if self.packer.matrix is not None:
+            formats = {self.packer.packing: self.packer.matrix}
+        for x in self.sums():
+            if x.codec in formats:
+                stored, same = formats[x.codec], self._packed_matrices(x.codec)
+                size = total(product((copies, stored.expression(out, into))) for out, into, copies in same).alias(f"Σ {stored.formula}")
+                note = f"over {sum(int(copies) for *_, copies in same):,} matrices of {x.elements:,} weights"
+            else:
+                dtype, units = DTYPES[x.codec], total(y.units for y in self.weights if y.codec == x.codec)
+                size = product((units.written_as_number(), Expr.factor(dtype.bytes)))
+                note = f"blocks of {dtype.block} weights" if dtype.block > 1 else ""
+            yield MemoryLine(what=f"weights, {x.codec}", bytes=size, note=note)
+        if n := self.num_cache_scales:
+            yield MemoryLine(what="weights, cache scales", bytes=self.cache_scale_bytes, note=f"{n:,} tensors of the KV cache's scales")
+
+    def _packed_matrices(self, codec: str) -> list[tuple[int, int, int]]:
+        """Return the outputs, the inputs and the copies of each matrix in one format."""
+        if self.packer.matrix is None:
+            return [(x.out, x.into, x.copies) for x in self.matrices if x.choice.format is not None and x.choice.format.name == codec]
+        return [(x.leaf.weight.shape[0], x.leaf.weight.shape[1], x.leaf.copies) for x in self.weights if x.codec == codec]
+
 
 class RecipeMatrix(NamedTuple):
     """The matrices with one stored name that a recipe stores in the same way, or leaves as they are."""
@@ -115,7 +149,7 @@ class RecipeMatrix(NamedTuple):
     @property
     def bytes(self) -> int:
         """The bytes of all copies that a recipe quantizes."""
-        return self.choice.format.bytes(self.out, self.into) * self.copies if self.choice.format is not None else 0
+        return self.choice.format.bytes(int(self.out), int(self.into)) * self.copies if self.choice.format is not None else 0
 
 
 def describe_recipe(storage: WeightStorage) -> list[str]:
@@ -150,7 +184,7 @@ def describe_recipe(storage: WeightStorage) -> list[str]:
 
 def _block_scales(x: RecipeMatrix) -> int:
     """Return the number of scales of blocks in F32, which some files store in BF16."""
-    parts = x.choice.format.tensors(x.out, x.into) if x.choice.format is not None else ()
+    parts = x.choice.format.tensors(int(x.out), int(x.into)) if x.choice.format is not None else ()
     return x.copies * sum(prod(y.shape) for y in parts if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2)
 
 
@@ -205,7 +239,7 @@ def stored_weights(listing: Listing, notes: Sequence[str] = ()) -> StoredWeights
     dtypes = sorted(listing.weight_dtypes.items(), key=lambda item: -item[1].bytes)
     return StoredWeights(
         lines=tuple(
-            MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, formula=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
+            MemoryLine(what=f"weights, {dtype}", bytes=x.bytes, note=f"{x.tensors:,} tensors of {x.elements:,} elements in the headers")
             for dtype, x in dtypes
         ),
         notes=tuple(notes),
@@ -305,8 +339,11 @@ class _ChosenTensor(NamedTuple):
     @property
     def matrix(self) -> RecipeMatrix | None:
         """The matrix, if it is one."""
-        layers = () if self.layers == (-1,) else self.layers
-        return RecipeMatrix(self.tensor.name, *self.shape, self.choice, layers, self.copies) if self.tensor.kind else None
+        if not self.tensor.kind:
+            return None
+        layers, leaves = () if self.layers == (-1,) else self.layers, self.tensor.leaves
+        out, into = total(x.weight.shape[0] for x in leaves), Expr.const(leaves[0].weight.shape[1])
+        return RecipeMatrix(self.tensor.name, out, into, self.choice, layers, self.copies)
 
     def weights(self, packer: WeightFormat) -> Iterator[_StoredWeight]:
         """Yield the leaves with their bytes; what the leaves of a tensor share counts for the first."""
