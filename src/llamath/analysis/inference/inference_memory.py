@@ -10,11 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
@@ -23,7 +22,8 @@ from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, describe_recipe, weight_storage
+from .choose_storage import weight_storage
+from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -244,7 +244,11 @@ class MemoryCalculator:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
-        recipe = describe_recipe(self.storage) if self.storage is not None else []
+        recipe: list[str] = []
+        if self.packer.recipe is not None and self.storage is not None:
+            from .recipe_storage import describe_recipe
+
+            recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
         return (*self.model.notes, *recipe, *self._mtp_notes(), *self.checkpoint_notes)

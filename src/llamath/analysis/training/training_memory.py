@@ -20,8 +20,8 @@ from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.saved_rules import Kernels
+from ..inference.choose_storage import weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
-from ..inference.weight_bytes import weight_storage
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters

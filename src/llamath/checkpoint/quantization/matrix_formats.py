@@ -32,8 +32,12 @@ class Axis(NamedTuple):
         """Return the length as an expression of the matrix's dimensions."""
         if not self.letter:
             return Expr.const(self.times)
-        length = product(({"out": (out,), "in": (into,), "out·in": (out, into)}[self.letter]) + (self.times,))
-        return product((ceil_div(length, self.per), Expr.factor(self.each)))
+        if self.letter != "out·in" and (self.times, self.per, self.each) == (1, 1, 1):
+            return Expr.const(out if self.letter == "out" else into)
+        length = Expr.const({"out": out, "in": into, "out·in": out * into}[self.letter] * self.times)
+        if self.per > 1:
+            length = Expr.const(ceil_div(length, self.per))
+        return length if self.each == 1 else product((length, Expr.factor(self.each)))
 
 
 OUT, IN, ALL = Axis("out"), Axis("in"), Axis("out·in")
