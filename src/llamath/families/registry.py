@@ -16,6 +16,7 @@ Builder = Callable[[Config], Decoder]
 
 FAMILIES = {
     "arcee": "arcee",
+    "bamba": "bamba",
     "bloom": "bloom",
     "classic": "classic",
     "cohere": "cohere",
@@ -46,6 +47,7 @@ FAMILIES = {
     "gptj": "gptj",
     "granite": "granite",
     "granitemoe": "granitemoe",
+    "granitemoehybrid": "granitemoehybrid",
     "helium": "helium",
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
@@ -59,6 +61,7 @@ FAMILIES = {
     "llama": "llama",
     "llama4": "llama4_text",
     "mamba": "mamba",
+    "mamba2": "mamba2",
     "minicpm": "minicpm",
     "minimax_m2": "minimax_m2",
     "ministral3": "ministral3",
@@ -163,7 +166,6 @@ UNSUPPORTED_TYPES = {
     "deepseek_v4": "it has a compressed and indexed cache, hyper-connections and hash routing",
     "nemotron-nas": "each layer has its own shape, and it needs custom code from its repository",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
-    "mamba2": "it has no attention",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
     "bert": "it is an encoder",
