@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Decoder, Linear
 from ...core.tree import Folded, fold, fold_blocks
 from ...utils.errors import LlamathError

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
 from ...core.expr import Expr, maximum, product, total
 from ...core.tree import Stack
 from ...utils.errors import LlamathError, nearest, safe
