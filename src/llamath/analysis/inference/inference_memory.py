@@ -21,7 +21,7 @@ from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .choose_storage import weight_storage
+from .choose_storage import find_format, weight_storage
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class MemoryCalculator:
     ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = _parse_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
+        self.packer = find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
 
@@ -405,13 +405,6 @@ def _declared_mtp_layers(config: Mapping[str, object]) -> int:
     """Return the number of layers for multi-token prediction that a config declares."""
     counts = (n for key in _MTP_KEYS if type(n := config.get(key)) is int and 0 < n < 1000)
     return next(counts, 0)
-
-
-def _parse_format(name: str) -> WeightFormat:
-    """Return the format with a name; the table of schemes is imported for it."""
-    from ...checkpoint.quantization.schemes import parse_weight_format
-
-    return parse_weight_format(name)
 
 
 def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightFormat:
