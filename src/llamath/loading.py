@@ -189,7 +189,7 @@ def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
 
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
-        return "", data
+        return _flat_text_config(data, notes)
     text: dict[str, Any] = dict(data[key])
     if not text.get("model_type") and (text_type := TEXT_MODEL_TYPES.get(str(data.get("model_type")))):
         notes.append(f"{safe(key)} has no model_type; in {safe(str(data['model_type']), 60)} it is {text_type}")
@@ -208,6 +208,18 @@ def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
     notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
     return str(data.get("model_type", "")), text
+
+
+def _flat_text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
+    """Return the text model of a multimodal configuration that has its keys at the outer level; any other configuration as it is."""
+    from .families.wrappers import FLAT_WRAPPERS, TEXT_MODEL_TYPES
+
+    if (wrapper := str(data.get("model_type"))) not in FLAT_WRAPPERS:
+        return "", data
+    parts = [x for x in data if x.endswith("_config") and x not in _STORAGE_KEYS and isinstance(data[x], Mapping)]
+    notes.append(f"text model only; not counted: {', '.join(map(safe, parts)) or 'the rest of the multimodal model'}")
+    text = {key: x for key, x in data.items() if key not in (*parts, "architectures")}
+    return wrapper, text | {"model_type": TEXT_MODEL_TYPES[wrapper]}
 
 
 def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: list[str]) -> Model:

@@ -96,6 +96,10 @@ class TorchMachine(ForwardContext):
         gate = gate.clamp(max=limit)
         return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
 
+    def xielu(self, x: Tensor, alpha_p: Tensor, alpha_n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+        negative = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(alpha_n))
+        return torch.where(x > 0, F.softplus(alpha_p) * x * x, negative) + beta * x
+
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
