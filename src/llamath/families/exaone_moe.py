@@ -12,10 +12,8 @@ from ..core.positions import Rope
 from ..core.tree import Stack, repeat, sequence
 from .exaone4 import order_of_windows
 from .registry import family
-from .shared import read_layer_types, read_rope
+from .shared import layer_kinds, read_rope
 
-_MAX_LISTED_LAYERS = 65536
-"""Upper limit of layers, which are listed one by one."""
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.e_score_correction_bias"})
 
 
@@ -53,10 +51,9 @@ def _moe(c: Config, d: int, activation: str) -> MoE:
 
 def _with_experts(c: Config, layers: Stack, moe: MoE) -> Stack:
     """Return the layers with experts where `mlp_layer_types` says so, or else after the first `first_k_dense_replace`."""
-    if layers.n > _MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
-    types = read_layer_types(c, layers.n, ("dense", "sparse"), "mlp_layer_types") if "mlp_layer_types" in c else None
     first = c.get("first_k_dense_replace", 1)
+    kinds = layer_kinds(c, layers.n, ("dense", "sparse"), lambda i: "sparse" if i >= first else "dense", "mlp_layer_types")
     sparse = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
-    is_sparse = [x == "sparse" for x in types] if types is not None else [i >= first for i in range(layers.n)]
-    return sequence((sparse[id(x)] if y else x for x, y in zip(layers, is_sparse, strict=True)), count_dim=layers.count_dim or layers.n)
+    return sequence(
+        (sparse[id(x)] if y == "sparse" else x for x, y in zip(layers, kinds, strict=True)), count_dim=layers.count_dim or layers.n
+    )

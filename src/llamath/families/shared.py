@@ -15,6 +15,9 @@ from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
 from ..utils.record_type import Record
 
+MAX_LISTED_LAYERS = 65536
+"""Upper limit of layers that are listed one by one."""
+
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
     """Read the rotary embedding: `rope_theta` and `rope_scaling`, or both inside `rope_parameters` (transformers 5)."""
@@ -94,6 +97,15 @@ def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_
     if unknown := [x for x in types if x not in list(kinds)]:
         raise c.error(key, f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
+
+
+def layer_kinds(c: Config, n: int, kinds: Iterable[str], default: Callable[[int], str], key: str = "layer_types") -> list[str]:
+    """Read the type of each of the n layers; without the key, `default` names the type of layer i."""
+    if key in c:
+        return read_layer_types(c, n, kinds, key)
+    if n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {n}: too many layers to list one by one")
+    return [default(i) for i in range(n)]
 
 
 def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
@@ -248,7 +260,9 @@ def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: 
 
 def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
     """Read a positive integer for each of the n layers."""
-    values: list[int] = c.get(key, [int(default)] * int(n))
-    if len(values) != n or any(type(x) is not int or x < 1 for x in values):
+    if key not in c:
+        return [default] * min(int(n), MAX_LISTED_LAYERS + 1)
+    values: list[int] = c[key]
+    if not isinstance(values, list) or len(values) != n or any(type(x) is not int or x < 1 for x in values):
         raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
     return values
