@@ -537,8 +537,8 @@ NO_EFFECT: dict[str, str] = {
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
-        "initialization before training": """initializer_range initializer_factor init_std init_config init_device
-            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
+        "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_std
+            init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise

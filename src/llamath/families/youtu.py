@@ -17,6 +17,5 @@ def youtu(c: Config) -> Decoder:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
-    c.ignore("embedding_initializer_range")
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", True), context=c.positive_int("max_position_embeddings"))
