@@ -201,6 +201,7 @@ CASES = [
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
+    case("softplus", x(B, T, H), w(H), 0.0, 0.5),
     case("decay", f32(B, T, H), w(H)),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),

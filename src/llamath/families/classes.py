@@ -47,6 +47,7 @@ def headless_scheme(scheme: Scheme) -> Scheme:
 CAUSAL_CLASSES = {
     "arcee": "ArceeForCausalLM",
     "axk1": "AXK1ForCausalLM",
+    "bamba": "BambaForCausalLM",
     "bloom": "BloomForCausalLM",
     "cohere": "CohereForCausalLM",
     "cohere2": "Cohere2ForCausalLM",
@@ -78,6 +79,7 @@ CAUSAL_CLASSES = {
     "gptj": "GPTJForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "helium": "HeliumForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
@@ -91,6 +93,7 @@ CAUSAL_CLASSES = {
     "llama": "LlamaForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
     "mamba": "MambaForCausalLM",
+    "mamba2": "Mamba2ForCausalLM",
     "mellum": "MellumForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
     "ministral3": "Ministral3ForCausalLM",

@@ -110,7 +110,7 @@ def _runs(own: Sequence[OptimizerPartition], states: ModelStates) -> dict[str, _
         for x in own:
             runs[x.file.name][group] = list(_flat_runs(parameters, begin, begin + x.groups[group]))
             begin += x.groups[group]
-    return runs
+    return dict(runs)
 
 
 def _flat_runs(parameters: Mapping[str, Shape], begin: int, end: int) -> Iterator[_Run]:

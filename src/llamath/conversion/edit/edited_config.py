@@ -14,7 +14,7 @@ from typing import Any
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...config_keys import any_name
 from ...core.blocks import AttentionBase, Decoder, MoE
-from ...core.mixers import GatedDeltaNet, RecurrentMixer
+from ...core.mixers import RecurrentMixer, ShortConv
 from ...core.tree import Block
 from ...families.wrappers import TEXT_KEYS
 from ...loading import load
@@ -220,7 +220,7 @@ def _layer_type(mixer: object) -> str:
     if isinstance(mixer, AttentionBase):
         window = mixer.window
         return "sliding_attention" if window.size is not None else "chunked_attention" if window.chunk is not None else "full_attention"
-    return "linear_attention" if isinstance(mixer, GatedDeltaNet) else "conv" if isinstance(mixer, RecurrentMixer) else "full_attention"
+    return "conv" if isinstance(mixer, ShortConv) else "linear_attention" if isinstance(mixer, RecurrentMixer) else "full_attention"
 
 
 def _is_sparse(layer: Block) -> bool:
