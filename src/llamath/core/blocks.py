@@ -116,14 +116,14 @@ class Attention(AttentionBase):
     gate_per_head: bool = False
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
         q = m.scale_by_position(q, self.score_transform.temperature)
         if self.k is None:
             k, v = m.read_cache(self)
         else:
-            k = _project_heads(self, m, self.k, x)  # (B, T, K, h)
-            v = k if self.v is None else _project_heads(self, m, self.v, x)
-            k, v = _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v)
+            k = project_heads(self, m, self.k, x)  # (B, T, K, h)
+            v = k if self.v is None else project_heads(self, m, self.v, x)
+            k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
         y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
         if self.gate is None:
@@ -451,13 +451,13 @@ def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     return x if block is None else block(m, x)
 
 
-def _project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
+def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
     """Project x to queries, keys or values, `(B, T, heads, h)`."""
     y, clip = linear(m, x), attn.qk_preprocess.clip
     return m.split_heads(y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim)
 
 
-def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_heads_of(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Normalize each head, or all heads as one vector."""
     if norm is not None and attn.qk_preprocess.across_heads:
         assert not isinstance(norm, Stack)
@@ -468,11 +468,11 @@ def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X)
     return m.clamp(x, clip.limit) if clip is not None and clip.after_norm else x
 
 
-def _norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Apply the norm of queries or keys and the rotary embedding, in the order of the family."""
     if attn.qk_preprocess.after_rope:
-        return _norm_heads(attn, m, norm, m.rope(x, attn.rope))
-    return m.rope(_norm_heads(attn, m, norm, x), attn.rope)
+        return norm_heads_of(attn, m, norm, m.rope(x, attn.rope))
+    return m.rope(norm_heads_of(attn, m, norm, x), attn.rope)
 
 
 def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:

@@ -125,6 +125,7 @@ class Family(Record):
     meta: Scheme | None = None
     gguf: Scheme | None = None
     gguf_arch: str = ""  # `general.architecture` of its GGUF files
+    hf_forms: tuple[Scheme, ...] = ()  # other forms of the names of a multimodal model, as other versions of transformers have them
     chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
 
     def __call__(self, config: Config) -> Decoder:

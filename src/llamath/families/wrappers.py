@@ -20,6 +20,9 @@ TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Keys of the text model's configuration."""
 
+TOWER_KEYS = ("vision_config", "audio_config")
+"""Keys of the configurations of towers."""
+
 TEXT_MODEL_TYPES = {
     **dict.fromkeys("deepseek_vl idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava voxtral".split(), "llama"),
     **dict.fromkeys("fast_vlm internvl llava_onevision ovis2 video_llama_3".split(), "qwen2"),
@@ -45,6 +48,23 @@ TEXT_CONFIG_DEFAULTS = {
     },
 }  # fmt: skip
 """Defaults of text models, whose configurations inside wrappers are published without them."""
+
+
+_SAVED_TOWER = {"vision_tower.vision_model.": "vision_tower."}
+_IN_MEMORY = {
+    "language_model.model.": "model.language_model.",
+    "language_model.lm_head": "lm_head",
+    "vision_tower.vision_model.": "model.vision_tower.",
+    **{x: f"model.{x}" for x in ("vision_tower.", "multi_modal_projector.", "image_newline")},
+}
+LLAVA_FORMS = {
+    "hf-5": _SAVED_TOWER,
+    "hf-modules": _IN_MEMORY,
+    "hf-mixed": _IN_MEMORY | {"vision_tower.vision_model.": "model.vision_tower.vision_model."},
+}
+"""Other forms of names that published files have as `language_model.model.…`, `vision_tower.vision_model.…`: those that transformers 5
+saves, those of its modules in memory, and those of earlier versions' modules.
+"""
 
 
 def with_wrapper_prefix(scheme: Scheme, wrapper: str) -> Scheme:

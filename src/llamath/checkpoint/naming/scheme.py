@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
-from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
+from ...core.tree import Block, Leaf, Stack, Weight, fill_pattern, fold, walk, walk_field
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 
@@ -130,12 +130,24 @@ class Scheme(Record):
         for pattern, at, weight, _ in leaves:
             if not weight.tied:
                 name = known.get(pattern) or known.setdefault(pattern, self.stored_name(pattern))
+                if not pattern.startswith("layers.{l}."):
+                    name, at = fill_pattern(name, at), ()
                 name = name.replace("{e}", str(at[-1])) if at else name
                 groups.setdefault(name, []).append(StoredPart(pattern, at, weight))
         for name, parts in groups.items():
             first = parts[0]
             layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
             yield StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
+
+
+def renamed_scheme(scheme: Scheme, name: str, prefixes: Mapping[str, str]) -> Scheme:
+    """Return the scheme under another name, with other beginnings of stored names: the first in the mapping that fits is replaced."""
+
+    def rename(stored: str) -> str:
+        old = next((x for x in prefixes if stored.startswith(x)), None)
+        return stored if old is None else prefixes[old] + stored[len(old) :]
+
+    return scheme.replace(name=name, layer=rename(scheme.layer), outside={path: rename(x) for path, x in scheme.outside.items()})
 
 
 class UnnamedWeight(LlamathError):
