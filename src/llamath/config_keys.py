@@ -39,6 +39,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "block_auto_adjust_ff_dim": ("whether block_ff_dim is reduced and rounded; false: it is F itself", "weights of the MLP; compute"),
         "block_multiple_of": ("LFM2's F is rounded up to a multiple of this", "weights of the MLP; compute"),
         "block_ffn_dim_multiplier": ("factor of LFM2's F before it is rounded up", "weights of the MLP; compute"),
+        "cohere2_moe/intermediate_size": ("F, the width of each expert, and of dense layers by default", "weights of the MLP; compute"),
+        "prefix_dense_intermediate_size": (
+            "Fd, the width of the MLP in layers without experts (Cohere)",
+            "weights of these layers; compute",
+        ),
         "use_double_wide_mlp": (
             "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
             "weights of the MLP in these layers; compute",
@@ -135,6 +140,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "use_sliding_window": ("whether sliding_window is used at all", "cache; compute"),
         "max_window_layers": ("first layer with a sliding window (Qwen2-MoE: first without), with use_sliding_window", "cache; compute"),
+        "prefix_dense_sliding_window_pattern": (
+            "n: every nth of the first dense layers has no sliding window; 1: they rotate all the same (Cohere)",
+            "cache; compute",
+        ),
         "sliding_window_pattern": ("n: every nth layer has no sliding window; or a string of L (window) and G (none)", "cache; compute"),
         "global_local_attention_pattern": ("type of each layer, as written by one conversion tool", "cache; compute"),
         "attention_chunk_size": (
@@ -239,6 +248,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layer_interval": ("n: every nth layer between these two has experts (ERNIE)", "weights of these layers"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
+        "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
         "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
         "topk_method": (
@@ -271,6 +281,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "num_nextn_predict_layers": ("number of multi-token prediction layers", "apart: weights in files, excluded from the total"),
         "num_mtp_layers": ("number of multi-token prediction layers, in other configs", _EXCLUDED),
         "mtp_num_hidden_layers": ("number of multi-token prediction layers (Qwen)", _EXCLUDED),
+        "mtp_layer_types": ("attention type of each multi-token prediction layer", _EXCLUDED),
+        "mtp_mlp_layer_types": ("type of the MLP of each multi-token prediction layer", _EXCLUDED),
         "mtp_use_dedicated_embeddings": ("whether the multi-token prediction layers have an embedding of their own", _EXCLUDED),
         "mtp_hybrid_override_pattern": ("types of the multi-token prediction layers, a letter each (Nemotron 3)", _EXCLUDED),
         "mtp_layers_block_type": ("types of the multi-token prediction layers, a word each (Nemotron 3)", _EXCLUDED),
@@ -306,6 +318,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the second norm; compute: the order",
         ),
         "use_res_clamp": ("whether the residual stream is clamped to the range of float16", "compute: rare values"),
+        "use_post_norm": ("whether a norm follows attention and MLP (HyperCLOVA X)", "weights of these norms"),
         # biases
         "attention_bias": ("whether attention's matrices have biases; in some families not o", "weights: biases of attention"),
         "attention_out_bias": ("whether attention's output matrix has a bias (Seed-OSS)", "weights: biases of attention"),
@@ -329,6 +342,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "embedding_multiplier": ("factor of the embeddings", _ONE_FACTOR),
         "logit_scale": ("factor of the logits; inv_sqrt_d_model: 1 / √d", _ONE_FACTOR),
         "logits_scaling": ("divisor of the logits", _ONE_FACTOR),
+        "hyperclovax/logits_scaling": ("factor of the logits", _ONE_FACTOR),
         "output_multiplier": ("factor of the logits before their soft cap (Muse Glimmer)", _ONE_FACTOR),
         "mup_enabled": ("whether the embeddings are multiplied by √d (AFM)", _ONE_FACTOR),
         "dim_model_base": ("b, a base width: the logits are multiplied by b / d (MiniCPM)", _ONE_FACTOR),
@@ -557,8 +571,9 @@ NO_EFFECT: dict[str, str] = {
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
-        "initialization before training": """initializer_range initializer_factor init_method init_std init_config init_device
-            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
+        "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_method
+            init_std init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init
+            conv_use_xavier_init rescale_prenorm_residual
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise

@@ -14,7 +14,7 @@ from ..core.positions import Rope
 from ..core.tree import repeat
 from .exaone4 import order_of_windows
 from .registry import family
-from .shared import read_layer_types, read_rope, with_experts
+from .shared import layer_kinds, read_rope, with_experts
 
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.e_score_correction_bias"})
 
@@ -54,7 +54,6 @@ def _moe(c: Config, d: int, activation: str) -> MoE:
 
 def _is_sparse(c: Config, n: int) -> Iterable[bool]:
     """Return which layers have experts: `mlp_layer_types` says so, or else those after the first `first_k_dense_replace`."""
-    if "mlp_layer_types" in c:
-        return [x == "sparse" for x in read_layer_types(c, n, ("dense", "sparse"), "mlp_layer_types")]
     first = c.get("first_k_dense_replace", 1)
-    return (i >= first for i in range(n))
+    kinds = layer_kinds(c, n, ("dense", "sparse"), lambda i: "sparse" if i >= first else "dense", "mlp_layer_types")
+    return (x == "sparse" for x in kinds)

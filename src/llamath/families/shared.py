@@ -16,7 +16,7 @@ from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
 from ..utils.record_type import Record
 
-_MAX_LISTED_LAYERS = 65536
+MAX_LISTED_LAYERS = 65536
 """Upper limit of layers that are listed one by one."""
 
 
@@ -109,6 +109,15 @@ def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_
     if unknown := [x for x in types if x not in list(kinds)]:
         raise c.error(key, f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
+
+
+def layer_kinds(c: Config, n: int, kinds: Iterable[str], default: Callable[[int], str], key: str = "layer_types") -> list[str]:
+    """Read the type of each of the n layers; without the key, `default` names the type of layer i."""
+    if key in c:
+        return read_layer_types(c, n, kinds, key)
+    if n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {n}: too many layers to list one by one")
+    return [default(i) for i in range(n)]
 
 
 def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
@@ -229,7 +238,7 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
 
 def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> Stack:
     """Return the layers with experts instead of the MLP where `sparse` says so, layer by layer."""
-    if layers.n > _MAX_LISTED_LAYERS:
+    if layers.n > MAX_LISTED_LAYERS:
         raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
     with_moe = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
     return sequence((with_moe[id(x)] if y else x for x, y in zip(layers, sparse, strict=True)), count_dim=layers.count_dim or layers.n)
@@ -274,7 +283,9 @@ def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: 
 
 def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
     """Read a positive integer for each of the n layers."""
-    values: list[int] = c.get(key, [int(default)] * int(n))
-    if len(values) != n or any(type(x) is not int or x < 1 for x in values):
+    if key not in c:
+        return [default] * min(int(n), MAX_LISTED_LAYERS + 1)
+    values: list[int] = c[key]
+    if not isinstance(values, list) or len(values) != n or any(type(x) is not int or x < 1 for x in values):
         raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
     return values

@@ -267,7 +267,8 @@ class TorchMachine(ForwardContext):
 
     def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
         scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(-1)
-        ranked = scores if correction is None else scores + correction
+        ranked = logits if moe.choice_by_logits else scores
+        ranked = ranked if correction is None else ranked + correction
         if moe.expert_groups is not None:
             ranked = _mask_groups(ranked, *moe.expert_groups)
         chosen = ranked.topk(moe.top_k, -1).indices
