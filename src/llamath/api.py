@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _ModelSource = Source
 """A model, or what `load` accepts: a preset, a path, an address, a public id, config keys, `ModelArgs`."""
+Part = Literal["text", "vision", "audio"]
+"""A part of a multimodal model."""
 Tokens = int | str
 """A number of tokens: `131072`, `"131,072"` or `"128k"`."""
 Size = int | str
@@ -73,9 +75,10 @@ _PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
 _LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
-def count(model: _ModelSource) -> CountReport:
+def count(model: _ModelSource, *, part: Part | None = None) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
+    `part` counts one part of a multimodal model; vision and audio are a tower with its projector.
     A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
     """
     from .analysis.count.count_files import count_files
@@ -86,7 +89,7 @@ def count(model: _ModelSource) -> CountReport:
         loaded = load(model)
         counted = loaded if isinstance(model, Model) else count_files(loaded).counted
         if isinstance(counted, Model):
-            return CountReport(model=counted)
+            return CountReport(model=counted.part(part) if part else counted)
         raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):

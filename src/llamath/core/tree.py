@@ -16,6 +16,10 @@ X = TypeVar("X")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
+TOWER_GROUPS = frozenset({"vision", "audio", "projector"})
+"""Groups of whole parts of a multimodal model, with their norms."""
+
+
 class Weight(Record):
     """A leaf: one matrix or vector with named dimensions, output first."""
 
@@ -329,6 +333,6 @@ def _with_prefix(prefix: str, inner: Sequence[Folded], group: tuple[str, str], t
 
 
 def _resolve_group(own: str, group: tuple[str, str]) -> str:
-    """The group of a leaf: the group of its parent's field overrides all but norms; the parent's own group is the fallback."""
+    """The group of a leaf: that of its parent's field overrides all but norms, in towers those too; the parent's own is the fallback."""
     of_field, of_block = group
-    return own if own == "norm" else of_field or own or of_block
+    return own if own == "norm" and of_field not in TOWER_GROUPS else of_field or own or of_block

@@ -27,6 +27,6 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     else:
         tensors = tuple(
             StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts))
-            for x in names.tensors(model.tree)
+            for x in names.tensors(model.stored_tree(names))
         )
     return StoredNamesReport(model=model, scheme=scheme, tensors=tensors)

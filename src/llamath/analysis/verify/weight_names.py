@@ -32,6 +32,7 @@ _LAYOUT_DESCRIPTIONS = {
     "shifted": "1 is added to each value",
     "each": "interleaved by query head",
     "unit": "an axis of length 1 after the first",
+    "lead": "an axis of length 1 before the first",
     "flat": "one axis",
     "decay": "−exp of each value",
     "tiled": "value heads in the order of key heads",
