@@ -204,6 +204,18 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class XIELUMLP(MLP):
+    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
+
+    alpha_p: Weight
+    alpha_n: Weight
+    beta: Weight
+    eps: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 
@@ -231,6 +243,8 @@ class MoE(Block):
     routing: str = ""  # name of a family-specific method
     fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
     router_softcap: float | None = None  # soft cap of the router's logits
+    choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
+    output_factor: float = 1.0  # of the sum of routed and shared experts
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -492,7 +506,7 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     shared = moe.shared(m, x)
     if moe.shared_gate is not None:
         shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
-    return m.add(y, shared)
+    return m.scale(m.add(y, shared), moe.output_factor)
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

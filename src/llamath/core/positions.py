@@ -14,6 +14,7 @@ class Rope(Record):
     theta: float
     dim: int
     interleaved: bool = False  # rotary pairs are (2i, 2i+1) instead of (i, i + dim/2)
+    reverse: bool = False  # pairs rotate by the negative angles
 
 
 class LinearRope(Rope):

@@ -40,7 +40,7 @@ def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]
     """Return the cosine and sine of each pair's angle at these positions in a sequence of this length, `(…, dim / 2)`."""
     frequencies, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
     angle = positions[..., None].float() * frequencies.to(positions.device)
-    return angle.cos() * scale, angle.sin() * scale
+    return angle.cos() * scale, angle.sin() * (-scale if rope.reverse else scale)
 
 
 def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -101,6 +101,10 @@ class TorchMachine(ForwardContext):
         gate = gate.clamp(max=limit)
         return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
 
+    def xielu(self, x: Tensor, alpha_p: Tensor, alpha_n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+        negative = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(alpha_n))
+        return torch.where(x > 0, F.softplus(alpha_p) * x * x, negative) + beta * x
+
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
@@ -262,7 +266,8 @@ class TorchMachine(ForwardContext):
 
     def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
         scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(-1)
-        ranked = scores if correction is None else scores + correction
+        ranked = logits if moe.choice_by_logits else scores
+        ranked = ranked if correction is None else ranked + correction
         if moe.expert_groups is not None:
             ranked = _mask_groups(ranked, *moe.expert_groups)
         chosen = ranked.topk(moe.top_k, -1).indices

@@ -310,6 +310,9 @@ class GraphRecorder:
     def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
         return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
 
+    def xielu(self, x: Node, alpha_p: UsedWeight, alpha_n: UsedWeight, beta: UsedWeight, eps: UsedWeight) -> Node:
+        return self.add_node("xielu", (x,), x.shape, weights=(alpha_p, alpha_n, beta, eps))
+
     def add(self, x: Node, y: Node) -> Node:
         return self.add_node("add", (x, y), x.shape)
 

@@ -10,20 +10,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat, declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
-from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..image_pass import ImagePass, Images, check_tokens, image_pass
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .choose_storage import weight_storage
+from .choose_storage import find_format, weight_storage
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ class MemoryCalculator:
     ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
+        self.packer = find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
 
@@ -211,11 +210,15 @@ class MemoryCalculator:
     @cached_property
     def prefill_flops(self) -> Expr:
         """The FLOPs of a prefill with logits of the last token, in B, T and P."""
+        from ..flops.flop_count import forward_flops
+
         return forward_flops(record(self.tree, last_only=True)).total
 
     @cached_property
     def decode_flops(self) -> Expr:
         """The FLOPs of a decode step, in B and P."""
+        from ..flops.flop_count import forward_flops
+
         return forward_flops(self.decode).total
 
     @cached_property
@@ -428,7 +431,7 @@ def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightForm
     except UnknownQuantization:
         if stored is None:
             raise
-        return parse_weight_format("bf16")
+        return PLAIN_FORMATS["bf16"]
 
 
 def _check_request(request: MemoryRequest) -> None:
