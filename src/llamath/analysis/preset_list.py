@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ..catalog import Preset, normalize_name, presets, slugs
-from ..checkpoint.quantization.schemes import declared_weight_format
+from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
 from ..core.tree import Block, fold
@@ -16,7 +16,7 @@ from ..utils.errors import UnknownModel, nearest, safe
 from ..utils.number_format import format_bytes, format_count, short_count
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
-from .inference.weight_bytes import weight_storage
+from .inference.choose_storage import weight_storage
 
 
 class PresetSummary(Record):
