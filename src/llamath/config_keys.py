@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "Fd, the width of the MLP in layers without experts (Cohere)",
             "weights of these layers; compute",
         ),
+        "aria/intermediate_size": ("F, the width of each expert, shared ones included", "weights of the experts; compute"),
         "use_double_wide_mlp": (
             "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
             "weights of the MLP in these layers; compute",
@@ -63,6 +64,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "w, width of the embedding; where it is less than d, a matrix projects it to d (OPT-350m)",
             "weights of embedding, head and the projections",
         ),
+        "pooling": ("how an embedding model pools the last states: bos, eos or mean (Cohere)", "nothing: the model with a head does not"),
         "tie_word_embeddings": ("whether head and embedding share one matrix, which is then counted once", "weights of the head"),
     },
     "Attention and recurrent mixers": {
@@ -111,6 +113,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "llama4/use_qk_norm": ("whether rotated queries and keys are normalized, without a learned scale", _SCORES),
         "qk_layernorm": ("whether each head's queries and keys have a layer norm", "weights of these norms"),
         "attn_config.qk_ln": ("whether queries and keys have a layer norm over all heads (MPT)", "weights of these norms"),
+        "num_sliding_attention_heads": (
+            "Hs, heads of layers with a sliding window (Step 3.5)",
+            "weights of q, o and gates in these layers",
+        ),
+        "attention_other_setting": (
+            "heads of layers with a sliding window, an object (Step 3.5)",
+            "weights of q, o and gates in these layers",
+        ),
+        "attention_other_setting.attention_type": ("type of the layers that it is about", _FIXED),
+        "attention_other_setting.num_attention_heads": ("Hs, their query heads", "weights of q, o and gates in these layers; compute"),
+        "attention_other_setting.num_attention_groups": ("their key/value heads", "nothing: as many as in the other layers"),
+        "attention_other_setting.head_dim": ("size of their heads", "nothing: that of the other layers"),
+        "attention_other_setting.true_head_dim": ("size of their heads, again", "nothing: that of the other layers"),
         "gating": (
             "what multiplies the attention output: one number per head (true), or per channel (Laguna)",
             "weights of the gate",
@@ -155,6 +170,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "attention_types": ("pairs of a pattern of global and local layers and its number of repetitions (GPT-Neo)", "cache; compute"),
         "gemma4/layer_types": (
             "type of each layer: sliding window, or full attention with other head sizes",
+            "weights of attention; cache; compute",
+        ),
+        "gemma4_unified/layer_types": (
+            "type of each layer: sliding window, or full attention with larger heads",
+            "weights of attention; cache; compute",
+        ),
+        "step3p5/layer_types": (
+            "type of each layer: full attention, or a sliding window with another number of heads",
             "weights of attention; cache; compute",
         ),
         "hybrid/layer_types": ("type of each layer: full attention, or a recurrent mixer", "weights of the mixers; cache; compute"),
@@ -241,6 +264,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "num_shared_expert": ("shared experts of each layer (Hunyuan)", "nothing: only 1 is supported"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
+        "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
+        "moe_num_shared_experts": (
+            "S, shared experts, which every token uses, as one MLP of width S·Fe (Aria)",
+            "weights of these experts",
+        ),
         "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
         "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
@@ -253,6 +281,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "moe_router_scaling_factor": ("factor of the sum of the chosen experts (Step 3.5)", _ONE_FACTOR),
         "moe_routed_scaling_factor": ("factor of the sum of the chosen experts (Laguna)", _ONE_FACTOR),
         "moe_router_logit_softcapping": ("soft cap of the router's logits; 0: none", "compute: the routing weights"),
         "moe_apply_router_weight_on_input": (
@@ -329,6 +358,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         # activations and factors
         "hidden_act": ("activation of the MLP", "compute: no weight depends on it"),
         "mlp_hidden_act": ("activation of the MLP (Nemotron-H)", "compute: no weight depends on it"),
+        "swiglu_limits": ("limit ± of both factors in the experts of each layer; 0 or null: none (Step 3.5)", "compute: rare values"),
+        "swiglu_limits_shared": ("the same in MLPs and shared experts", "compute: rare values"),
         "swiglu_limit": ("upper limit of the gate, and limit ± of up (GPT-OSS)", "compute: the MLP"),
         "swiglu_alpha": ("slope of the gate: g · sigmoid(alpha · g) (GPT-OSS)", "compute: the MLP"),
         "embedding_multiplier": ("factor of the embeddings", _ONE_FACTOR),
@@ -357,6 +388,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether rotary pairs are adjacent, instead of half a head apart",
             "compute: the order in q and k",
         ),
+        "partial_rotary_factors": ("fraction of each head that rotates, layer by layer (Step 3.5)", _ANGLES),
         "partial_rotary_factor": ("fraction of each head that rotates", _ANGLES),
         "rotary_dim": ("size of the part of each head that rotates", _ANGLES),
         "rotary": ("rotary positions, an object (InternLM)", _ANGLES),
@@ -488,7 +520,7 @@ SYNONYMS = {
         "hidden_size": "n_embd n_embed d_model",
         "num_hidden_layers": "n_layer n_layers num_layers",
         "num_attention_heads": "n_head n_heads",
-        "num_key_value_heads": "num_kv_heads n_head_kv attn_config.kv_n_heads",
+        "num_key_value_heads": "num_kv_heads n_head_kv num_attention_groups attn_config.kv_n_heads",
         "head_dim": "attention_head_dim",
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
         "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length",
@@ -498,10 +530,10 @@ SYNONYMS = {
         "embedding_multiplier": "scale_emb",
         "qkv_bias": "use_qkv_bias",
         "use_conv_bias": "mamba_conv_bias",
-        "num_experts": "num_local_experts n_routed_experts",
-        "num_experts_per_tok": "experts_per_token top_k_experts",
+        "num_experts": "num_local_experts n_routed_experts moe_num_experts",
+        "num_experts_per_tok": "experts_per_token top_k_experts moe_top_k",
         "moe_intermediate_size": "expert_intermediate_size",
-        "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
+        "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size share_expert_dim share_expert_dims",
         "sliding_window": "sliding_window_attention_size sliding_window_size window_size",
         "sliding_window_pattern": "_sliding_window_pattern",
         "layers_block_type": "hybrid_override_pattern",

@@ -204,6 +204,17 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class LimitedMLP(MLP):
+    """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
+
+    limit: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 

@@ -46,12 +46,14 @@ def headless_scheme(scheme: Scheme) -> Scheme:
 
 CAUSAL_CLASSES = {
     "arcee": "ArceeForCausalLM",
+    "aria_text": "AriaTextForCausalLM",
     "axk1": "AXK1ForCausalLM",
     "bamba": "BambaForCausalLM",
     "bloom": "BloomForCausalLM",
     "cohere": "CohereForCausalLM",
     "cohere2": "Cohere2ForCausalLM",
     "cohere2_moe": "Cohere2MoeForCausalLM",
+    "cohere_compass_text": "CohereCompassForCausalLM",
     "cwm": "CwmForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
@@ -67,6 +69,7 @@ CAUSAL_CLASSES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
+    "gemma4_unified_text": "Gemma4UnifiedForCausalLM",
     "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",

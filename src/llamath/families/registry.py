@@ -16,6 +16,7 @@ Builder = Callable[[Config], Decoder]
 
 FAMILIES = {
     "arcee": "arcee",
+    "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
     "bloom": "bloom",
@@ -23,6 +24,7 @@ FAMILIES = {
     "cohere": "cohere",
     "cohere2": "cohere2",
     "cohere2_moe": "cohere2_moe",
+    "cohere_compass": "cohere_compass_text",
     "cwm": "cwm",
     "deepseek": "deepseek",
     "deepseek_v2": "deepseek_v2",
@@ -39,6 +41,7 @@ FAMILIES = {
     "gemma2": "gemma2",
     "gemma3": "gemma3_text gemma3",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
     "glm": "glm",
     "glm4": "glm4",
     "glm4_moe": "glm4_moe",
@@ -105,6 +108,7 @@ FAMILIES = {
     "solar_open": "solar_open",
     "stablelm": "stablelm stablelm_epoch",
     "starcoder2": "starcoder2",
+    "step3p5": "step3p5",
     "vaultgemma": "vaultgemma",
     "youtu": "youtu",
 }
