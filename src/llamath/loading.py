@@ -27,7 +27,15 @@ from .core.config import Config
 from .core.tree import iter_stacks
 from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import Family, find_family
-from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TEXT_MODEL_TYPES, TIED_BY_DEFAULT, TOWER_KEYS, with_wrapper_prefix
+from .families.wrappers import (
+    FLAT_WRAPPERS,
+    TEXT_CONFIG_DEFAULTS,
+    TEXT_KEYS,
+    TEXT_MODEL_TYPES,
+    TIED_BY_DEFAULT,
+    TOWER_KEYS,
+    with_wrapper_prefix,
+)
 from .model import Model
 from .utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
 from .utils.strict_json import MAX_BYTES, parse_json
@@ -196,6 +204,7 @@ class _Sections(NamedTuple):
 
 def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
+    data = _nested(data)
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return _Sections("", data)
@@ -223,6 +232,15 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
         parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
         notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
     return _Sections(str(data.get("model_type", "")), text)
+
+
+def _nested(data: Keys) -> Keys:
+    """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
+    if data.get("model_type") not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
+        return data
+    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in ("model_type", "architectures", *_STORAGE_KEYS)}
+    text = {key: x for key, x in data.items() if key not in outer}
+    return {**outer, "text_config": text}
 
 
 def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]) -> Model:

@@ -185,6 +185,7 @@ CASES = [
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
+    case("xielu", x(B, T, F), w(1), w(1), w().replace(buffer=True), w().replace(buffer=True)),
     case("add", x(B, T, d), x(B, T, d)),
     case("add", x(B, T, d), x(T, d)),
     case("multiply", x(B, T, d), x(B, T, d)),

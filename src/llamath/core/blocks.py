@@ -215,6 +215,18 @@ class LimitedMLP(MLP):
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
 
 
+class XIELUMLP(MLP):
+    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
+
+    alpha_p: Weight
+    alpha_n: Weight
+    beta: Weight
+    eps: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 

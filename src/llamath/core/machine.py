@@ -74,6 +74,10 @@ class Machine(Protocol[X]):
         """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
         ...
 
+    def xielu(self, x: X, alpha_p: Weight, alpha_n: Weight, beta: Weight, eps: Weight) -> X:
+        """softplus(alpha_p) x² + beta x where x > 0; (exp(min(x, eps)) − 1 − x) (beta + softplus(alpha_n)) + beta x elsewhere."""
+        ...
+
     def add(self, x: X, y: X) -> X:
         """X + y."""
         ...

@@ -45,6 +45,8 @@ def headless_scheme(scheme: Scheme) -> Scheme:
 
 
 CAUSAL_CLASSES = {
+    "afmoe": "AfmoeForCausalLM",
+    "apertus": "ApertusForCausalLM",
     "arcee": "ArceeForCausalLM",
     "aria_text": "AriaTextForCausalLM",
     "axk1": "AXK1ForCausalLM",
@@ -59,6 +61,7 @@ CAUSAL_CLASSES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "dots1": "Dots1ForCausalLM",
     "ernie4_5": "Ernie4_5ForCausalLM",
+    "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "exaone_moe": "ExaoneMoeForCausalLM",
     "falcon": "FalconForCausalLM",
@@ -88,6 +91,8 @@ CAUSAL_CLASSES = {
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
     "hyperclovax": "HyperCLOVAXForCausalLM",
+    "internlm3": "LlamaForCausalLM",
+    "iquestcoder": "LlamaForCausalLM",
     "jais2": "Jais2ForCausalLM",
     "kolibri1": "Kolibri1ForCausalLM",
     "laguna": "LagunaForCausalLM",
@@ -98,7 +103,9 @@ CAUSAL_CLASSES = {
     "mamba": "MambaForCausalLM",
     "mamba2": "Mamba2ForCausalLM",
     "mellum": "MellumForCausalLM",
+    "minicpm3": "MiniCPM3ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
+    "ministral": "MinistralForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "mistral": "MistralForCausalLM",
     "mistral4": "Mistral4ForCausalLM",

@@ -160,11 +160,14 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def latent_attention(c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
-    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
+def latent_attention(
+    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None
+) -> LatentAttention:
+    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores. `v_dim` is the default size of a value."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
-    p, v = c.dim("p", "qk_rope_head_dim"), c.dim("v", "v_head_dim")
+    p = c.dim("p", "qk_rope_head_dim")
+    v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
     if "q_lora_rank" not in c.data:
         raise c.error("q_lora_rank", "is missing", "null means that queries have no latent vector")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
@@ -231,6 +234,14 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     L = c.dim("L", "num_hidden_layers")
     first = min(int(c.dim("dense", "first_k_dense_replace", default=default, least=0)), L)
     return Stack(((dense,), first), ((sparse,), L - first))
+
+
+def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> Stack:
+    """Return the layers with experts instead of the MLP where `sparse` says so, layer by layer."""
+    if layers.n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
+    with_moe = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
+    return sequence((with_moe[id(x)] if y else x for x, y in zip(layers, sparse, strict=True)), count_dim=layers.count_dim or layers.n)
 
 
 def dense_or_sparse(c: Config, dense: Layer, sparse: Layer) -> Stack:

@@ -143,7 +143,7 @@ def _mlp(c: Config, d: Expr, F: Expr, limit: float) -> MLP:
 
 def _moe(c: Config, d: Expr, limit: float, shared_limit: float) -> MoE:
     E, k = (
-        c.dim("E", any_name("n_routed_experts"), default=288),
+        c.dim("E", any_name("n_routed_experts") + "|moe_num_experts", default=288),
         c.dim("k", any_name("num_experts_per_tok"), default=8),
     )
     expert = swiglu(d, c.dim("Fe", "moe_intermediate_size", default=1280))

@@ -34,6 +34,14 @@ TEXT_MODEL_TYPES = {
     "aria": "aria_text",
     "cohere_compass": "cohere_compass_text",
     "gemma4_unified": "gemma4_unified_text",
+    **dict.fromkeys("blip-2 instructblip instructblipvideo".split(), "opt"),
+    **dict.fromkeys("deepseek_vl_hybrid glmasr janus perception_lm".split(), "llama"),
+    **dict.fromkeys("audioflamingo3 got_ocr2 musicflamingo pp_chart2table qwen2_audio vibevoice vibevoice_asr".split(), "qwen2"),
+    **dict.fromkeys("lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr".split(), "qwen3"),
+    **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
+    **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
+    "cosmos3_omni": "qwen3_vl_text",
+    "fuyu": "persimmon",
     "idefics2": "mistral",
     "kimi_k25": "deepseek_v3",
     "lfm2_vl": "lfm2",
@@ -41,8 +49,12 @@ TEXT_MODEL_TYPES = {
     "nemotron_h_omni": "nemotron_h",
     "paligemma": "gemma",
     "step3p7": "step3p5",
+    "shieldgemma2": "gemma3_text",
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
+
+FLAT_WRAPPERS = frozenset({"qwen2_5_vl", "qwen2_vl"})
+"""Wrappers that were published with the keys of the text model at the outer level of their configuration."""
 
 TEXT_CONFIG_DEFAULTS = {
     "llama": {

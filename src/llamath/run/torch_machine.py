@@ -43,7 +43,6 @@ class TorchMachine(ForwardContext):
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1
         self.last_only = last_only
-        self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
@@ -101,6 +100,10 @@ class TorchMachine(ForwardContext):
     def clamped_gated(self, gate: Tensor, up: Tensor, limit: float, alpha: float) -> Tensor:
         gate = gate.clamp(max=limit)
         return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
+
+    def xielu(self, x: Tensor, alpha_p: Tensor, alpha_n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+        negative = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(alpha_n))
+        return torch.where(x > 0, F.softplus(alpha_p) * x * x, negative) + beta * x
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y

@@ -310,6 +310,9 @@ class GraphRecorder:
     def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
         return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
 
+    def xielu(self, x: Node, alpha_p: UsedWeight, alpha_n: UsedWeight, beta: UsedWeight, eps: UsedWeight) -> Node:
+        return self.add_node("xielu", (x,), x.shape, weights=(alpha_p, alpha_n, beta, eps))
+
     def add(self, x: Node, y: Node) -> Node:
         return self.add_node("add", (x, y), x.shape)
 
@@ -521,6 +524,15 @@ def record(
         past_tokens=recorder.past_tokens,
         regions=tuple(recorder.regions),
     )
+
+
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+    none = Expr.const(0)
+    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
+    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
 
 
 def _variable(symbol: str, value: int) -> Expr:

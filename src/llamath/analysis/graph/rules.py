@@ -34,6 +34,7 @@ from .saved_rules import (
     save_scale_by_weight,
     save_softcap,
     save_softplus,
+    save_xielu,
 )
 
 
@@ -260,4 +261,5 @@ RULES: Mapping[str, Rule] = {
     "split_heads": Rule(),
     "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
+    "xielu": Rule(kind="act", name="act", description="xIELU, with stored slopes", saved=save_xielu),
 }
