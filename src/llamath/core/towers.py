@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, project_heads
+from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Stack, Weight
 
@@ -64,8 +65,7 @@ class VisionTower(Block):
     norm_after: Norm | None = None
     pooling: AttentionPooling | None = None  # stored, but never read for the features of patches
     patch_size: int
-    image_size: int | None = None  # side of every image in pixels; None: images keep their shape
-    max_image_size: int | None = None  # longest side of an image in pixels, where images keep their shape
+    image_sizes: ImageSizes
     feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
     drops_class_token: bool = False  # from the features
 
@@ -146,6 +146,10 @@ class ModelPart(Block):
     projector: Block | None = None
     audio: Block | None = None
     audio_projector: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = apply_optional(self.vision, m, apply_optional(self.audio, m, x))
+        return apply_optional(self.projector, m, apply_optional(self.audio_projector, m, y))
 
 
 def parts_of(tree: Block) -> dict[str, Block]:

@@ -14,6 +14,7 @@ from ..core.blocks import MLP, Decoder, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
+from ..core.image_sizes import FixedImage, NativeImage
 from ..core.positions import AxialRope, Rope
 from ..core.towers import AttentionPooling, EncoderAttention, MLPProjector, PatchEmbedding, PooledProjector, VisionTower
 from ..core.tree import repeat
@@ -133,7 +134,7 @@ def siglip_tower(c: Config) -> Tower:
         norm_after=norm,
         pooling=pooling,
         patch_size=p,
-        image_size=s,
+        image_sizes=FixedImage(patch=p, size=s),
     )
     return Tower(tower, SIGLIP_NAMES)
 
@@ -153,7 +154,7 @@ def clip_tower(c: Config) -> Tower:
         layers=repeat(vit_layer(norm, encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)), L),
         norm_after=norm,
         patch_size=p,
-        image_size=s,
+        image_sizes=FixedImage(patch=p, size=s),
     )
     return Tower(tower, CLIP_NAMES)
 
@@ -172,7 +173,7 @@ def pixtral_tower(c: Config) -> Tower:
         norm_before=norm,
         layers=repeat(vit_layer(norm, attention, feed_forward), L),
         patch_size=p,
-        max_image_size=s,
+        image_sizes=NativeImage(patch=p, multiple=p, longest=s),
     )
     return Tower(tower, PIXTRAL_NAMES)
 
@@ -216,6 +217,14 @@ def mlp_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     return Part(MLPProjector(linear_1=first, linear_2=second, activation=activation), {x: x for x in ("linear_1", "linear_2")})
 
 
+def with_merged_patches(tower: Tower, side: int) -> Tower:
+    """Return a tower for images whose sides are multiples of `side` patches, which become one token."""
+    sizes = tower.block.image_sizes
+    if isinstance(sizes, NativeImage):
+        tower = tower._replace(block=tower.block.replace(image_sizes=sizes.replace(multiple=sizes.patch * side)))
+    return tower
+
+
 def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     """Read Mistral 3's projector: a norm, a linear layer on squares of patches, two linear layers."""
     bias, activation = c.get("multimodal_projector_bias", False), c.activation("projector_hidden_act", "gelu")
@@ -234,8 +243,7 @@ def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
 def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     """Read Gemma 3's projector, which makes `mm_tokens_per_image` tokens of an image."""
     tokens, d, dv = c.get("mm_tokens_per_image", 256), text.embed.weight.shape[1], tower.patches.weight.shape[0]
-    assert tower.image_size is not None
-    patches, wanted = tower.image_size // tower.patch_size, isqrt(max(tokens, 0))
+    patches, wanted = tower.image_sizes.grid(1, 1).rows, isqrt(max(tokens, 0))
     if not 0 < wanted <= patches:
         raise c.error("mm_tokens_per_image", f"should be between 1 and the {patches**2} patches of an image, not {tokens}")
     eps = c.sub("vision_config").get("layer_norm_eps", 1e-6)

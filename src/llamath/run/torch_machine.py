@@ -43,7 +43,6 @@ class TorchMachine(ForwardContext):
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1
         self.last_only = last_only
-        self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 

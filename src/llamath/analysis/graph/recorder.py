@@ -526,5 +526,14 @@ def record(
     )
 
 
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+    none = Expr.const(0)
+    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
+    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
+
+
 def _variable(symbol: str, value: int) -> Expr:
     return value if isinstance(value, Expr) else Expr.variable(symbol, value)

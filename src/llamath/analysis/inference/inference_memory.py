@@ -19,6 +19,7 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
+from ..image_pass import ImagePass, Images, check_tokens, image_pass
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .choose_storage import find_format, weight_storage
@@ -63,6 +64,7 @@ class MemoryRequest(Record):
     context: int | None = None  # tokens of each sequence; None: the model's own
     batch: int = 1
     chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
+    images: Images | None = None  # of each sequence, whose tokens are part of its context
     imatrix: bool | None = None  # GGUF types chosen with an importance matrix; None: where the type needs one
 
 
@@ -274,6 +276,17 @@ class MemoryCalculator:
         """The bytes of an element of the activations."""
         return DTYPES[self.packer.compute_dtype].bytes
 
+    def image_pass(self, batch: int) -> ImagePass | None:
+        """Return the pass of the images of all sequences; None without images."""
+        if self.request.images is None:
+            return None
+        return image_pass(self.tree, self.request.images, batch)
+
+    def prefill_activations(self, tokens: int, batch: int) -> Expr:
+        """Return the bytes of the activations of a prefill, or of its images in the vision tower if those need more."""
+        images, text = self.image_pass(batch), self.activations(tokens)
+        return text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
+
     def activations(self, tokens: int) -> Expr:
         """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
         return product((tokens, self.peak.width.in_brackets(), Expr.factor(self.element_bytes)))
@@ -283,7 +296,7 @@ class MemoryCalculator:
         """The bytes of everything but the weights, in T and B."""
         context, batch = Expr.variable("T", 1), Expr.variable("B", 1)
         cache = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype).bytes
-        activations = self.activations(prefill_chunk(context, batch, self.request.chunk))
+        activations = self.prefill_activations(prefill_chunk(context, batch, self.request.chunk), batch)
         used = total((cache, activations, logits_bytes(batch, self.tree)))
         return used + overhead_bytes(used)
 
@@ -296,8 +309,12 @@ class MemoryCalculator:
         tokens, sequences = Expr.variable("T", context), Expr.variable("B", batch)
         cache = sum_cache_specs(self.cache_specs, tokens, sequences, self.kv_dtype)
         chunk = prefill_chunk(tokens, sequences, self.request.chunk)
-        activations, logits = self.activations(chunk.alias("n")), logits_bytes(sequences, self.tree)
+        activations, logits = self.prefill_activations(chunk.alias("n"), sequences), logits_bytes(sequences, self.tree)
+        images = self.image_pass(sequences)
+        check_tokens(images, context)
         peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
+        if images is not None:
+            peak += f"; or that of all images at once in the vision tower: {images.summary} of the context"
         dynamic = [
             *_cache_lines(cache),
             MemoryLine(what="activations", bytes=activations, note=peak, exact=False),
