@@ -204,6 +204,17 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class LimitedMLP(MLP):
+    """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
+
+    limit: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
+
+
 class XIELUMLP(MLP):
     """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
 
