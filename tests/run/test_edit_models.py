@@ -104,6 +104,7 @@ INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
+    ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }
 
 
@@ -142,7 +143,7 @@ def masked_experts(model: Any, gone: list[int], count: int) -> Iterator[None]:
 
     for name, x in (*model.named_buffers(), *model.named_parameters()):
         if "correction_bias" in name:
-            x[gone] = MASKED
+            x[..., gone] = MASKED
     nn.functional.linear = masked
     try:
         yield
