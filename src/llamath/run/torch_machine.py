@@ -116,7 +116,7 @@ class TorchMachine(ForwardContext):
 
     def scale_by_weight(self, x: Tensor, weight: Tensor) -> Tensor:
         weight = weight.to(x.dtype)
-        return x * (weight if weight.numel() == 1 else weight[:, None])
+        return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
@@ -174,6 +174,7 @@ class TorchMachine(ForwardContext):
         return x[:, n:]
 
     def add_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        table = table.flatten(0, -2)
         if x.shape[1] != len(table):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
