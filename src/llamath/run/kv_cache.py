@@ -98,32 +98,7 @@ class RecurrentState:
         return tuple(x for x in (self.conv_state, self.recurrent_state) if x is not None)
 
 
-class HybridCache:
-    """The cache of a layer with attention and a recurrent mixer."""
-
-    def __init__(self, kv: KVCache, state: RecurrentState) -> None:
-        self.kv = kv
-        self.state = state
-
-    def select_rows(self, rows: Tensor) -> None:
-        """Keep only these rows of the batch."""
-        self.kv.select_rows(rows)
-        self.state.select_rows(rows)
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The buffers of keys and values, and the tensors of the state that have been set."""
-        return self.kv.tensors + self.state.tensors
-
-
-LayerCache = KVCache | RecurrentState | HybridCache | None
-
-
-def kv_cache_of(cache: LayerCache) -> KVCache:
-    """Return the keys and values of a layer that has them."""
-    kv = cache.kv if isinstance(cache, HybridCache) else cache
-    assert isinstance(kv, KVCache)
-    return kv
+LayerCache = KVCache | RecurrentState | None
 
 
 class Cache:
@@ -158,8 +133,8 @@ class Cache:
     def grow(self, larger: Cache) -> None:
         """Take over the capacities of an empty, larger cache."""
         for layer, other in zip(self.layers, larger.layers, strict=True):
-            if isinstance(layer, KVCache | HybridCache):
-                kv_cache_of(layer).grow(kv_cache_of(other).capacity)
+            if isinstance(layer, KVCache) and isinstance(other, KVCache):
+                layer.grow(other.capacity)
         self.capacity = larger.capacity
 
     def truncate(self, length: int) -> bool:

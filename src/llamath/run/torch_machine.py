@@ -18,7 +18,7 @@ from ..core.positions import LogNScaling, Rope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
-from .kv_cache import Cache, HybridCache, KVCache, RecurrentState, kv_cache_of
+from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
 
@@ -217,7 +217,9 @@ class TorchMachine(ForwardContext):
         return self._shared_kv[mixer.cache_layer]
 
     def _kv_cache(self, mixer: Any) -> KVCache:
-        return kv_cache_of(self.cache.layers[mixer.cache_layer])
+        cache = self.cache.layers[mixer.cache_layer]
+        assert isinstance(cache, KVCache)
+        return cache
 
     def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
         transform = mixer.score_transform
@@ -257,9 +259,9 @@ class TorchMachine(ForwardContext):
 
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
-        cache = self.cache.layers[mixer.layer]
-        state = cache.state if isinstance(cache, HybridCache) else cache
-        return state if isinstance(state, RecurrentState) else RecurrentState()
+        state = self.cache.layers[mixer.cache_layer]
+        assert state is None or isinstance(state, RecurrentState)
+        return RecurrentState() if state is None else state
 
     # One of many
 
@@ -298,7 +300,8 @@ class TorchMachine(ForwardContext):
         for e in chosen.unique().tolist():
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
-            out = experts[e](self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else experts[e](self, inputs) * weight
+            expert = experts[e] if e < len(experts) else _identity
+            out = expert(self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else expert(self, inputs) * weight
             y = y.index_add(0, at, out.float())
         return y.to(x.dtype).view(x.shape)
 
@@ -314,6 +317,11 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
     top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
     kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
     return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+
+
+def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
+    """Compute an expert without weights, which returns its input."""
+    return x
 
 
 def local_tensor(x: Tensor) -> Tensor:
