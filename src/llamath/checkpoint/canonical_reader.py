@@ -78,6 +78,7 @@ class RowChunk:
 
     importance = False  # whether it was quantized with an importance matrix
     half_steps: Callable[[], tuple[Array, Array]] | None = None  # of a packed weight: flat, towards 0 and away from it
+    error_limit = 0.0  # the relative error up to which the whole is rounding, though values are beyond their bounds
     error: Array = None  # of values that were computed: how far each may be from those of another program, flat
 
     def __init__(self, dtype: str, raw: Array = None, blocks: Blocks | None = None, kind: str = "") -> None:
@@ -165,7 +166,12 @@ class RowChunk:
     def with_columns(self, order: Array) -> RowChunk:
         """Return the chunk with its columns in another order."""
         if self._blocks is None:
-            return RowChunk(self.dtype, self.raw[:, order], None, self.kind)
+            result = RowChunk(self.dtype, self.raw[:, order], None, self.kind)
+            if (half_steps := self.half_steps) is not None:
+                shape = self.raw.shape
+                result.half_steps = lambda: tuple(x.reshape(shape)[:, order].reshape(-1) for x in half_steps())
+                result.error_limit = self.error_limit
+            return result
         positions = require_numpy().arange(self._blocks.levels.size).reshape(-1, len(order))
         return self.reordered(positions[:, order])
 
@@ -410,7 +416,7 @@ class CanonicalReader:
                 inward, outward = opened.half_steps(place.matrix, begin, end)
                 return pick(inward).reshape(-1), pick(outward).reshape(-1)
 
-            chunk.half_steps = half_steps
+            chunk.half_steps, chunk.error_limit = half_steps, opened.error_limit
         return chunk
 
     def _read_whole(self, name: str) -> StoredArray:

@@ -32,6 +32,7 @@ class Tally:
         self.square_difference = self.square_a = self.square_b = 0.0  # of the chunks that differ
         self.changed: set[tuple[int, int]] = set()  # places of values that are not finite in only one of the two
         self.codebook = ""  # type without a bound for single values
+        self.error_limit = 0.0  # relative error up to which values beyond their bounds are rounding, too
 
     def add(self, other: Tally) -> None:
         """Add what was found in later chunks."""
@@ -39,7 +40,7 @@ class Tally:
             self.first = other.first
         for name in ("values", "differing", "beyond", "square_difference", "square_a", "square_b"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("max_difference", "largest_share", "codebook"):
+        for name in ("max_difference", "largest_share", "codebook", "error_limit"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         if len(self.rows) < _MAX_ROWS:
             self.rows |= other.rows
@@ -64,10 +65,18 @@ class Tally:
         """Whether all differences are within the rounding bounds."""
         if self.codebook:
             return self.relative_error <= CODEBOOK_ERRORS[self.codebook] and not self.changed
-        return not self.beyond
+        return not self.beyond or self._is_moved
+
+    @property
+    def _is_moved(self) -> bool:
+        """Whether nearly all values differ, none by many steps and all together as little as quantizers like GPTQ cause."""
+        differ = self.differing * 10 >= self.values * 9 and not self.changed
+        return differ and self.largest_share <= _MAX_MOVED and self.relative_error <= self.error_limit
 
 
 _MAX_ROWS = 4096
+_MAX_MOVED = 12
+"""The most half steps that a quantizer may move a value."""
 
 
 _SPARSE = 8
@@ -110,6 +119,7 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         _note_first(tally, int(positions[0]), first_row, width)
     tally.square_a += square_a
     tally.square_b += square_b
+    tally.error_limit = max(a.error_limit, b.error_limit)
     if candidates is None:
         tally.codebook = _codebook(a, b)
     elif len(candidates):
