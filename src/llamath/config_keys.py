@@ -39,6 +39,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "block_auto_adjust_ff_dim": ("whether block_ff_dim is reduced and rounded; false: it is F itself", "weights of the MLP; compute"),
         "block_multiple_of": ("LFM2's F is rounded up to a multiple of this", "weights of the MLP; compute"),
         "block_ffn_dim_multiplier": ("factor of LFM2's F before it is rounded up", "weights of the MLP; compute"),
+        "cohere2_moe/intermediate_size": ("F, the width of each expert, and of dense layers by default", "weights of the MLP; compute"),
+        "prefix_dense_intermediate_size": (
+            "Fd, the width of the MLP in layers without experts (Cohere)",
+            "weights of these layers; compute",
+        ),
         "use_double_wide_mlp": (
             "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
             "weights of the MLP in these layers; compute",
@@ -135,6 +140,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "use_sliding_window": ("whether sliding_window is used at all", "cache; compute"),
         "max_window_layers": ("first layer with a sliding window (Qwen2-MoE: first without), with use_sliding_window", "cache; compute"),
+        "prefix_dense_sliding_window_pattern": (
+            "n: every nth of the first dense layers has no sliding window; 1: they rotate all the same (Cohere)",
+            "cache; compute",
+        ),
         "sliding_window_pattern": ("n: every nth layer has no sliding window; or a string of L (window) and G (none)", "cache; compute"),
         "global_local_attention_pattern": ("type of each layer, as written by one conversion tool", "cache; compute"),
         "attention_chunk_size": (
@@ -142,6 +151,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "cache: these layers keep no more; compute",
         ),
         "layer_types": ("type of each layer: sliding window, chunked, full or linear attention, convolution", "cache; compute"),
+        "global_attn_every_n_layers": ("n: every nth layer has no sliding window (AFM)", "cache; compute"),
         "use_cla": ("whether layers share keys and values (Hunyuan)", "nothing: only false is supported"),
         "attention_types": ("pairs of a pattern of global and local layers and its number of repetitions (GPT-Neo)", "cache; compute"),
         "gemma4/layer_types": (
@@ -229,9 +239,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "mlp_layer_types": ("type of the MLP of each layer: dense or sparse", "weights of these layers"),
         "num_dense_layers": ("number of first layers with a dense MLP instead of experts (LFM2-MoE)", "weights of these layers"),
         "moe_topk": ("k, experts per token, or a list with one number a layer (Hunyuan)", "compute: the active weights, not the total"),
+        "moe_num_experts": ("E, experts in a layer; each token is routed to k of them (ERNIE)", "weights of experts and router"),
+        "moe_k": ("k, experts per token (ERNIE)", "compute: the active weights, not the total"),
+        "moe_num_shared_experts": ("S, shared experts, which every token uses (ERNIE)", "weights of these experts; compute"),
         "num_shared_expert": ("shared experts of each layer (Hunyuan)", "nothing: only 1 is supported"),
+        "moe_layer_start_index": ("first layer with experts (ERNIE)", "weights of these layers"),
+        "moe_layer_end_index": ("last layer with experts; -1: the last of all (ERNIE)", "weights of these layers"),
+        "moe_layer_interval": ("n: every nth layer between these two has experts (ERNIE)", "weights of these layers"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
+        "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
         "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
         "topk_method": (
@@ -243,6 +260,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "route_scale": ("factor of the sum of the chosen experts (AFM)", _ONE_FACTOR),
         "moe_routed_scaling_factor": ("factor of the sum of the chosen experts (Laguna)", _ONE_FACTOR),
         "moe_router_logit_softcapping": ("soft cap of the router's logits; 0: none", "compute: the routing weights"),
         "moe_apply_router_weight_on_input": (
@@ -263,6 +281,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "num_nextn_predict_layers": ("number of multi-token prediction layers", "apart: weights in files, excluded from the total"),
         "num_mtp_layers": ("number of multi-token prediction layers, in other configs", _EXCLUDED),
         "mtp_num_hidden_layers": ("number of multi-token prediction layers (Qwen)", _EXCLUDED),
+        "mtp_layer_types": ("attention type of each multi-token prediction layer", _EXCLUDED),
+        "mtp_mlp_layer_types": ("type of the MLP of each multi-token prediction layer", _EXCLUDED),
         "mtp_use_dedicated_embeddings": ("whether the multi-token prediction layers have an embedding of their own", _EXCLUDED),
         "mtp_hybrid_override_pattern": ("types of the multi-token prediction layers, a letter each (Nemotron 3)", _EXCLUDED),
         "mtp_layers_block_type": ("types of the multi-token prediction layers, a word each (Nemotron 3)", _EXCLUDED),
@@ -298,6 +318,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the second norm; compute: the order",
         ),
         "use_res_clamp": ("whether the residual stream is clamped to the range of float16", "compute: rare values"),
+        "use_post_norm": ("whether a norm follows attention and MLP (HyperCLOVA X)", "weights of these norms"),
         # biases
         "attention_bias": ("whether attention's matrices have biases; in some families not o", "weights: biases of attention"),
         "attention_out_bias": ("whether attention's output matrix has a bias (Seed-OSS)", "weights: biases of attention"),
@@ -321,7 +342,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "embedding_multiplier": ("factor of the embeddings", _ONE_FACTOR),
         "logit_scale": ("factor of the logits; inv_sqrt_d_model: 1 / √d", _ONE_FACTOR),
         "logits_scaling": ("divisor of the logits", _ONE_FACTOR),
+        "hyperclovax/logits_scaling": ("factor of the logits", _ONE_FACTOR),
         "output_multiplier": ("factor of the logits before their soft cap (Muse Glimmer)", _ONE_FACTOR),
+        "mup_enabled": ("whether the embeddings are multiplied by √d (AFM)", _ONE_FACTOR),
         "dim_model_base": ("b, a base width: the logits are multiplied by b / d (MiniCPM)", _ONE_FACTOR),
         "final_logit_softcapping": ("soft cap of the logits: cap · tanh(logit / cap); null: none", "compute: the logits"),
         "residual_multiplier": ("factor of each branch before it is added to the residual stream", _ONE_FACTOR),
@@ -444,6 +467,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "expert_selection_fn": ("how experts are chosen; there are none (Cohere)", _FIXED),
         "attn_type_list": ("the type of each layer as a number; all are full attention (MiniMax)", _FIXED),
         "qk_norm_type": ("the type of the norms of queries and keys: over all heads of a layer (MiniMax)", _FIXED),
+        "score_func": ("the function from router logits to scores: sigmoid (AFM)", _FIXED),
+        "route_norm": ("whether routing weights sum to 1; they do (AFM)", _FIXED),
+        "num_expert_groups": ("the number of expert groups: 1 (AFM)", _FIXED),
+        "num_limited_groups": ("the number of groups from which experts are chosen: 1 (AFM)", _FIXED),
+        "post_norm": ("whether norms come after the branches; they do not (Apertus)", _FIXED),
+        "qk_norm": ("whether each head's queries and keys are normalized; they are (Apertus)", _FIXED),
+        "moe_gate": ("the routing: the best scores (ERNIE)", _FIXED),
+        "moe_use_aux_free": ("whether a learned bias takes part in the choice; it does (ERNIE)", _FIXED),
+        "moe_capacity": ("the tokens that an expert accepts in training; all, otherwise (ERNIE)", _FIXED),
+        "moe_norm_min": ("the smallest divisor of the routing weights (ERNIE)", _FIXED),
         "mlp_type": ("the type of the MLP: two matrices (StarCoder2)", _FIXED),
         "fc_type": ("the type of the linear layers: plain (MPT)", _FIXED),
         "embedding_fraction": ("the fraction of the embedding's gradient that is used (MPT)", _FIXED),
@@ -538,8 +571,9 @@ NO_EFFECT: dict[str, str] = {
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
-        "initialization before training": """initializer_range initializer_factor init_method init_std init_config init_device
-            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
+        "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_method
+            init_std init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init
+            conv_use_xavier_init rescale_prenorm_residual
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise

@@ -141,7 +141,7 @@ def masked_experts(model: Any, gone: list[int], count: int) -> Iterator[None]:
 
     for name, x in (*model.named_buffers(), *model.named_parameters()):
         if "correction_bias" in name:
-            x[gone] = MASKED
+            x[..., gone] = MASKED
     nn.functional.linear = masked
     try:
         yield

@@ -33,6 +33,7 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
+PATCHES = Expr("N", 36)
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
 
@@ -184,6 +185,7 @@ CASES = [
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
+    case("xielu", x(B, T, F), w(1), w(1), w().replace(buffer=True), w().replace(buffer=True)),
     case("add", x(B, T, d), x(B, T, d)),
     case("add", x(B, T, d), x(T, d)),
     case("multiply", x(B, T, d), x(B, T, d)),
@@ -217,6 +219,17 @@ CASES = [
     case("concat", x(B, T, H, h), x(B, T, Expr.const(1), p)),
     case("concat", x(B, T, d), x(B, T, F), x(B, T, h)),
     case("last_token", x(B, T, d), passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True))),
+    # Images and sound
+    case("prepend", x(B, PATCHES, d), w(d)),
+    case("prepend", x(B, PATCHES, d), w(r, d), w(1, 1, d)),
+    case("first_tokens", x(B, PATCHES, d), 2),
+    case("drop_tokens", x(B, PATCHES, d), 1),
+    case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
+    case("merge_patches", x(B, PATCHES, d), 2, saves=()),
+    case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
+    case("pool_patches", x(B, PATCHES, d), 2),
+    case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
     *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ..catalog import Preset, normalize_name, presets, slugs
-from ..checkpoint.quantization.schemes import declared_weight_format
+from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
 from ..core.tree import Block, fold

@@ -15,22 +15,29 @@ from ..utils.record_type import Record
 Builder = Callable[[Config], Decoder]
 
 FAMILIES = {
+    "afmoe": "afmoe",
+    "apertus": "apertus",
     "arcee": "arcee",
+    "axk1": "axk1",
     "bamba": "bamba",
     "bloom": "bloom",
     "classic": "classic",
     "cohere": "cohere",
     "cohere2": "cohere2",
+    "cohere2_moe": "cohere2_moe",
     "cwm": "cwm",
     "deepseek": "deepseek",
     "deepseek_v2": "deepseek_v2",
     "deepseek_v3": "deepseek_v3 kimi_k2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
+    "ernie4_5_moe": "ernie4_5_moe",
     "exaone4": "exaone4",
     "exaone_moe": "exaone_moe",
     "falcon": "falcon RefinedWeb RefinedWebModel",
     "falcon_mamba": "falcon_mamba",
+    "flex_olmo": "flex_olmo",
+    "flint": "flint",
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text gemma3",
@@ -52,9 +59,13 @@ FAMILIES = {
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
     "hy_v3": "hy_v3",
+    "hyperclovax": "hyperclovax",
     "internlm": "internlm",
     "internlm2": "internlm2",
+    "internlm3": "internlm3",
+    "iquestcoder": "iquestcoder",
     "jais2": "jais2",
+    "kolibri1": "kolibri1",
     "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",
@@ -62,14 +73,18 @@ FAMILIES = {
     "llama4": "llama4_text",
     "mamba": "mamba",
     "mamba2": "mamba2",
+    "mellum": "mellum",
     "minicpm": "minicpm",
+    "minicpm3": "minicpm3",
     "minimax_m2": "minimax_m2",
+    "ministral": "ministral",
     "ministral3": "ministral3",
     "mistral": "mistral",
     "mistral4": "mistral4",
     "mixtral": "mixtral",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
+    "nanochat": "nanochat",
     "nemotron": "nemotron",
     "nemotron_h": "nemotron_h",
     "olmo": "olmo",
@@ -92,12 +107,14 @@ FAMILIES = {
     "qwen3_moe": "qwen3_moe",
     "qwen3_next": "qwen3_next",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "solar_open": "solar_open",
     "stablelm": "stablelm stablelm_epoch",
     "starcoder2": "starcoder2",
     "vaultgemma": "vaultgemma",
+    "youtu": "youtu",
 }
 """Module of a family → the model types that it builds. This is the only place that lists them."""
 
@@ -116,6 +133,7 @@ class Family(Record):
     meta: Scheme | None = None
     gguf: Scheme | None = None
     gguf_arch: str = ""  # `general.architecture` of its GGUF files
+    hf_forms: tuple[Scheme, ...] = ()  # other forms of the names of a multimodal model, as other versions of transformers have them
     chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
 
     def __call__(self, config: Config) -> Decoder:
@@ -170,6 +188,7 @@ UNSUPPORTED_TYPES = {
     "t5gemma": "it is an encoder-decoder model",
     "bert": "it is an encoder",
     "minicpmv": "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which",
+    "iquestloopcoder": "its layers are passed twice with a learned gate, and it needs custom code from its repository",
     "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its repository",
     "molmo": "it needs custom code from its repository",
     "mosaic_gpt": "it needs custom code from its repository; the same models were published later as mpt",

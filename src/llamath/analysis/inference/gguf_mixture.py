@@ -15,7 +15,7 @@ from ...checkpoint.quantization.gguf_file_types import (
     ModelTraits,
     assign_types,
 )
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_field
