@@ -169,8 +169,8 @@ def _moved_note(moved: list[WeightDifference]) -> str:
     share = max(x.beyond / x.elements for x in moved)
     return (
         f"{format_count(len(moved), 'weight')} of {kinds}: up to {share:.1%} of the values are further than half a step apart, because "
-        "these quantizers move values to reduce the error of a layer. The relative errors of whole matrices are those of rounding; they would "
-        "hide a slight fine-tuning"
+        "these quantizers move values to reduce the error of a layer. The relative errors of whole matrices are those of rounding; they "
+        "would hide a slight fine-tuning"
     )
 
 
