@@ -133,13 +133,13 @@ def test_packed_copies_are_within_their_bounds(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", PACKS)
-def test_a_value_beyond_the_bound_of_a_packed_copy_is_found(name: str, tmp_path: Path) -> None:
+def test_a_value_beyond_a_packed_bound_is_found(name: str, tmp_path: Path) -> None:
     report = same(*pair(tmp_path, *PACKS[name], lambda x: x[DOWN][3, 5].add_(0.05)))
     (wrong,) = [x for x in report.differences if x.verdict == "different" or x.beyond]
     assert (wrong.path, wrong.first, wrong.beyond) == ("layers.1.mlp.down.weight", (3, 5), 1)
 
 
-def test_values_moved_by_gptq_are_equal_by_the_error_of_matrices(tmp_path: Path) -> None:
+def test_values_moved_by_gptq_are_equal_by_matrix(tmp_path: Path) -> None:
     a, b = pair(tmp_path, "gptq", compensated)
     report = same(a, b)
     assert report.verdict == "rounding" and any(x.beyond for x in report.differences), report.summary

@@ -26,7 +26,7 @@ from .tensor_reader import MergedTensor, TensorReader
 
 Array = Any
 """A numpy array."""
-CHUNK_VALUES = 1 << 19
+CHUNK_VALUES = 1 << 18
 """Values in a chunk, if a row has not more."""
 MAX_ROW = 1 << 26
 """Maximum number of values in a row, and in a matrix that is stored transposed and packed."""
@@ -134,13 +134,23 @@ class RowChunk:
         if self.error is not None:
             return self.error
         if self._blocks is not None:
-            half = np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
-            flat = np.broadcast_to(half, self._blocks.levels.shape).reshape(-1)
+            flat = np.broadcast_to(self._half_gap, self._blocks.levels.shape).reshape(-1)
             return flat if self._origin is None else flat[self._origin]
         if self._steps is not None:
             return np.minimum(*self._steps)
         bits = np.maximum(np.abs(self.values.astype("f4")).view("u4"), 1) - 1  # a power of two has a closer neighbor below it
         return (bits & np.uint32(0x7F800000)).view("f4") * np.float32(2.0 ** -(MANTISSA_BITS[dtype or self.dtype] + 1))
+
+    @property
+    def group_radius(self) -> Array:
+        """Such a distance for each group of consecutive values; None if the chunk is not made of groups in order."""
+        return None if self._blocks is None or self._origin is not None else self._half_gap.reshape(-1)
+
+    @property
+    def _half_gap(self) -> Array:
+        assert self._blocks is not None
+        np = require_numpy()
+        return np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
 
     def radius(self, positions: Array, upward: Array, dtype: str = "") -> Array:
         """Return how far the number that was rounded to each value lies at most above it, or below it."""
@@ -445,7 +455,7 @@ def _keep_freed_memory() -> None:
     M_MMAP_THRESHOLD). Reading and comparing takes a fifth of the time.
     """
     np = require_numpy()
-    np.empty(_LARGEST_THRESHOLD, "u1").fill(0)
+    np.empty(_LARGEST_THRESHOLD, "u1")
 
 
 def _is_consecutive(order: Array, first: int) -> bool:

@@ -79,6 +79,8 @@ _MAX_MOVED = 12
 """The most half steps that a quantizer may move a value."""
 
 
+_SMALLEST = 2.0**-126
+"""The smallest normal float32."""
 _SPARSE = 8
 """If fewer than one in this many values differ, only they are looked at."""
 
@@ -107,7 +109,12 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.square_difference += square
         tally.max_difference = max(tally.max_difference, float(size.max()))
         square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
-        candidates = _find_candidates(size, _sure_radius(a, b), tally) if not _codebook(a, b) else None
+        if _codebook(a, b):
+            candidates = None
+        elif (sure := _sure_radius_of_groups(a, b)) is not None:
+            candidates = _find_in_groups(size, sure, tally)
+        else:
+            candidates = _find_candidates(size, _sure_radius(a, b), tally)
     else:
         positions = np.flatnonzero(unequal)
         positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
@@ -134,6 +141,16 @@ def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
         share = np.divide(size, sure, out=size, where=sure > 0)
         tally.largest_share = max(tally.largest_share, min(1.0, float(share.max())))
     return candidates
+
+
+def _find_in_groups(size: Array, sure: Array, tally: Tally) -> Array:
+    """Do the same with one radius for each group of values."""
+    np = require_numpy()
+    grouped = size.reshape(len(sure), -1)
+    shares = np.divide(grouped, np.maximum(sure, _SMALLEST)[:, None], out=grouped)
+    largest = float(shares.max())
+    tally.largest_share = max(tally.largest_share, min(1.0, largest))
+    return np.flatnonzero(size > 1) if largest > 1 else np.zeros(0, "i8")
 
 
 def _equal_bytes(x: Array, y: Array) -> bool:
@@ -216,6 +233,13 @@ def _sure_radius(a: RowChunk, b: RowChunk) -> Array:
         if rule and x.has_bound and not x.word and x.is_quantized >= has_blocks:
             sure = sure + x.sure_radius("" if rule == "own" else rule)
     return sure
+
+
+def _sure_radius_of_groups(a: RowChunk, b: RowChunk) -> Array:
+    """Return such differences by group, if one of the chunks is of a block type and its groups are in order; else None."""
+    if a.is_quantized == b.is_quantized or a.word or b.word or a.error is not None or b.error is not None:
+        return None
+    return (a if a.is_quantized else b).group_radius
 
 
 def combined_radius(a: RowChunk, b: RowChunk, positions: Array) -> Array:
