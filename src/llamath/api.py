@@ -685,13 +685,13 @@ def edit(
 
 def models(
     *words: str,
-    sort: Literal["params", "active", "context"] | None = None,
-    kind: Literal["dense", "moe", "hybrid", "recurrent"] | None = None,
+    sort: Literal["params", "active", "context", "date"] | None = None,
+    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
     max_size: int | str | None = None,
 ) -> PresetList:
     """Return the presets whose name, id or family has all these words, with their sizes; if none has, it is an error.
 
-    `sort` puts the largest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
+    `sort` puts the largest or newest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
     dtype or with the quantization of the config.
     """
     from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
