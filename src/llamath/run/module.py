@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..core import blocks
 from ..core.blocks import AttentionBase
 from ..core.expr import Expr
+from ..core.latent_attention import IndexedAttention
 from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
@@ -52,6 +53,8 @@ class Module(nn.Module):
     fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
     pattern: AttentionPattern  # of a mixer with attention
     shares_kv: bool = False  # whether other layers read the keys and values of this mixer
+    shares_selection: bool = False  # whether later layers use the selection of this indexer
+    selecting_layer: int  # of attention to selected keys: the layer whose indexer selects them
 
     def __init__(self, spec: Block, options: TensorOptions, layer: int = -1) -> None:
         super().__init__()
@@ -88,6 +91,9 @@ class Module(nn.Module):
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
         if self.fused is not None and m.fuses and self.fused.usable():
             return self.fused(m, *inputs)
+        if self.spec.without_gradient and torch.is_grad_enabled():
+            with torch.no_grad():
+                return self._forward(self, m, *inputs)
         return self._forward(self, m, *inputs)
 
     def compute(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
@@ -100,7 +106,7 @@ class Module(nn.Module):
             return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
-        return KVCache(min(capacity, self.pattern.span or capacity)) if self.cache_layer == self.layer else None
+        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer in (None, self.layer) else None
 
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
@@ -134,6 +140,20 @@ class Decoder(Module):
         for mixer in (layer.attn for layer in self.layers):
             if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
                 self.layers[mixer.spec.kv_layer].attn.shares_kv = True
+        self._connect_indexers()
+
+    def _connect_indexers(self) -> None:
+        """Give each indexer a cache of its own, after those of the layers, and find the one that each layer uses."""
+        last: Module | None = None
+        for layer in self.layers:
+            if layer.attn is None or not isinstance(layer.attn.spec, IndexedAttention):
+                continue
+            if layer.attn.indexer is not None:
+                last = layer.attn.indexer
+                last.cache_layer = len(self.layers) + last.layer
+            elif last is not None:
+                last.shares_selection = True
+                layer.attn.selecting_layer = last.layer
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False
@@ -162,7 +182,10 @@ class Decoder(Module):
     def new_cache(self, capacity: int) -> Cache:  # type: ignore[override]
         """Return an empty cache for `capacity` tokens in each row."""
         mixers = [layer.attn for layer in self.layers]
-        return Cache([None if x is None else x.new_cache(capacity) for x in mixers], capacity)
+        indexers = [getattr(x, "indexer", None) for x in mixers]
+        last = max((i for i, x in enumerate(indexers) if x is not None), default=-1)
+        caches = [None if x is None else x.new_cache(capacity) for x in (*mixers, *indexers[: last + 1])]
+        return Cache(caches, capacity)
 
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers, without repetition."""

@@ -24,7 +24,8 @@ from ...checkpoint.quantization.gguf_file_types import (
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.schemes import WeightFormat
-from ...core.blocks import Attention, Decoder, LatentAttention, Linear
+from ...core.blocks import Attention, Decoder, Linear
+from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, safe
