@@ -13,8 +13,9 @@ from llamath.analysis.flops.flop_count import train_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors
-from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
+from llamath.analysis.inference.weight_bytes import GGUFNaming
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
@@ -25,7 +26,8 @@ from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
-from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"

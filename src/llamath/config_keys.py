@@ -39,6 +39,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "block_auto_adjust_ff_dim": ("whether block_ff_dim is reduced and rounded; false: it is F itself", "weights of the MLP; compute"),
         "block_multiple_of": ("LFM2's F is rounded up to a multiple of this", "weights of the MLP; compute"),
         "block_ffn_dim_multiplier": ("factor of LFM2's F before it is rounded up", "weights of the MLP; compute"),
+        "cohere2_moe/intermediate_size": ("F, the width of each expert, and of dense layers by default", "weights of the MLP; compute"),
+        "prefix_dense_intermediate_size": (
+            "Fd, the width of the MLP in layers without experts (Cohere)",
+            "weights of these layers; compute",
+        ),
+        "aria/intermediate_size": ("F, the width of each expert, shared ones included", "weights of the experts; compute"),
         "use_double_wide_mlp": (
             "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
             "weights of the MLP in these layers; compute",
@@ -58,6 +64,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "w, width of the embedding; where it is less than d, a matrix projects it to d (OPT-350m)",
             "weights of embedding, head and the projections",
         ),
+        "pooling": ("how an embedding model pools the last states: bos, eos or mean (Cohere)", "nothing: the model with a head does not"),
         "tie_word_embeddings": ("whether head and embedding share one matrix, which is then counted once", "weights of the head"),
     },
     "Attention and recurrent mixers": {
@@ -70,6 +77,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "H, heads; each has its own key and value, projected up from the latent vector",
             "weights of q, k, v and o; compute",
         ),
+        "num_attention_heads_per_layer": ("H of each layer, where layers differ (Laguna)", "weights of q, o and the gates; compute"),
         "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
         "gpt_neo/num_heads": ("H, the number of heads", "compute: the shape of the heads; no weights"),
         "head_dim": ("h, the size of one head; need not be d / H", "weights of q, k, v and o; cache; compute"),
@@ -105,6 +113,23 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "llama4/use_qk_norm": ("whether rotated queries and keys are normalized, without a learned scale", _SCORES),
         "qk_layernorm": ("whether each head's queries and keys have a layer norm", "weights of these norms"),
         "attn_config.qk_ln": ("whether queries and keys have a layer norm over all heads (MPT)", "weights of these norms"),
+        "num_sliding_attention_heads": (
+            "Hs, heads of layers with a sliding window (Step 3.5)",
+            "weights of q, o and gates in these layers",
+        ),
+        "attention_other_setting": (
+            "heads of layers with a sliding window, an object (Step 3.5)",
+            "weights of q, o and gates in these layers",
+        ),
+        "attention_other_setting.attention_type": ("type of the layers that it is about", _FIXED),
+        "attention_other_setting.num_attention_heads": ("Hs, their query heads", "weights of q, o and gates in these layers; compute"),
+        "attention_other_setting.num_attention_groups": ("their key/value heads", "nothing: as many as in the other layers"),
+        "attention_other_setting.head_dim": ("size of their heads", "nothing: that of the other layers"),
+        "attention_other_setting.true_head_dim": ("size of their heads, again", "nothing: that of the other layers"),
+        "gating": (
+            "what multiplies the attention output: one number per head (true), or per channel (Laguna)",
+            "weights of the gate",
+        ),
         "attn_output_gate": (
             "whether a sigmoid gate multiplies the attention output",
             "weights of the gate, as many as of q; false is rejected",
@@ -130,6 +155,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "use_sliding_window": ("whether sliding_window is used at all", "cache; compute"),
         "max_window_layers": ("first layer with a sliding window (Qwen2-MoE: first without), with use_sliding_window", "cache; compute"),
+        "prefix_dense_sliding_window_pattern": (
+            "n: every nth of the first dense layers has no sliding window; 1: they rotate all the same (Cohere)",
+            "cache; compute",
+        ),
         "sliding_window_pattern": ("n: every nth layer has no sliding window; or a string of L (window) and G (none)", "cache; compute"),
         "global_local_attention_pattern": ("type of each layer, as written by one conversion tool", "cache; compute"),
         "attention_chunk_size": (
@@ -137,13 +166,23 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "cache: these layers keep no more; compute",
         ),
         "layer_types": ("type of each layer: sliding window, chunked, full or linear attention, convolution", "cache; compute"),
+        "global_attn_every_n_layers": ("n: every nth layer has no sliding window (AFM)", "cache; compute"),
         "use_cla": ("whether layers share keys and values (Hunyuan)", "nothing: only false is supported"),
         "attention_types": ("pairs of a pattern of global and local layers and its number of repetitions (GPT-Neo)", "cache; compute"),
         "gemma4/layer_types": (
             "type of each layer: sliding window, or full attention with other head sizes",
             "weights of attention; cache; compute",
         ),
+        "gemma4_unified/layer_types": (
+            "type of each layer: sliding window, or full attention with larger heads",
+            "weights of attention; cache; compute",
+        ),
+        "step3p5/layer_types": (
+            "type of each layer: full attention, or a sliding window with another number of heads",
+            "weights of attention; cache; compute",
+        ),
         "hybrid/layer_types": ("type of each layer: full attention, or a recurrent mixer", "weights of the mixers; cache; compute"),
+        "attn_layer_indices": ("numbers of the layers with attention; others have Mamba-2 (Bamba)", "weights of these layers; cache"),
         "full_attn_idxs": (
             "layers with attention, if layer_types is absent; the others are convolutions",
             "weights of the mixers; cache; compute",
@@ -204,6 +243,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "use_conv_bias": ("whether Mamba's convolution has a bias", "weights: a bias of the convolution"),
         "mamba_hidden_act": ("activation after Mamba's convolution", "compute: no weight depends on it"),
         "time_step_min": ("lower bound of Mamba's time step", "compute: the state"),
+        "time_step_limit": ("the range that Mamba's time steps are clamped to", "compute: the state"),
+        "mamba_expand": ("the width of all Mamba heads, or channels, over d, in hybrids", "weights of Mamba; cache: its state; compute"),
+        "mamba_proj_bias": ("whether the input and output projections of Mamba have biases, in hybrids", "weights: biases of Mamba"),
+        "mamba2/num_heads": ("Hm, heads of Mamba-2, each with a state [m, N]", "weights of Mamba; cache: its state; compute"),
+        "mamba2/head_dim": ("m, size of a head of Mamba-2", "weights of Mamba; cache: its state; compute"),
+        "mamba2/expand": ("the width of all heads of Mamba-2 over d", "weights of Mamba; cache: its state; compute"),
         "mamba/intermediate_size": ("i, channels of Mamba", "weights of Mamba; cache: its state; compute"),
         "state_size": ("N, size of the state of each channel of Mamba", "weights of Mamba; cache: its state; compute"),
         "time_step_rank": ("R, rank of Mamba's time steps", "weights of Mamba; compute"),
@@ -217,6 +262,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_intermediate_size": ("Fe, the width of each expert", "weights of the experts; compute"),
         "n_shared_experts": ("S, shared experts, which every token uses, as one MLP of width S·Fe", "weights of these experts; compute"),
         "shared_expert_intermediate_size": ("Fs, the width of the shared expert", "weights of this expert; compute"),
+        "shared_intermediate_size": ("Fs, the width of an MLP alone or beside experts; 0: there is none (Granite)", "weights of this MLP"),
         "num_shared_experts": (
             "S, shared experts, which every token uses, as one MLP of width S·Fe (Hy3, K-EXAONE)",
             "weights of these experts; compute",
@@ -234,9 +280,20 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "mlp_layer_types": ("type of the MLP of each layer: dense or sparse", "weights of these layers"),
         "num_dense_layers": ("number of first layers with a dense MLP instead of experts (LFM2-MoE)", "weights of these layers"),
         "moe_topk": ("k, experts per token, or a list with one number a layer (Hunyuan)", "compute: the active weights, not the total"),
+        "moe_num_experts": (
+            "E, experts in a layer; each token is routed to k of them (ERNIE, Step 3.5, Aria)",
+            "weights of experts and router",
+        ),
+        "moe_k": ("k, experts per token (ERNIE)", "compute: the active weights, not the total"),
+        "moe_num_shared_experts": ("S, shared experts, which every token uses (ERNIE, Aria)", "weights of these experts; compute"),
         "num_shared_expert": ("shared experts of each layer (Hunyuan)", "nothing: only 1 is supported"),
+        "moe_layer_start_index": ("first layer with experts (ERNIE)", "weights of these layers"),
+        "moe_layer_end_index": ("last layer with experts; -1: the last of all (ERNIE)", "weights of these layers"),
+        "moe_layer_interval": ("n: every nth layer between these two has experts (ERNIE)", "weights of these layers"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
+        "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
+        "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
         "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
         "topk_method": (
@@ -248,6 +305,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "moe_router_scaling_factor": ("factor of the sum of the chosen experts (Step 3.5)", _ONE_FACTOR),
+        "route_scale": ("factor of the sum of the chosen experts (AFM)", _ONE_FACTOR),
+        "moe_routed_scaling_factor": ("factor of the sum of the chosen experts (Laguna)", _ONE_FACTOR),
+        "moe_router_logit_softcapping": ("soft cap of the router's logits; 0: none", "compute: the routing weights"),
+        "moe_apply_router_weight_on_input": (
+            "whether routing weights multiply the inputs of the experts",
+            "nothing: only false is supported",
+        ),
         "router_scaling_factor": ("factor of the sum of the chosen experts (Hy3)", _ONE_FACTOR),
         "use_expert_bias": (
             "whether a learned bias is added to the scores of experts before the choice",
@@ -262,6 +327,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "num_nextn_predict_layers": ("number of multi-token prediction layers", "apart: weights in files, excluded from the total"),
         "num_mtp_layers": ("number of multi-token prediction layers, in other configs", _EXCLUDED),
         "mtp_num_hidden_layers": ("number of multi-token prediction layers (Qwen)", _EXCLUDED),
+        "mtp_layer_types": ("attention type of each multi-token prediction layer", _EXCLUDED),
+        "mtp_mlp_layer_types": ("type of the MLP of each multi-token prediction layer", _EXCLUDED),
         "mtp_use_dedicated_embeddings": ("whether the multi-token prediction layers have an embedding of their own", _EXCLUDED),
         "mtp_hybrid_override_pattern": ("types of the multi-token prediction layers, a letter each (Nemotron 3)", _EXCLUDED),
         "mtp_layers_block_type": ("types of the multi-token prediction layers, a word each (Nemotron 3)", _EXCLUDED),
@@ -297,6 +364,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the second norm; compute: the order",
         ),
         "use_res_clamp": ("whether the residual stream is clamped to the range of float16", "compute: rare values"),
+        "use_post_norm": ("whether a norm follows attention and MLP (HyperCLOVA X)", "weights of these norms"),
         # biases
         "attention_bias": ("whether attention's matrices have biases; in some families not o", "weights: biases of attention"),
         "attention_out_bias": ("whether attention's output matrix has a bias (Seed-OSS)", "weights: biases of attention"),
@@ -315,12 +383,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         # activations and factors
         "hidden_act": ("activation of the MLP", "compute: no weight depends on it"),
         "mlp_hidden_act": ("activation of the MLP (Nemotron-H)", "compute: no weight depends on it"),
+        "swiglu_limits": ("limit ± of both factors in the experts of each layer; 0 or null: none (Step 3.5)", "compute: rare values"),
+        "swiglu_limits_shared": ("the same in MLPs and shared experts", "compute: rare values"),
         "swiglu_limit": ("upper limit of the gate, and limit ± of up (GPT-OSS)", "compute: the MLP"),
         "swiglu_alpha": ("slope of the gate: g · sigmoid(alpha · g) (GPT-OSS)", "compute: the MLP"),
         "embedding_multiplier": ("factor of the embeddings", _ONE_FACTOR),
         "logit_scale": ("factor of the logits; inv_sqrt_d_model: 1 / √d", _ONE_FACTOR),
         "logits_scaling": ("divisor of the logits", _ONE_FACTOR),
+        "hyperclovax/logits_scaling": ("factor of the logits", _ONE_FACTOR),
         "output_multiplier": ("factor of the logits before their soft cap (Muse Glimmer)", _ONE_FACTOR),
+        "mup_enabled": ("whether the embeddings are multiplied by √d (AFM)", _ONE_FACTOR),
         "dim_model_base": ("b, a base width: the logits are multiplied by b / d (MiniCPM)", _ONE_FACTOR),
         "final_logit_softcapping": ("soft cap of the logits: cap · tanh(logit / cap); null: none", "compute: the logits"),
         "residual_multiplier": ("factor of each branch before it is added to the residual stream", _ONE_FACTOR),
@@ -334,6 +406,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "learned_pos_emb": ("whether positions are a learned table, if nothing else encodes them (MPT)", "weights of that table"),
         # rotary
+        "position_embedding_type": ("rope: rotary positions in layers with attention; nope or null: none (Granite 4)", _SCORES),
         "rope_theta": ("base of the rotary angles", "compute: the rotary angles"),
         "rope_local_base_freq": ("rope_theta in layers with a sliding window (Gemma 3)", "compute: these layers' angles"),
         "layer_rope_theta": ("rope_theta of each layer; 0: no rotary positions there (Muse Glimmer)", "compute: these layers' angles"),
@@ -341,6 +414,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "whether rotary pairs are adjacent, instead of half a head apart",
             "compute: the order in q and k",
         ),
+        "partial_rotary_factors": ("fraction of each head that rotates, layer by layer (Step 3.5)", _ANGLES),
         "partial_rotary_factor": ("fraction of each head that rotates", _ANGLES),
         "rotary_dim": ("size of the part of each head that rotates", _ANGLES),
         "rotary": ("rotary positions, an object (InternLM)", _ANGLES),
@@ -428,10 +502,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "initial_context_length": ("the original context again", _FIXED),
         "block_norm_eps": ("the epsilon of the norms again", _FIXED),
         "ff_factor": ("F / d, judging by its name; not read by transformers (Falcon)", _FIXED),
-        "shared_intermediate_size": ("the width of a shared expert, which MiniMax does not have", _FIXED),
+        "minimax_m2/shared_intermediate_size": ("the width of a shared expert, which MiniMax does not have", _FIXED),
         "block_use_swiglu": ("whether gate and up share a matrix in files; they are separate (LFM2)", _FIXED),
         "use_pos_enc": ("whether there are positions; there are (LFM2)", _FIXED),
-        "position_embedding_type": ("the type of positions: rotary, in layers with a window (Cohere)", _FIXED),
+        "cohere2/position_embedding_type": ("the type of positions: rotary, in layers with a window (Cohere)", _FIXED),
         "pos_emb": ("the type of positions: rotary (Qwen 1)", _FIXED),
         "layer_switch": ("n: every nth layer has no window (Cohere), as in sliding_window_pattern", _FIXED),
         "order_of_interleaved_layers": ("which type of layer comes first (Cohere)", _FIXED),
@@ -442,6 +516,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "expert_selection_fn": ("how experts are chosen; there are none (Cohere)", _FIXED),
         "attn_type_list": ("the type of each layer as a number; all are full attention (MiniMax)", _FIXED),
         "qk_norm_type": ("the type of the norms of queries and keys: over all heads of a layer (MiniMax)", _FIXED),
+        "score_func": ("the function from router logits to scores: sigmoid (AFM)", _FIXED),
+        "route_norm": ("whether routing weights sum to 1; they do (AFM)", _FIXED),
+        "num_expert_groups": ("the number of expert groups: 1 (AFM)", _FIXED),
+        "num_limited_groups": ("the number of groups from which experts are chosen: 1 (AFM)", _FIXED),
+        "post_norm": ("whether norms come after the branches; they do not (Apertus)", _FIXED),
+        "qk_norm": ("whether each head's queries and keys are normalized; they are (Apertus)", _FIXED),
+        "moe_gate": ("the routing: the best scores (ERNIE)", _FIXED),
+        "moe_use_aux_free": ("whether a learned bias takes part in the choice; it does (ERNIE)", _FIXED),
+        "moe_capacity": ("the tokens that an expert accepts in training; all, otherwise (ERNIE)", _FIXED),
+        "moe_norm_min": ("the smallest divisor of the routing weights (ERNIE)", _FIXED),
         "mlp_type": ("the type of the MLP: two matrices (StarCoder2)", _FIXED),
         "fc_type": ("the type of the linear layers: plain (MPT)", _FIXED),
         "embedding_fraction": ("the fraction of the embedding's gradient that is used (MPT)", _FIXED),
@@ -450,7 +534,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "full_attn_mod": ("which layers have full attention, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
         "interpolate_factor": ("context extension, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
         "output_gate_type": ("the activation of the gate of linear attention: SiLU, also called swish (Qwen 3.5)", _FIXED),
-        "mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
+        "nemotron_h/mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
         "mamba/time_step_min": ("the lower end of the initial time steps of Mamba", _FIXED),
         "time_step_max": ("the largest initial time step of Mamba", _FIXED),
         "time_step_floor": ("the smallest initial time step of Mamba", _FIXED),
@@ -458,7 +542,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "rms_norm": ("whether the norms are RMS norms; they are (Mamba)", _FIXED),
         "pad_vocab_size_multiple": ("the vocabulary is padded to a multiple of this; vocab_size includes the padding (Mamba)", _FIXED),
         "ssm_cfg": ("other sizes in the first Mamba code, an object; empty in published files", _FIXED),
-        "time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
+        "nemotron_h/time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
+        "normalization_function": ("the type of the norms: RMS norms (Granite 4)", _FIXED),
+        "norm_before_gate": ("whether the norm precedes the gate; it follows it (Mamba-2)", _FIXED),
+        "attn_rotary_emb": ("the size of the rotary part of a head; always half of it (Bamba)", _FIXED),
     },
 }
 """Title of a section → its keys."""
@@ -469,7 +556,7 @@ SYNONYMS = {
         "hidden_size": "n_embd n_embed d_model",
         "num_hidden_layers": "n_layer n_layers num_layers",
         "num_attention_heads": "n_head n_heads",
-        "num_key_value_heads": "num_kv_heads n_head_kv attn_config.kv_n_heads",
+        "num_key_value_heads": "num_kv_heads n_head_kv num_attention_groups attn_config.kv_n_heads",
         "head_dim": "attention_head_dim",
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size",
         "max_position_embeddings": "n_positions max_seq_len max_sequence_length model_max_length",
@@ -480,9 +567,9 @@ SYNONYMS = {
         "qkv_bias": "use_qkv_bias",
         "use_conv_bias": "mamba_conv_bias",
         "num_experts": "num_local_experts n_routed_experts",
-        "num_experts_per_tok": "experts_per_token top_k_experts",
+        "num_experts_per_tok": "experts_per_token top_k_experts moe_top_k",
         "moe_intermediate_size": "expert_intermediate_size",
-        "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size",
+        "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size share_expert_dim share_expert_dims",
         "sliding_window": "sliding_window_attention_size sliding_window_size window_size",
         "sliding_window_pattern": "_sliding_window_pattern",
         "layers_block_type": "hybrid_override_pattern",
@@ -492,6 +579,9 @@ SYNONYMS = {
         "rope_scaling.factor": "rotary.scaling_factor",
         "partial_rotary_factor": "rotary_pct rope_pct",
         "rope_interleave": "rope_interleaved",
+        "mamba_num_heads": "mamba_n_heads",
+        "mamba_head_dim": "mamba_d_head",
+        "ssm_state_size": "mamba_d_state",
         "n_groups": "mamba_n_groups",
         "conv_kernel": "mamba_d_conv",
         "time_step_min": "mamba_dt_min",
@@ -530,12 +620,14 @@ NO_EFFECT: dict[str, str] = {
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
-        "initialization before training": """initializer_range initializer_factor init_std init_config init_device
-            block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
+        "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_method
+            init_std init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init
+            conv_use_xavier_init rescale_prenorm_residual
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
-            router_jitter_noise router_aux_loss_coef output_router_logits aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
+            router_jitter_noise router_aux_loss_coef output_router_logits
+            z_loss_coefficient aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
         "ids of special tokens": """bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
             forced_bos_token_id forced_eos_token_id image_token_index image_token_id""",
         "the tokenizer": "tokenizer tokenizer_name tokenizer_class n_special predict_special_tokens",
@@ -546,7 +638,8 @@ NO_EFFECT: dict[str, str] = {
         "settings of an implementation": """use_cache pretraining_tp output_attentions output_hidden_states return_dict
             gradient_checkpointing
             attn_implementation _attn_implementation _attn_implementation_autoset attn_config.attn_impl attn_config.attn_uses_sequence_id
-            attn_config.rope_impl attn_config.rope_dail_config chunk_size chunk_size_feed_forward torchscript cache_implementation ep_size
+            attn_config.rope_impl attn_config.rope_dail_config chunk_size mamba_chunk_size
+            chunk_size_feed_forward torchscript cache_implementation ep_size
             flash_attn flash_rotary fused_dense use_flash_attn use_cache_kernel use_cache_quantization use_mamba_kernels use_mambapy
             use_falcon_mambapy use_associative_scan fused_add_norm onnx_safe
             inference_runner validate_runner_input max_batch_size pad_key_length pre_allocate_kv_cache masked_softmax_fusion

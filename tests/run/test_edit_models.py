@@ -89,6 +89,8 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
     for key in ("layer_types", "layers_block_type", "mlp_layer_types"):
         if isinstance(types := config.__dict__.get(key), list) and len(types) == old:
             setattr(config, key, [types[i] for i in kept])
+    if isinstance(numbers := config.__dict__.get("attn_layer_indices"), list):
+        config.attn_layer_indices = [new for new, i in enumerate(kept) if i in numbers]
     config.num_hidden_layers = len(kept)
     if hasattr(base, "embed_tokens_per_layer"):
         size = config.hidden_size_per_layer_input
@@ -102,6 +104,7 @@ INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
     ("glm_moe_dsa", "model_type"): "the first layer selects keys, which later layers use as well",
+    ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }
 
 
@@ -140,7 +143,7 @@ def masked_experts(model: Any, gone: list[int], count: int) -> Iterator[None]:
 
     for name, x in (*model.named_buffers(), *model.named_parameters()):
         if "correction_bias" in name:
-            x[gone] = MASKED
+            x[..., gone] = MASKED
     nn.functional.linear = masked
     try:
         yield

@@ -33,6 +33,7 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
+PATCHES = Expr("N", 36)
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
 
@@ -188,14 +189,19 @@ CASES = [
     case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h), **STATISTICS),
     case("norm_heads", repeat(layer_norm(h, 1e-5, bias=False), H), x(B, T, H, h), **STATISTICS),
     case("l2_norm", f32(B, T, G, n), 1e-6),
-    *(case("act", x(B, T, d), name) for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid")),
+    *(
+        case("act", x(B, T, d), name)
+        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus")
+    ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
+    case("xielu", x(B, T, F), w(1), w(1), w().replace(buffer=True), w().replace(buffer=True)),
     case("add", x(B, T, d), x(B, T, d)),
     case("add", x(B, T, d), x(T, d)),
     case("multiply", x(B, T, d), x(B, T, d)),
     case("multiply", x(B, T, d), x(B, T, Expr.const(1))),
+    case("multiply", x(B, T, H, h), x(B, T, H, Expr.const(1))),
     case("scale", x(B, T, d), 0.5),
     case("scale", x(B, T, d), 1.0),
     case("scale_by_weight", x(B, T, d), w(1)),
@@ -208,6 +214,7 @@ CASES = [
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
+    case("softplus", x(B, T, H), w(H), 0.0, 0.5),
     case("decay", f32(B, T, H), w(H)),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),
@@ -223,6 +230,17 @@ CASES = [
     case("concat", x(B, T, H, h), x(B, T, Expr.const(1), p)),
     case("concat", x(B, T, d), x(B, T, F), x(B, T, h)),
     case("last_token", x(B, T, d), passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True))),
+    # Images and sound
+    case("prepend", x(B, PATCHES, d), w(d)),
+    case("prepend", x(B, PATCHES, d), w(r, d), w(1, 1, d)),
+    case("first_tokens", x(B, PATCHES, d), 2),
+    case("drop_tokens", x(B, PATCHES, d), 1),
+    case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
+    case("merge_patches", x(B, PATCHES, d), 2, saves=()),
+    case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
+    case("pool_patches", x(B, PATCHES, d), 2),
+    case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
     *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ..catalog import Preset, normalize_name, presets, slugs
-from ..checkpoint.quantization.schemes import declared_weight_format
+from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
 from ..core.tree import Block, fold
@@ -16,7 +16,7 @@ from ..utils.errors import UnknownModel, nearest, safe
 from ..utils.number_format import format_bytes, format_count, short_count
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
-from .inference.weight_bytes import weight_storage
+from .inference.choose_storage import weight_storage
 
 
 class PresetSummary(Record):
@@ -34,8 +34,10 @@ class PresetSummary(Record):
     kv_heads: int | None
     vocabulary: int
     context: int | None
-    kinds: tuple[str, ...]  # dense or moe, and hybrid or recurrent if some or all layers have recurrent states
+    kinds: tuple[str, ...]  # dense or moe; hybrid or recurrent if some or all layers have recurrent states; vision if it reads images
     weight_bytes: int  # in the dtype, or with the quantization, of its config
+    released: str | None  # YYYY-MM-DD or YYYY-MM
+    license: str | None
     source: str
 
 
@@ -64,21 +66,28 @@ class PresetList(Report):
 
     def html_tables(self) -> Iterable[str]:
         """A row for each preset."""
-        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context")
+        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context", "released", "license")
         rows = (
-            (x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context)
+            (
+                *(x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context),
+                *(x.released or UNKNOWN, x.license or UNKNOWN),
+            )
             for x in self.models
         )
         yield html_table(columns, rows)
 
 
-KINDS = ("dense", "moe", "hybrid", "recurrent")
-SORT_KEYS: Mapping[str, Callable[[PresetSummary], int]] = {
+UNKNOWN = "unknown"
+"""What tables show for a date or a license that is not known."""
+
+KINDS = ("dense", "moe", "hybrid", "recurrent", "vision")
+SORT_KEYS: Mapping[str, Callable[[PresetSummary], int | str]] = {
     "params": lambda x: x.total,
     "active": lambda x: x.active,
     "context": lambda x: x.context or 0,
+    "date": lambda x: x.released or "",
 }
-"""What presets can be sorted by, the largest first."""
+"""What presets can be sorted by, the largest or newest first; those whose value is unknown come last."""
 
 
 def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str | None = None, max_bytes: int | None = None) -> PresetList:
@@ -123,6 +132,8 @@ def _summarize_preset(preset: Preset) -> PresetSummary:
         context=_int(tree.context),
         kinds=_kinds(tree),
         weight_bytes=_weight_bytes(model),
+        released=preset.released,
+        license=preset.license,
         source=preset.source,
     )
 

@@ -136,19 +136,30 @@ def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(command)
 
 
+def images_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --images."""
+    help_text = "Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024."
+    return click.option("--images", default="", metavar="IMAGES", help=help_text)(command)
+
+
 def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --batch."""
     return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)
 
 
-def takes_model(command: Callable[..., int | None], header: bool = False) -> Callable[..., int | None]:
-    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`."""
+def takes_model(command: Callable[..., int | None], header: bool = False, reads_files: bool = False) -> Callable[..., int | None]:
+    """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`.
+
+    Of a command that reads the config alone, and not with `reads_files` the weight files, too, broken files are noted here.
+    """
 
     @wraps(command)
     def wrapper(model: str | None, changes: tuple[str, ...], **rest: Any) -> int | None:
         new = parse_changes(changes)
         try:
             loaded: Model | HeaderCount = load_model(model, new)
+            if not reads_files:
+                note_broken_files(model)
         except UnknownModel as error:
             if not header or not model or new:
                 raise
@@ -160,7 +171,7 @@ def takes_model(command: Callable[..., int | None], header: bool = False) -> Cal
 
 def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Like `takes_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
-    return takes_model(command, header=True)
+    return takes_model(command, header=True, reads_files=True)
 
 
 def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
@@ -174,6 +185,15 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
 
     with Progress("reading the config") if model != "-" else nullcontext():
         return load(model, changes=changes)
+
+
+def note_broken_files(*models: str | None) -> None:
+    """Write a warning about each broken file next to a config that was read, and the command that fixes it."""
+    from ..checkpoint.broken_files import broken_file_notes
+
+    for model in models:
+        for line in broken_file_notes(model) if model else ():
+            warn(line)
 
 
 def local_model(model: str) -> str:

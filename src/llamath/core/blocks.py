@@ -113,31 +113,36 @@ class Attention(AttentionBase):
     q_norm: Norm | Stack | None = None  # a Stack: one norm per head
     k_norm: Norm | Stack | None = None
     v_norm: Norm | None = None
-    gate: Linear | None = None  # its sigmoid multiplies the output of the heads
+    gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
     heads: int
     kv_heads: int
     head_dim: int
     qk_preprocess: QKPreprocess = QKPreprocess()
+    gate_activation: str = "sigmoid"  # softplus is computed in float32
+    gate_per_head: bool = False
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
         return ((self.kv_heads, self.head_dim),) * 2
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
         q = m.scale_by_position(q, self.score_transform.temperature)
         if self.k is None:
             k, v = m.read_cache(self)
         else:
-            k = _project_heads(self, m, self.k, x)  # (B, T, K, h)
-            v = k if self.v is None else _project_heads(self, m, self.v, x)
-            k, v = _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v)
+            k = project_heads(self, m, self.k, x)  # (B, T, K, h)
+            v = k if self.v is None else project_heads(self, m, self.v, x)
+            k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        y = m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks))  # (B, T, H·h)
-        if self.gate is not None:
-            y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
-        return self.o(m, y)
+        y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
+        if self.gate is None:
+            return self.o(m, m.merge_heads(y))
+        gate = _attention_gate(self, m, self.gate, x)
+        if self.gate_per_head:
+            return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
+        return self.o(m, m.multiply(m.merge_heads(y), gate))
 
 
 class MLP(Block):
@@ -167,6 +172,29 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class LimitedMLP(MLP):
+    """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
+
+    limit: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
+
+
+class XIELUMLP(MLP):
+    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
+
+    alpha_p: Weight
+    alpha_n: Weight
+    beta: Weight
+    eps: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 
@@ -194,6 +222,9 @@ class MoE(Block):
     expert_groups: ExpertGroups | None = None
     routing: str = ""  # name of a family-specific method
     fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
+    router_softcap: float | None = None  # soft cap of the router's logits
+    choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
+    output_factor: float = 1.0  # of the sum of routed and shared experts
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -412,13 +443,13 @@ def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     return x if block is None else block(m, x)
 
 
-def _project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
+def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
     """Project x to queries, keys or values, `(B, T, heads, h)`."""
     y, clip = linear(m, x), attn.qk_preprocess.clip
     return m.split_heads(y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim)
 
 
-def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_heads_of(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Normalize each head, or all heads as one vector."""
     if norm is not None and attn.qk_preprocess.across_heads:
         assert not isinstance(norm, Stack)
@@ -429,16 +460,24 @@ def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X)
     return m.clamp(x, clip.limit) if clip is not None and clip.after_norm else x
 
 
-def _norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Apply the norm of queries or keys and the rotary embedding, in the order of the family."""
     if attn.qk_preprocess.after_rope:
-        return _norm_heads(attn, m, norm, m.rope(x, attn.rope))
-    return m.rope(_norm_heads(attn, m, norm, x), attn.rope)
+        return norm_heads_of(attn, m, norm, m.rope(x, attn.rope))
+    return m.rope(norm_heads_of(attn, m, norm, x), attn.rope)
+
+
+def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:
+    """Return the factors of the heads' output, `(B, T, H)` or `(B, T, H·h)`."""
+    y = gate(m, x)
+    if attn.gate_activation == "softplus":
+        return m.to_model_dtype(m.act(m.to_float32(y), "softplus"))
+    return m.act(y, attn.gate_activation)
 
 
 def _router_logits(moe: MoE, m: Machine[X], x: X) -> X:
     """Return the router's logits in float32, `(B, T, E)`."""
-    return m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x))
+    return m.softcap(m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x)), moe.router_softcap)
 
 
 def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
@@ -447,7 +486,7 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     shared = moe.shared(m, x)
     if moe.shared_gate is not None:
         shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
-    return m.add(y, shared)
+    return m.scale(m.add(y, shared), moe.output_factor)
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

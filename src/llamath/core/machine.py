@@ -11,6 +11,7 @@ the head size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeVar
 
 from .positions import LogNScaling, Rope, TemperatureTuning
@@ -73,6 +74,10 @@ class Machine(Protocol[X]):
         """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
         ...
 
+    def xielu(self, x: X, alpha_p: Weight, alpha_n: Weight, beta: Weight, eps: Weight) -> X:
+        """softplus(alpha_p) x² + beta x where x > 0; (exp(min(x, eps)) − 1 − x) (beta + softplus(alpha_n)) + beta x elsewhere."""
+        ...
+
     def add(self, x: X, y: X) -> X:
         """X + y."""
         ...
@@ -101,8 +106,8 @@ class Machine(Protocol[X]):
         """X clamped to ± limit."""
         ...
 
-    def softplus(self, x: X, bias: Weight, minimum: float = 0.0) -> X:
-        """ln(1 + eˣ⁺ᵇ) in float32, at least `minimum`."""
+    def softplus(self, x: X, bias: Weight, minimum: float = 0.0, maximum: float = inf) -> X:
+        """ln(1 + eˣ⁺ᵇ) in float32, clamped to the range from `minimum` to `maximum`."""
         ...
 
     def decay(self, dt: X, a_log: Weight) -> X:
@@ -141,6 +146,40 @@ class Machine(Protocol[X]):
 
     def last_token(self, x: X) -> X:
         """The last token's x if only its logits are needed, otherwise x."""
+        ...
+
+    # Images and sound
+
+    def prepend(self, x: X, *rows: Weight) -> X:
+        """Learned tokens before those of x: `(B, N, d)` → `(B, n + N, d)`."""
+        ...
+
+    def first_tokens(self, x: X, n: int) -> X:
+        """The first n tokens of x."""
+        ...
+
+    def drop_tokens(self, x: X, n: int) -> X:
+        """X without its first n tokens."""
+        ...
+
+    def add_positions(self, x: X, table: Weight) -> X:
+        """X plus a row of a table for each token."""
+        ...
+
+    def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
+        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
+        ...
+
+    def pool_patches(self, x: X, side: int) -> X:
+        """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
+        ...
+
+    def encoder_attention(self, q: X, k: X, v: X) -> X:
+        """softmax(q kᵀ / √h) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each."""
+        ...
+
+    def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
+        """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
         ...
 
     # Tokens meet

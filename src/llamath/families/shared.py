@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from math import log
 
 from ..core.attention_facts import ScoreTransform
@@ -15,6 +16,9 @@ from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, Prop
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
 from ..utils.record_type import Record
+
+MAX_LISTED_LAYERS = 65536
+"""Upper limit of layers that are listed one by one."""
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
@@ -82,19 +86,39 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
     )
 
 
-def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
+def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack, key: str = "layer_types") -> Stack:
     """Return the layers in the order of `layer_types`; without that key, in the family's own order."""
-    return sequence((kinds[x] for x in read_layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
+    return sequence((kinds[x] for x in read_layer_types(c, n, kinds, key)), count_dim=n) if key in c else default
+
+
+def layers_at(c: Config, n: int, key: str, listed: Block, other: Block) -> Stack:
+    """Return n layers, of which `key` lists some by number."""
+    indices: list[int] = c.get(key, [])
+    if any(type(i) is not int for i in indices):
+        raise c.error(key, "should list layers by number")
+    boundaries = (-1, *sorted(i for i in set(indices) if 0 <= i < n), int(n))
+    runs = [run for a, b in pairwise(boundaries) for run in (((other,), b - a - 1), ((listed,), 1))]
+    return Stack(*runs[:-1], count_dim=n)
 
 
 def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_types") -> list[str]:
     """Read the type of each of the n layers."""
     types: list[str] = c[key]
+    key = next((x for x in key.split("|") if x in c), key)
     if not isinstance(types, list) or len(types) != n:
         raise c.error(key, f"should be a list of {n} layers", f"{key}=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
         raise c.error(key, f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(kinds)}")
     return types
+
+
+def layer_kinds(c: Config, n: int, kinds: Iterable[str], default: Callable[[int], str], key: str = "layer_types") -> list[str]:
+    """Read the type of each of the n layers; without the key, `default` names the type of layer i."""
+    if key in c:
+        return read_layer_types(c, n, kinds, key)
+    if n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {n}: too many layers to list one by one")
+    return [default(i) for i in range(n)]
 
 
 def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
@@ -137,11 +161,14 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def latent_attention(c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
-    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
+def latent_attention(
+    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None
+) -> LatentAttention:
+    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores. `v_dim` is the default size of a value."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
-    p, v = c.dim("p", "qk_rope_head_dim"), c.dim("v", "v_head_dim")
+    p = c.dim("p", "qk_rope_head_dim")
+    v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
     if "q_lora_rank" not in c.data:
         raise c.error("q_lora_rank", "is missing", "null means that queries have no latent vector")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
@@ -210,6 +237,14 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
+def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> Stack:
+    """Return the layers with experts instead of the MLP where `sparse` says so, layer by layer."""
+    if layers.n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
+    with_moe = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
+    return sequence((with_moe[id(x)] if y else x for x, y in zip(layers, sparse, strict=True)), count_dim=layers.count_dim or layers.n)
+
+
 def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) -> Stack:
     """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
     if "mlp_layer_types" not in c:
@@ -236,3 +271,22 @@ def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
         head=unembedding(V, d, tied=True).replace(weight=weight(V, d, tied="head.weight")),
     )
     return repeat(mtp_layer, n) if n else None
+
+
+def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: float = 1.0) -> Rope:
+    """Read the rotary embedding of one type of layer, from an object for each in `rope_parameters`; theta and partial are the defaults."""
+    ropes = c.sub("rope_parameters")
+    if ropes.data and kind not in ropes:
+        raise ropes.error(kind, "is missing", "each type of layer has its own rotary embedding")
+    settings = ropes.sub(kind)
+    return rope_from(c, settings, theta=theta, dim=int(h * settings.get("partial_rotary_factor", partial)))
+
+
+def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
+    """Read a positive integer for each of the n layers."""
+    if key not in c:
+        return [default] * min(int(n), MAX_LISTED_LAYERS + 1)
+    values: list[int] = c[key]
+    if not isinstance(values, list) or len(values) != n or any(type(x) is not int or x < 1 for x in values):
+        raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
+    return values

@@ -5,8 +5,9 @@ Weights arrive as Parameters, blocks as the `Module`s that own them. Every opera
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf, isqrt
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.positions import LogNScaling, Rope, TemperatureTuning
+from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
@@ -29,6 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
 }
 
 
@@ -59,6 +62,8 @@ class TorchMachine(ForwardContext):
         weight = local_tensor(weight)
         if weight.dtype != x.dtype:
             weight = weight.to(x.dtype)
+        if weight.dim() > 2:  # of a patch embedding
+            weight = weight.flatten(1)
         return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
 
     def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
@@ -98,6 +103,10 @@ class TorchMachine(ForwardContext):
         gate = gate.clamp(max=limit)
         return (up.clamp(-limit, limit) + 1) * gate * torch.sigmoid(alpha * gate)
 
+    def xielu(self, x: Tensor, alpha_p: Tensor, alpha_n: Tensor, beta: Tensor, eps: Tensor) -> Tensor:
+        negative = (torch.expm1(torch.minimum(x, eps)) - x) * (beta + F.softplus(alpha_n))
+        return torch.where(x > 0, F.softplus(alpha_p) * x * x, negative) + beta * x
+
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
 
@@ -120,9 +129,9 @@ class TorchMachine(ForwardContext):
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 
-    def softplus(self, x: Tensor, bias: Tensor, minimum: float = 0.0) -> Tensor:
+    def softplus(self, x: Tensor, bias: Tensor, minimum: float = 0.0, maximum: float = inf) -> Tensor:
         y = F.softplus(x.float() + bias.float())
-        return y.clamp(min=minimum) if minimum else y
+        return y.clamp(minimum, maximum) if minimum > 0 or maximum < inf else y
 
     def decay(self, dt: Tensor, a_log: Tensor) -> Tensor:
         return -a_log.float().exp() * dt
@@ -153,6 +162,45 @@ class TorchMachine(ForwardContext):
 
     def last_token(self, x: Tensor) -> Tensor:
         return x[:, -1:] if self.last_only else x
+
+    # Images and sound
+
+    def prepend(self, x: Tensor, *rows: Tensor) -> Tensor:
+        learned = [row.reshape(1, -1, x.shape[-1]).expand(x.shape[0], -1, -1) for row in rows]
+        return torch.cat([*(row.to(x.dtype) for row in learned), x], 1)
+
+    def first_tokens(self, x: Tensor, n: int) -> Tensor:
+        return x[:, :n]
+
+    def drop_tokens(self, x: Tensor, n: int) -> Tensor:
+        return x[:, n:]
+
+    def add_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        if x.shape[1] != len(table):
+            raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
+        return x + table
+
+    def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
+        squares = self._squares(x, side)  # (B, n, side · side, d)
+        return (squares.mT if by_channel else squares).flatten(2)
+
+    def pool_patches(self, x: Tensor, side: int) -> Tensor:
+        return self._squares(x, side).mean(2)
+
+    def _squares(self, x: Tensor, side: int) -> Tensor:
+        """Group the patches of each side × side square: `(B, N, d)` → `(B, N / side², side², d)`."""
+        rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
+        return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+
+    def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
+        states = [x]
+        for layer in layers:
+            states.append(layer(self, states[-1]))
+        return torch.cat([states[i] for i in numbers], -1)
 
     # Tokens meet
 
@@ -235,7 +283,8 @@ class TorchMachine(ForwardContext):
 
     def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
         scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(-1)
-        ranked = scores if correction is None else scores + correction
+        ranked = logits if moe.choice_by_logits else scores
+        ranked = ranked if correction is None else ranked + correction
         if moe.expert_groups is not None:
             ranked = _mask_groups(ranked, *moe.expert_groups)
         chosen = ranked.topk(moe.top_k, -1).indices

@@ -188,3 +188,13 @@ def _operand(node: Node) -> str:
     if node.op == "act":
         return act(node)
     return _field(node) if node.weights else "x"
+
+
+def merge_patches(node: Node) -> str:
+    """The features of patches, joined."""
+    return "the features of {0} × {0} patches joined".format(node.attributes["side"])
+
+
+def pool_patches(node: Node) -> str:
+    """The average of patches."""
+    return "the average of {0} × {0} patches".format(node.attributes["side"])

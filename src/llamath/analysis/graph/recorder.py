@@ -5,12 +5,13 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Literal, cast
 
-from ...core.attention_facts import AttentionWindow
+from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
-from ...core.expr import Expr, minimum, product, total
+from ...core.expr import Expr, floor_div, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -314,6 +315,9 @@ class GraphRecorder:
     def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
         return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
 
+    def xielu(self, x: Node, alpha_p: UsedWeight, alpha_n: UsedWeight, beta: UsedWeight, eps: UsedWeight) -> Node:
+        return self.add_node("xielu", (x,), x.shape, weights=(alpha_p, alpha_n, beta, eps))
+
     def add(self, x: Node, y: Node) -> Node:
         return self.add_node("add", (x, y), x.shape)
 
@@ -335,8 +339,9 @@ class GraphRecorder:
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
-    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0) -> Node:
-        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), minimum=minimum)
+    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf) -> Node:
+        clamped = minimum > 0 or maximum < inf
+        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), clamped=clamped)
 
     def decay(self, dt: Node, a_log: UsedWeight) -> Node:
         return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
@@ -370,6 +375,34 @@ class GraphRecorder:
 
     def last_token(self, x: Node) -> Node:
         return self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True) if self.last_only else x
+
+    # Images and sound
+
+    def prepend(self, x: Node, *rows: UsedWeight) -> Node:
+        return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
+
+    def first_tokens(self, x: Node, n: int) -> Node:
+        return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
+
+    def drop_tokens(self, x: Node, n: int) -> Node:
+        return self.add_node("drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True)
+
+    def add_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_positions", (x,), x.shape, weights=(table,))
+
+    def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
+        shape = (x.shape[0], floor_div(x.shape[1], side * side), side * side * x.shape[2])
+        return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
+
+    def pool_patches(self, x: Node, side: int) -> Node:
+        return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
+
+    def encoder_attention(self, q: Node, k: Node, v: Node) -> Node:
+        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform())
+
+    def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
+        y = self.layers(layers, x)
+        return self.add_node("layer_outputs", (y,), (*y.shape[:-1], len(numbers) * y.shape[-1]))
 
     # Tokens meet
 
@@ -468,6 +501,11 @@ class GraphRecorder:
         return self.add_node("layers", (x,), x.shape)
 
 
+def _num_rows(rows: Sequence[UsedWeight]) -> int:
+    """Return the number of learned tokens, each a vector or rows of a table."""
+    return sum(int(x.shape[-2]) if len(x.shape) > 1 else 1 for x in rows)
+
+
 FLOAT32, INT64 = 4, 8
 """Bytes of an element that has this dtype whatever the dtype of the model."""
 
@@ -507,6 +545,15 @@ def record(
         past_tokens=recorder.past_tokens,
         regions=tuple(recorder.regions),
     )
+
+
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+    none = Expr.const(0)
+    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
+    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
 
 
 def _variable(symbol: str, value: int) -> Expr:

@@ -34,6 +34,7 @@ from .saved_rules import (
     save_scale_by_weight,
     save_softcap,
     save_softplus,
+    save_xielu,
 )
 
 
@@ -84,9 +85,12 @@ class Rule(Record):
 
 def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
-    new, past, window, top_k = node.shape[1], node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
-    if not masked:
-        return product((new, node.inputs[3 if node.attributes["gathers"] else 1].shape[-1 if node.attributes["gathers"] else 1]))
+    new = node.shape[1]
+    if not masked and node.attributes.get("gathers"):
+        return product((new, node.inputs[3].shape[2]))
+    if not masked or node.op == "encoder_attention":
+        return product((new, node.inputs[1].shape[1]))
+    past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
@@ -223,6 +227,7 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -232,7 +237,10 @@ RULES: Mapping[str, Rule] = {
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
+    "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
     "dropout": Rule(saved=save_dropout),
+    "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
+    "first_tokens": Rule(),
     "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
@@ -240,13 +248,17 @@ RULES: Mapping[str, Rule] = {
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
+    "layer_outputs": Rule(),
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
+    "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
+    "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
+    "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
     "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
@@ -266,4 +278,5 @@ RULES: Mapping[str, Rule] = {
     "split_heads": Rule(),
     "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
+    "xielu": Rule(kind="act", name="act", description="xIELU, with stored slopes", saved=save_xielu),
 }

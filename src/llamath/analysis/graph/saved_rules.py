@@ -21,7 +21,7 @@ from .recorder import FLOAT32, INT64, Node
 _INT32 = 4
 """Bytes of an index."""
 _MASK = 1
-"""Bytes of an element of a dropout mask."""
+"""Bytes of an element of a mask."""
 _OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid"})
 """Activation functions whose derivative needs only the output."""
 _DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
@@ -138,7 +138,7 @@ def _name_of_input(x: Node, stored: Node) -> str:
         return "inputs of experts"
     if x.path.endswith(".attn.out"):
         return "mixer states"
-    if stored.op in ("act", "gated", "clamped_gated"):
+    if stored.op in ("act", "gated", "clamped_gated", "xielu"):
         return _within(x, "input of down")
     if stored.op == "attention" or (stored.op == "multiply" and any(y.storage.op == "attention" for y in stored.inputs)):
         return "output of attention"
@@ -176,6 +176,14 @@ def save_act(x: Node, k: Kernels) -> Iterator[Saved]:
     yield from _result(what, x if name in _OUTPUT_ONLY_ACTIVATIONS else x.inputs[0], k)
     if not k.fused and name in _DECOMPOSED_ACTIVATIONS:
         yield _extra(what, x, x.size * _DECOMPOSED_ACTIVATIONS[name], x.width)
+
+
+def save_xielu(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Its input and, with one kernel for each step, three tensors in between and the mask of the positive numbers."""
+    yield from _result(_within(x, "MLP"), x.inputs[0], k)
+    if not k.fused:
+        yield _extra(_within(x, "MLP"), x, x.size * 3, x.width)
+        yield _extra(_within(x, "MLP"), x, x.size, _MASK)
 
 
 def _name_of_activation(x: Node) -> str:
@@ -221,8 +229,8 @@ def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
-    """Its input with the bias, in float32; and its result, if it has a minimum."""
-    yield _extra("mixer states", x, x.size * (2 if x.attributes["minimum"] else 1), FLOAT32)
+    """Its input with the bias, in float32; and its result, if it is clamped."""
+    yield _extra("mixer states", x, x.size * (2 if x.attributes["clamped"] else 1), FLOAT32)
 
 
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
-from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
 from ...loading import Source
 from ...utils.errors import ArgumentError, LlamathError, safe
 from .check_checkpoint import VerifyReport, verify_opened
@@ -30,13 +30,20 @@ def verify_path(
 ) -> VerifyReport | StructureReport:
     """Verify a checkpoint against a model or its own config, or an adapter against its base model.
 
-    With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
+    With `full`, the values of all tensors and the sums of the files are checked, for which a repository on the Hub is downloaded; with
+    `all_sums`, the SHA-256 of each file is computed.
     """
+    if full:
+        path = local_copy(path)
     if kind := local_kind(path):
-        if full or all_sums or model is not None or base is not None:
-            what = "--full and --write-sums" if full or all_sums else "--as and --base"
-            raise LlamathError(f"{what} are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
-        return _verify_folder(kind, path)
+        if model is not None or base is not None:
+            raise LlamathError(f"--as and --base are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
+        structure = _verify_folder(kind, path)
+        if not (full or all_sums):
+            return structure
+        from .kinds.folder_values import check_folder_values
+
+        return structure.replace(full=check_folder_values(kind, path, values=full, all_sums=all_sums, progress=progress))
     opened = open_checkpoint(path, allow_partial=True)
     report = _verify_headers(opened, path, model, changes, base)
     if not (full or all_sums):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import sqrt
 from typing import Any
 
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...config_keys import any_name
 from ...core.blocks import AttentionBase, Decoder, MoE
-from ...core.mixers import GatedDeltaNet, RecurrentMixer
+from ...core.mixers import RecurrentMixer, ShortConv
 from ...core.tree import Block
 from ...families.wrappers import TEXT_KEYS
 from ...loading import load
@@ -25,7 +26,8 @@ from .edited_tree import KeptGroups, TreeEdit, equal_trees
 Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
-    no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern""".split()
+    no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
+    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
@@ -185,6 +187,9 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
     for key in _LAST_LAYERS:
         if type(value := text.get(key)) is int and value:
             changes[key] = sum(i >= old - value for i in layers)
+    factor = text.get("scale_depth", model.config.defaults_used.get("scale_depth"))
+    if isinstance(factor, int | float):  # divided by √L (MiniCPM)
+        changes["scale_depth"] = factor * sqrt(len(layers) / old)
     for key in _BY_LAYER:
         if isinstance(value := text.get(key), Mapping):
             by_number = {int(x): settings for x, settings in value.items() if x.isdecimal() and len(x) < 10}  # "5" or "05"
@@ -209,6 +214,8 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
         lists.append({"mlp_layer_types": ["sparse" if x else "dense" for x in sparse]})
     if "indexer_types" in read:
         lists.append({"indexer_types": ["full" if getattr(x, "indexer", None) else "shared" for x in mixers]})
+    if "moe_layer_start_index" in read:
+        lists += _moe_interval(sparse)
     if "attention_types" in read:
         lists.append({"attention_types": [[["global" if _layer_type(x) == "full_attention" else "local"], 1] for x in mixers]})
     if "moe_layers" in read:
@@ -216,12 +223,22 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
     return lists
 
 
+def _moe_interval(sparse: Sequence[bool]) -> list[Keys]:
+    """Return the keys for every nth layer from a first to a last one, if that describes the layers with experts (ERNIE)."""
+    numbers = [i for i, x in enumerate(sparse) if x] or [len(sparse)]
+    first, last = numbers[0], numbers[-1]
+    for every in range(1, len(sparse) + 1):
+        if numbers == [i for i in range(first, last + 1) if (i + 1) % every == 0]:
+            return [{"moe_layer_start_index": first, "moe_layer_end_index": last, "moe_layer_interval": every}]
+    return []
+
+
 def _layer_type(mixer: object) -> str:
     """Return the entry of `layer_types` for a mixer."""
     if isinstance(mixer, AttentionBase):
         window = mixer.window
         return "sliding_attention" if window.size is not None else "chunked_attention" if window.chunk is not None else "full_attention"
-    return "linear_attention" if isinstance(mixer, GatedDeltaNet) else "conv" if isinstance(mixer, RecurrentMixer) else "full_attention"
+    return "conv" if isinstance(mixer, ShortConv) else "linear_attention" if isinstance(mixer, RecurrentMixer) else "full_attention"
 
 
 def _is_sparse(layer: Block) -> bool:

@@ -216,9 +216,15 @@ def _map_stack(stack: Stack, change: Callable[[Block], Block]) -> Stack:
 
 
 def _expanded(tree: Decoder) -> tuple[object, ...]:
-    """Return the fields of a tree with its layers one by one."""
+    """Return the fields of a tree with its layers one by one, and their residual multipliers without errors of rounding."""
     values = {name: getattr(tree, name) for name in tree.fields}
     for name in ("layers", "mtp"):
-        if values[name] is not None:
-            values[name] = list(values[name])
+        if (stack := values[name]) is not None:
+            rounded = {id(x): _with_rounded_multiplier(x) for x, _ in stack.distinct()}
+            values[name] = [rounded[id(x)] for x in stack]
     return (type(tree), *values.items())
+
+
+def _with_rounded_multiplier(layer: Block) -> Block:
+    factor = getattr(layer, "residual_multiplier", 1.0)
+    return layer if factor == 1.0 else layer.replace(residual_multiplier=float(f"{factor:.12g}"))

@@ -1,0 +1,169 @@
+"""The blocks that read images and sound: towers, the projectors of their outputs, and `Multimodal`, a decoder with them.
+
+Letters: d_v width, L_v layers, H_v heads, h_v head size, F_v MLP width, N_v positions of a vision tower (d_a, L_a, … of an audio tower);
+C_v channels and p_v side of a patch; N patches of an image.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, project_heads
+from .image_sizes import ImageSizes
+from .machine import Machine, X
+from .tree import Block, Stack, Weight
+
+TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
+"""The fields that `Multimodal` adds to a decoder."""
+
+
+class PatchEmbedding(Linear):
+    """A convolution whose stride is its kernel, which is a linear layer on the pixels of a patch: W `[d_v, C_v, p_v, p_v]`."""
+
+
+class EncoderAttention(Attention):
+    """Attention of every token to all tokens of its image or sound; nothing is kept for later passes."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
+        v = project_heads(self, m, self.v, x)
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+class AttentionPooling(Block):
+    """One learned query reads all patches, then x += mlp(norm x) (SigLIP's head); no multimodal model uses its result."""
+
+    probe: Weight
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    norm: Norm
+    mlp: MLP
+    heads: int
+    head_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        probe = m.first_tokens(m.prepend(x, self.probe), 1)
+        q, k, v = (m.split_heads(y, self.head_dim) for y in (self.q(m, probe), self.k(m, x), self.v(m, x)))
+        y = self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+        return m.add(y, self.mlp(m, self.norm(m, y)))
+
+
+class VisionTower(Block):
+    """A vision transformer: embedded patches, positions, layers; the result is the features of the patches."""
+
+    group: ClassVar[str] = "vision"
+    excluded: ClassVar[frozenset[str]] = frozenset()
+    class_token: Weight | None = None  # a learned token before the patches
+    patches: PatchEmbedding
+    positions: Weight | None = None  # a row for each place of a square image, of the class token first
+    norm_before: Norm | None = None
+    layers: Stack
+    norm_after: Norm | None = None
+    pooling: AttentionPooling | None = None  # stored, but never read for the features of patches
+    patch_size: int
+    image_sizes: ImageSizes
+    feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
+    drops_class_token: bool = False  # from the features
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = self.patches(m, pixels)  # (B, N, d_v)
+        if self.class_token is not None:
+            x = m.prepend(x, self.class_token)
+        if self.positions is not None:
+            x = m.add_positions(x, self.positions)
+        x = apply_optional(self.norm_before, m, x)
+        if self.feature_layers:
+            x = m.layer_outputs(self.layers, x, self.feature_layers)
+        else:
+            x = apply_optional(self.norm_after, m, m.layers(self.layers, x))
+        return m.drop_tokens(x, 1) if self.drops_class_token else x
+
+
+class MLPProjector(Block):
+    """linear_2(act(linear_1 x)) on the features of patches; with a patch merger, of which k × k become one before."""
+
+    group: ClassVar[str] = "projector"
+    norm: Norm | None = None
+    merger: Linear | None = None  # W `[d_v, k² d_v]` on the features of k × k patches
+    linear_1: Linear
+    linear_2: Linear
+    activation: str
+    merge: int = 1
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = apply_optional(self.norm, m, x)
+        if self.merger is not None:
+            x = self.merger(m, m.merge_patches(x, self.merge, by_channel=True))
+        return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+
+
+class PooledProjector(Block):
+    """A linear layer on the averages of k × k features, normalized (Gemma 3)."""
+
+    group: ClassVar[str] = "projector"
+    linear: Linear
+    norm: Norm
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.linear(m, self.norm(m, m.pool_patches(x, self.merge)))
+
+
+class Multimodal(Decoder):
+    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes the logits.
+
+    A token of the projector's result takes the place of a token's embedding in the sequence.
+    """
+
+    groups: ClassVar[dict[str, str]] = {
+        **Decoder.groups,
+        "vision": "vision",
+        "projector": "projector",
+        "audio": "audio",
+        "audio_projector": "projector",
+    }
+    vision: VisionTower | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    @property
+    def text(self) -> Decoder:
+        """The text model."""
+        text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
+        return text
+
+
+class ModelPart(Block):
+    """The vision or audio part of a multimodal model: a tower and its projector."""
+
+    groups: ClassVar[dict[str, str]] = Multimodal.groups
+    vision: Block | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = apply_optional(self.vision, m, apply_optional(self.audio, m, x))
+        return apply_optional(self.projector, m, apply_optional(self.audio_projector, m, y))
+
+
+def parts_of(tree: Block) -> dict[str, Block]:
+    """Return the parts of a model by name, the text model first; together they have all of its weights once."""
+    if not isinstance(tree, Multimodal):
+        return {"text": tree}
+    parts: dict[str, Block] = {"text": tree.text}
+    if tree.vision is not None or tree.projector is not None:
+        parts["vision"] = ModelPart(vision=tree.vision, projector=tree.projector)
+    if tree.audio is not None or tree.audio_projector is not None:
+        parts["audio"] = ModelPart(audio=tree.audio, audio_projector=tree.audio_projector)
+    return parts
+
+
+def with_text(tree: Decoder, text: Decoder) -> Decoder:
+    """Return a model with another text model."""
+    return tree.replace(**{name: getattr(text, name) for name in Decoder.fields}) if isinstance(tree, Multimodal) else text

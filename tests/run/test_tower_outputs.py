@@ -1,0 +1,90 @@
+"""Towers and projectors compute what those of transformers do, with as many FLOPs as torch counts there."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import llamath
+from llamath.analysis.image_pass import Images, image_pass
+from llamath.core.towers import ModelPart, Multimodal
+from llamath.run import canonical_weights, load_weights
+from llamath.run.kv_cache import Cache
+from llamath.run.module import Module, TensorOptions
+from llamath.run.torch_machine import TorchMachine
+from support.reference_data import multimodal_configs
+from support.transformers_pair import perturb_weights
+
+pytestmark = pytest.mark.transformers
+COUNT = 2
+
+
+def reference_of(config: dict[str, Any]) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
+    perturb_weights(made)
+    return made.eval()
+
+
+def part_with_weights(model: llamath.Model, reference: Any) -> Module:
+    """The vision part of a model, with the weights of the reference."""
+    assert isinstance(model.tree, Multimodal)
+    part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
+    with TemporaryDirectory() as folder:
+        reference.save_pretrained(folder)
+        tensors = load_file(f"{folder}/model.safetensors")
+    scheme = next(x for x in (model.family.hf, *model.family.hf_forms) if {y.name for y in x.tensors(model.tree)} == tensors.keys())
+    module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
+    load_weights(module, canonical_weights(part, scheme, tensors))
+    return module
+
+
+def image_size(model: llamath.Model) -> tuple[int, int]:
+    """Width and height of test images: those of the tower, or two different ones."""
+    sizes = model.tree.vision.image_sizes  # type: ignore[attr-defined]
+    return (sizes.size, sizes.size) if hasattr(sizes, "size") else (3 * sizes.multiple, 2 * sizes.multiple)
+
+
+def patches_of(pixels: Tensor, patch: int) -> Tensor:
+    return torch.nn.functional.unfold(pixels, patch, stride=patch).mT
+
+
+def features(reference: Any, pixels: Tensor) -> Tensor:
+    """The features of images as transformers computes them, `(tokens, d)`."""
+    sizes = torch.tensor([pixels.shape[-2:]] * len(pixels))
+    options = {"image_sizes": sizes} if reference.config.vision_config.model_type == "pixtral" else {}
+    found = reference.model.get_image_features(pixel_values=pixels, **options).pooler_output
+    return torch.cat([x.flatten(0, -2) for x in found])
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+@torch.no_grad()
+def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
+    model, reference = llamath.load(config), reference_of(config)
+    vision = model.tree.vision  # type: ignore[attr-defined]
+    module, (width, height) = part_with_weights(model, reference), image_size(model)
+    pixels = torch.randn(COUNT, int(vision.patches.weight.shape[1]), height, width)
+    patches = patches_of(pixels, int(vision.patch_size))
+    machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
+    grid = vision.image_sizes.grid(width, height)
+    machine.patch_grid = (grid.rows, grid.columns)
+    ours = module(machine, patches).flatten(0, -2)
+    expected = features(reference, pixels)
+    assert ours.shape == expected.shape
+    torch.testing.assert_close(ours, expected, atol=2e-5, rtol=1e-4)
+    images = image_pass(model.tree, Images(count=COUNT, width=width, height=height))
+    assert images.tokens == len(expected)
+    if vision.pooling is None:  # transformers computes it, though nothing reads it
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            for one in pixels:  # together, transformers computes the attention between images that are masked
+                features(reference, one[None])
+        assert images.flops.total == counter.get_total_flops()
