@@ -225,6 +225,7 @@ class MoE(Block):
     router_softcap: float | None = None  # soft cap of the router's logits
     choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
     output_factor: float = 1.0  # of the sum of routed and shared experts
+    zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -340,6 +341,26 @@ class NormedResidualLayer(Layer):
         x = apply_optional(self.attn_norm, m, x)
         x = apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
         return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
+
+
+class ShortcutLayer(Layer):
+    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
+
+    shortcut: MoE
+    second_attn_norm: Norm
+    second_attn: AttentionBase
+    second_mlp_norm: Norm
+    second_mlp: MLP
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
+        normed = apply_optional(self.mlp_norm, m, x)
+        shortcut = self.shortcut(m, normed)
+        x = m.add(x, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        x = m.add(x, _residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
+        x = m.add(x, _residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
+        return m.add(x, shortcut)
 
 
 class TwoNormLayer(Layer):

@@ -38,6 +38,8 @@ class LatentAttention(AttentionBase):
     rope_dim: int
     v_dim: int
     kv_lora_rank: int
+    q_factor: float = 1.0  # factor of the queries
+    latent_factor: float = 1.0  # factor of the normalized latent vectors
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -98,7 +100,7 @@ def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:
 def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X]:
     """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H, p)`."""
     q = apply_optional(attn.q_up, m, apply_optional(attn.q, m, latent))  # one of both
-    q = m.scale_by_position(m.split_heads(q, attn.nope_dim + attn.rope_dim), attn.score_transform.temperature)
+    q = m.scale_by_position(m.split_heads(m.scale(q, attn.q_factor), attn.nope_dim + attn.rope_dim), attn.score_transform.temperature)
     q, q_rope = m.split(q, attn.nope_dim, attn.rope_dim)
     return q, m.rope(q_rope, attn.rope)
 
@@ -110,7 +112,8 @@ def _latents(attn: LatentAttention, m: Machine[X], x: X) -> X:
         return cached
     down = m.split_heads(attn.kv_down(m, x), attn.kv_lora_rank + attn.rope_dim)  # one head for all
     latent, k_rope = m.split(down, attn.kv_lora_rank, attn.rope_dim)
-    (cached,) = m.update_cache(attn, m.concat(attn.kv_norm(m, latent), m.rope(k_rope, attn.rope)))
+    latent = m.scale(attn.kv_norm(m, latent), attn.latent_factor)
+    (cached,) = m.update_cache(attn, m.concat(latent, m.rope(k_rope, attn.rope)))
     return cached
 
 
