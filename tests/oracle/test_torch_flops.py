@@ -27,7 +27,7 @@ B, T = 2, 9
 NO_SDPA = frozenset("bloom falcon_mamba flint gemma2 gpt_neo gpt_oss gptj mamba mamba2 mpt vaultgemma".split())
 """Families that transformers runs only with eager attention, or that have no attention."""
 RECURRENT = frozenset(
-    "bamba falcon_mamba granitemoehybrid lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
+    "bamba falcon_h1 falcon_mamba granitemoehybrid jamba lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
 )
 """Families whose chunks transformers computes by algorithms of their own."""
 

@@ -161,6 +161,18 @@ class MLP(Block):
         return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
 
 
+class ScaledMLP(MLP):
+    """down(act(gate_multiplier · gate x) · up x) · down_multiplier (Falcon-H1)."""
+
+    gate_multiplier: float
+    down_multiplier: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.scale(self.gate(m, x), self.gate_multiplier)
+        return m.scale(self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier)
+
+
 class ClampedMLP(MLP):
     """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`, up x to ± limit (GPT-OSS)."""
 

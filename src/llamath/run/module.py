@@ -138,12 +138,15 @@ class Decoder(Module):
 
     def __init__(self, spec: blocks.Decoder, options: TensorOptions) -> None:
         super().__init__(spec, options)
-        for mixer in (layer.attn for layer in self.layers):
+        mixers = self._mixers()
+        for mixer in mixers:
             if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
                 self.layers[mixer.spec.kv_layer].attn.shares_kv = True
-        for i, mixer in enumerate(self._mixers()[len(self.layers) :], len(self.layers)):
+        for i, mixer in enumerate(mixers[len(self.layers) :], len(self.layers)):
+            assert mixer is not None
             for module in mixer.modules():
-                module.cache_layer = i
+                if isinstance(module, Module):  # a convolution inside of it has a state, too
+                    module.cache_layer = i
         self._connect_indexers()
 
     def _connect_indexers(self) -> None:
@@ -186,9 +189,14 @@ class Decoder(Module):
         """Return an empty cache for `capacity` tokens in each row."""
         return Cache([None if x is None else x.new_cache(capacity) for x in self._mixers()], capacity)
 
-    def _mixers(self) -> list[Any]:
+    def caches_of_layer(self, cache: Cache, layer: int) -> list[LayerCache]:
+        """Return the caches of a layer's mixers."""
+        return [x for x, mixer in zip(cache.layers, self._mixers(), strict=True) if mixer is not None and mixer.layer == layer]
+
+    def _mixers(self) -> list[Module | None]:
         """The mixers in the order of their caches: the first of each layer, then all others."""
-        return [layer.attn for layer in self.layers] + [x for layer in self.layers for x in _further_mixers(layer)]
+        by_layer = [list(_mixers_inside(layer)) for layer in self.layers]
+        return [next(iter(x), None) for x in by_layer] + [y for x in by_layer for y in x[1:]]
 
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers, without repetition."""
@@ -220,10 +228,15 @@ class Decoder(Module):
         return next((x for x in all_gather_text(self.mesh, text) if x), "")
 
 
-def _further_mixers(layer: Module) -> list[Module]:
-    """Return the mixers of a layer that are not its first."""
-    mixers = [x for x in layer.modules() if isinstance(x, Module) and isinstance(x.spec, (AttentionBase, RecurrentMixer))]
-    return [x for x in mixers if x is not layer.attn]
+def _mixers_inside(module: nn.Module) -> Iterator[Module]:
+    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; an indexer is part of its attention."""
+    for child in module.children():
+        if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
+            yield child
+            if isinstance(indexer := getattr(child, "indexer", None), Module):
+                yield indexer
+        elif isinstance(child, Module):
+            yield from _mixers_inside(child)
 
 
 class _HasTree(Protocol):
