@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.attention_facts import AttentionWindow
-from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, TemperatureTuning
+from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
 from .kv_cache import Cache, key_positions
 from .rope import LENGTH_DEPENDENT, RopeCosSin, axial_cos_sin, cos_sin
 
@@ -108,6 +108,15 @@ class ForwardContext:
             rotation = self._compute_rope(rope)
             self._rope_complex[id(rope)] = torch.complex(rotation.cos, rotation.sin)
         return self._rope_complex[id(rope)]
+
+    def split_rope(self, rope: SplitAxialRope) -> tuple[RopeCosSin, RopeCosSin]:
+        """Cosines and sines of the rotation of each half of a head, by the column and by the row of each patch."""
+        rows, columns = self.patch_grid or (isqrt(self.new_length),) * 2
+        plain = Rope(theta=rope.theta, dim=rope.dim // 2)
+        row, column = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
+        halves = (cos_sin(plain, x.to(self.positions.device), 0) for x in (column, row))
+        across, down = (RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), False) for cos, sin in halves)
+        return across, down
 
     def _compute_rope(self, rope: Rope) -> RopeCosSin:
         if isinstance(rope, AxialRope):

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.positions import LogNScaling, Rope, TemperatureTuning
+from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
@@ -194,8 +194,19 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
+
+    def standardize(self, x: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        return ((x.float() - bias.float()) * scale.float()).to(x.dtype)
+
+    def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return x.clamp(low.to(x.dtype), high.to(x.dtype))
+
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
@@ -206,6 +217,8 @@ class TorchMachine(ForwardContext):
     # Tokens meet
 
     def rope(self, x: Tensor, rope: Rope | None) -> Tensor:
+        if isinstance(rope, SplitAxialRope):
+            return torch.cat([apply_rope(part, y) for part, y in zip(x.chunk(2, -1), self.split_rope(rope), strict=True)], -1)
         return apply_rope(x, self.rope_cos_sin(rope))
 
     def update_cache(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:

@@ -397,8 +397,17 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def encoder_attention(self, q: Node, k: Node, v: Node) -> Node:
-        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform())
+    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
+
+    def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
+        return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
+
+    def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
+        return self.add_node("clip", (x,), x.shape, weights=(low, high))
+
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
+        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
