@@ -162,14 +162,22 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
 
 
 def latent_attention(
-    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None
+    c: Config,
+    d: Expr,
+    rope: Rope | None,
+    temperature: TemperatureTuning | None = None,
+    v_dim: Expr | None = None,
+    needs_q_rank: bool = True,
 ) -> LatentAttention:
-    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores. `v_dim` is the default size of a value."""
+    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores.
+
+    `v_dim` is the default size of a value; without `needs_q_rank` an absent rank of the queries means that they have no latent vector.
+    """
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
     p = c.dim("p", "qk_rope_head_dim")
     v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
-    if "q_lora_rank" not in c.data:
+    if needs_q_rank and "q_lora_rank" not in c.data:
         raise c.error("q_lora_rank", "is missing", "null means that queries have no latent vector")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
     bias, scale = c.get("attention_bias", False), None
