@@ -28,6 +28,7 @@ class Model(Record):
     args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
     location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
     wrapper: str = ""  # model type of the multimodal model whose text model this is
+    claim: str = ""  # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds BertForMaskedLM`
 
     @cached_property
     def count(self) -> Count:

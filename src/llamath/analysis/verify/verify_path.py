@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
-from ...loading import Source
+from ...generic.generic_model import GenericModel
+from ...loading import Source, Via, load
 from ...utils.errors import ArgumentError, LlamathError, safe
 from .check_checkpoint import VerifyReport, verify_opened
 from .kinds.files_check import config_of, is_unknown_family, verify_files
@@ -27,17 +29,21 @@ def verify_path(
     full: bool = False,
     all_sums: bool = False,
     progress: Progress | None = None,
+    via: Via | None = None,
 ) -> VerifyReport | StructureReport:
     """Verify a checkpoint against a model or its own config, or an adapter against its base model.
 
     With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
+    With `via`, the model is built as `load` builds it.
     """
     if kind := local_kind(path):
-        if full or all_sums or model is not None or base is not None:
-            what = "--full and --write-sums" if full or all_sums else "--as and --base"
+        if full or all_sums or model is not None or base is not None or via is not None:
+            what = "--full and --write-sums" if full or all_sums else "--as, --base and --via"
             raise LlamathError(f"{what} are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
         return _verify_folder(kind, path)
     opened = open_checkpoint(path, allow_partial=True)
+    if via is not None:
+        model, changes = load(model or opened.location, changes=changes, via=via), None
     report = _verify_headers(opened, path, model, changes, base)
     if not (full or all_sums):
         return report
@@ -74,6 +80,12 @@ def _verify_headers(
         return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
     if base is not None:
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
+    if model is not None and _may_lack_family(model):
+        model, changes = load(model, changes=changes), None
+        if isinstance(model, GenericModel):
+            from ..generic.state_dict_check import verify_state_dict
+
+            return verify_state_dict(opened, path, model)
     if model is None and not changes:
         keys = config_of(opened)
         model_type = (keys or {}).get("model_type")
@@ -81,6 +93,11 @@ def _verify_headers(
             reason = f"{safe(model_type, 60)} is not among the decoder families that are counted by formula"
             return verify_files(opened, path, keys, reason)
     return verify_opened(opened, path, model, changes)
+
+
+def _may_lack_family(model: Source) -> bool:
+    """Whether a source may be a module, a state dict or a model that transformers builds."""
+    return not isinstance(model, str | os.PathLike)
 
 
 def _verify_folder(kind: str, path: str) -> StructureReport:
