@@ -13,8 +13,9 @@ from llamath.analysis.flops.flop_count import train_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.quantized_tensors import mtp_quantized_tensors, quantized_tensors
-from llamath.analysis.inference.weight_bytes import GGUFNaming, weight_storage
+from llamath.analysis.inference.weight_bytes import GGUFNaming
 from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stages
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires

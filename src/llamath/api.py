@@ -565,9 +565,9 @@ def verify(
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
     An adapter is checked against its `base` model, by default the one that it names. With `full`, every byte is read: the values of the
-    tensors are checked, and the sums of the files where there is something to compare them with. `progress` is called with the numbers of
-    processed and of all bytes. `via="transformers"` checks names and shapes against the class that transformers builds of the
-    configuration.
+    tensors are checked, and the sums of the files where there is something to compare them with; a repository on the Hub is downloaded for
+    it. `progress` is called with the numbers of processed and of all bytes. `via="transformers"` checks names and shapes against the class
+    that transformers builds of the configuration.
     """
     from .analysis.verify.verify_path import verify_path
 

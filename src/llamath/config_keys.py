@@ -70,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "H, heads; each has its own key and value, projected up from the latent vector",
             "weights of q, k, v and o; compute",
         ),
+        "num_attention_heads_per_layer": ("H of each layer, where layers differ (Laguna)", "weights of q, o and the gates; compute"),
         "num_key_value_heads": ("K, key/value heads, each shared by H / K query heads", "weights of k and v; cache"),
         "gpt_neo/num_heads": ("H, the number of heads", "compute: the shape of the heads; no weights"),
         "head_dim": ("h, the size of one head; need not be d / H", "weights of q, k, v and o; cache; compute"),
@@ -105,6 +106,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "llama4/use_qk_norm": ("whether rotated queries and keys are normalized, without a learned scale", _SCORES),
         "qk_layernorm": ("whether each head's queries and keys have a layer norm", "weights of these norms"),
         "attn_config.qk_ln": ("whether queries and keys have a layer norm over all heads (MPT)", "weights of these norms"),
+        "gating": (
+            "what multiplies the attention output: one number per head (true), or per channel (Laguna)",
+            "weights of the gate",
+        ),
         "attn_output_gate": (
             "whether a sigmoid gate multiplies the attention output",
             "weights of the gate, as many as of q; false is rejected",
@@ -144,6 +149,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of attention; cache; compute",
         ),
         "hybrid/layer_types": ("type of each layer: full attention, or a recurrent mixer", "weights of the mixers; cache; compute"),
+        "attn_layer_indices": ("numbers of the layers with attention; others have Mamba-2 (Bamba)", "weights of these layers; cache"),
         "full_attn_idxs": (
             "layers with attention, if layer_types is absent; the others are convolutions",
             "weights of the mixers; cache; compute",
@@ -186,6 +192,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "use_conv_bias": ("whether Mamba's convolution has a bias", "weights: a bias of the convolution"),
         "mamba_hidden_act": ("activation after Mamba's convolution", "compute: no weight depends on it"),
         "time_step_min": ("lower bound of Mamba's time step", "compute: the state"),
+        "time_step_limit": ("the range that Mamba's time steps are clamped to", "compute: the state"),
+        "mamba_expand": ("the width of all Mamba heads, or channels, over d, in hybrids", "weights of Mamba; cache: its state; compute"),
+        "mamba_proj_bias": ("whether the input and output projections of Mamba have biases, in hybrids", "weights: biases of Mamba"),
+        "mamba2/num_heads": ("Hm, heads of Mamba-2, each with a state [m, N]", "weights of Mamba; cache: its state; compute"),
+        "mamba2/head_dim": ("m, size of a head of Mamba-2", "weights of Mamba; cache: its state; compute"),
+        "mamba2/expand": ("the width of all heads of Mamba-2 over d", "weights of Mamba; cache: its state; compute"),
         "mamba/intermediate_size": ("i, channels of Mamba", "weights of Mamba; cache: its state; compute"),
         "state_size": ("N, size of the state of each channel of Mamba", "weights of Mamba; cache: its state; compute"),
         "time_step_rank": ("R, rank of Mamba's time steps", "weights of Mamba; compute"),
@@ -199,6 +211,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_intermediate_size": ("Fe, the width of each expert", "weights of the experts; compute"),
         "n_shared_experts": ("S, shared experts, which every token uses, as one MLP of width S·Fe", "weights of these experts; compute"),
         "shared_expert_intermediate_size": ("Fs, the width of the shared expert", "weights of this expert; compute"),
+        "shared_intermediate_size": ("Fs, the width of an MLP alone or beside experts; 0: there is none (Granite)", "weights of this MLP"),
         "num_shared_experts": (
             "S, shared experts, which every token uses, as one MLP of width S·Fe (Hy3, K-EXAONE)",
             "weights of these experts; compute",
@@ -230,6 +243,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
         "routed_scaling_factor": ("factor of the sum of the chosen experts", _ONE_FACTOR),
+        "moe_routed_scaling_factor": ("factor of the sum of the chosen experts (Laguna)", _ONE_FACTOR),
+        "moe_router_logit_softcapping": ("soft cap of the router's logits; 0: none", "compute: the routing weights"),
+        "moe_apply_router_weight_on_input": (
+            "whether routing weights multiply the inputs of the experts",
+            "nothing: only false is supported",
+        ),
         "router_scaling_factor": ("factor of the sum of the chosen experts (Hy3)", _ONE_FACTOR),
         "use_expert_bias": (
             "whether a learned bias is added to the scores of experts before the choice",
@@ -316,6 +335,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "learned_pos_emb": ("whether positions are a learned table, if nothing else encodes them (MPT)", "weights of that table"),
         # rotary
+        "position_embedding_type": ("rope: rotary positions in layers with attention; nope or null: none (Granite 4)", _SCORES),
         "rope_theta": ("base of the rotary angles", "compute: the rotary angles"),
         "rope_local_base_freq": ("rope_theta in layers with a sliding window (Gemma 3)", "compute: these layers' angles"),
         "layer_rope_theta": ("rope_theta of each layer; 0: no rotary positions there (Muse Glimmer)", "compute: these layers' angles"),
@@ -410,10 +430,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "initial_context_length": ("the original context again", _FIXED),
         "block_norm_eps": ("the epsilon of the norms again", _FIXED),
         "ff_factor": ("F / d, judging by its name; not read by transformers (Falcon)", _FIXED),
-        "shared_intermediate_size": ("the width of a shared expert, which MiniMax does not have", _FIXED),
+        "minimax_m2/shared_intermediate_size": ("the width of a shared expert, which MiniMax does not have", _FIXED),
         "block_use_swiglu": ("whether gate and up share a matrix in files; they are separate (LFM2)", _FIXED),
         "use_pos_enc": ("whether there are positions; there are (LFM2)", _FIXED),
-        "position_embedding_type": ("the type of positions: rotary, in layers with a window (Cohere)", _FIXED),
+        "cohere2/position_embedding_type": ("the type of positions: rotary, in layers with a window (Cohere)", _FIXED),
         "pos_emb": ("the type of positions: rotary (Qwen 1)", _FIXED),
         "layer_switch": ("n: every nth layer has no window (Cohere), as in sliding_window_pattern", _FIXED),
         "order_of_interleaved_layers": ("which type of layer comes first (Cohere)", _FIXED),
@@ -432,7 +452,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "full_attn_mod": ("which layers have full attention, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
         "interpolate_factor": ("context extension, judging by its name; 1 in Phi-4's files, not read by transformers", _FIXED),
         "output_gate_type": ("the activation of the gate of linear attention: SiLU, also called swish (Qwen 3.5)", _FIXED),
-        "mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
+        "nemotron_h/mamba_proj_bias": ("whether Mamba's output projection has a bias; use_bias says it", _FIXED),
         "mamba/time_step_min": ("the lower end of the initial time steps of Mamba", _FIXED),
         "time_step_max": ("the largest initial time step of Mamba", _FIXED),
         "time_step_floor": ("the smallest initial time step of Mamba", _FIXED),
@@ -440,7 +460,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "rms_norm": ("whether the norms are RMS norms; they are (Mamba)", _FIXED),
         "pad_vocab_size_multiple": ("the vocabulary is padded to a multiple of this; vocab_size includes the padding (Mamba)", _FIXED),
         "ssm_cfg": ("other sizes in the first Mamba code, an object; empty in published files", _FIXED),
-        "time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
+        "nemotron_h/time_step_limit": ("the range of Mamba's time steps; the lower bound is time_step_min", _FIXED),
+        "normalization_function": ("the type of the norms: RMS norms (Granite 4)", _FIXED),
+        "norm_before_gate": ("whether the norm precedes the gate; it follows it (Mamba-2)", _FIXED),
+        "attn_rotary_emb": ("the size of the rotary part of a head; always half of it (Bamba)", _FIXED),
     },
 }
 """Title of a section → its keys."""
@@ -474,6 +497,9 @@ SYNONYMS = {
         "rope_scaling.factor": "rotary.scaling_factor",
         "partial_rotary_factor": "rotary_pct rope_pct",
         "rope_interleave": "rope_interleaved",
+        "mamba_num_heads": "mamba_n_heads",
+        "mamba_head_dim": "mamba_d_head",
+        "ssm_state_size": "mamba_d_state",
         "n_groups": "mamba_n_groups",
         "conv_kernel": "mamba_d_conv",
         "time_step_min": "mamba_dt_min",
@@ -512,12 +538,13 @@ NO_EFFECT: dict[str, str] = {
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
-        "initialization before training": """initializer_range initializer_factor init_std init_config init_device
+        "initialization before training": """initializer_range initializer_factor init_method init_std init_config init_device
             block_mlp_init_scale block_out_init_scale block_use_xavier_init conv_use_xavier_init rescale_prenorm_residual
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
-            router_jitter_noise router_aux_loss_coef output_router_logits aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
+            router_jitter_noise router_aux_loss_coef output_router_logits
+            z_loss_coefficient aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
         "ids of special tokens": """bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
             forced_bos_token_id forced_eos_token_id image_token_index image_token_id""",
         "the tokenizer": "tokenizer tokenizer_name tokenizer_class n_special predict_special_tokens",
@@ -528,7 +555,8 @@ NO_EFFECT: dict[str, str] = {
         "settings of an implementation": """use_cache pretraining_tp output_attentions output_hidden_states return_dict
             gradient_checkpointing
             attn_implementation _attn_implementation _attn_implementation_autoset attn_config.attn_impl attn_config.attn_uses_sequence_id
-            attn_config.rope_impl attn_config.rope_dail_config chunk_size chunk_size_feed_forward torchscript cache_implementation ep_size
+            attn_config.rope_impl attn_config.rope_dail_config chunk_size mamba_chunk_size
+            chunk_size_feed_forward torchscript cache_implementation ep_size
             flash_attn flash_rotary fused_dense use_flash_attn use_cache_kernel use_cache_quantization use_mamba_kernels use_mambapy
             use_falcon_mambapy use_associative_scan fused_add_norm onnx_safe
             inference_runner validate_runner_input max_batch_size pad_key_length pre_allocate_kv_cache masked_softmax_fusion

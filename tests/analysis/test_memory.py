@@ -23,7 +23,10 @@ from llamath.analysis.inference.inference_memory import (
     memory,
     peak_activations,
 )
+from llamath.analysis.parallel_layout import Layout
+from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.cli import cli
+from llamath.core.expr import Expr
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
@@ -99,20 +102,37 @@ def test_json_has_the_documented_keys(slug: str) -> None:
 
 
 def evaluate(text: str) -> int:
-    """Evaluate the numbers of a formula: the part after its equals sign, or all of it."""
-    numbers = text.rpartition(" = ")[2].partition(", of ")[0].partition(", for ")[0]
-    plain = re.sub(r"(\d),(?=\d{3})", r"\1", numbers).replace("·", "*")
-    return int(eval(re.sub(r"⌈(.*?) / (\d+)⌉", r"-(-(\1) // \2)", plain)))
+    """Evaluate the numbers of a formula."""
+    plain = text.replace("·", "*").replace("−", "-")
+    plain = re.sub(r"⌈([^⌈⌉]*) / (\d+)⌉", r"(-(-(\1) // \2))", plain)
+    return int(eval(re.sub(r"⌊([^⌊⌋]*) / (\d+)⌋", r"((\1) // \2)", plain)))
 
 
 @pytest.mark.parametrize(
     "slug", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b", "lfm2-1.2b", "gpt-oss-20b"]
 )
-@pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32", "q4_k_m", ""])
 def test_formulas_evaluate_to_their_bytes(slug: str, dtype: str) -> None:
     report = memory(llamath.load(slug), MemoryRequest(dtype=dtype, context=5000, batch=3, kv_dtype="q8_0" if dtype == "q4_k_m" else ""))
-    for x in report.lines[:-1]:
-        assert evaluate(x.formula) == x.bytes, x
+    for x in report.lines:
+        assert isinstance(x.bytes, Expr) and evaluate(x.bytes.numbers) == x.bytes, x
+
+
+@pytest.mark.parametrize("slug", ["llama-3.1-8b", "deepseek-v3", "mixtral-8x7b"])
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_training_formulas_evaluate_to_their_bytes(slug: str, zero: int) -> None:
+    layout = Layout(tp=2, dp=4, ep=1 if slug == "llama-3.1-8b" else 2, zero=zero, recompute="full")
+    for x in training(llamath.load(slug), TrainRequest(layout=layout)).largest_stage.lines:
+        assert isinstance(x.bytes, Expr) and evaluate(x.bytes.numbers) == x.bytes, x
+
+
+@pytest.mark.parametrize("slug", ["llama-3.1-8b", "deepseek-v3", "gpt-oss-20b"])
+def test_weights_are_expressions_of_the_dimensions(slug: str) -> None:
+    model = llamath.load(slug)
+    lines = [x for x in memory(model, MemoryRequest(context=8)).lines if x.what.startswith("weights")]
+    tree = json.dumps([x.bytes.to_expression_json() for x in lines])
+    for letter in ("d", "V", "Fe" if slug == "deepseek-v3" else "F"):
+        assert f'["let", "{letter}", {model.count.formula.letters[letter]}]' in tree
 
 
 def test_llama_70b_at_128k_has_its_known_memory() -> None:

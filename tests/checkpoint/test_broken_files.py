@@ -226,6 +226,45 @@ def test_count_of_a_folder_notes_broken_weights(case: str, folders: dict[str, Pa
     assert FOLDERS[case][1] in " ".join(brief.stderr.split())
 
 
+READ_ONLY_CONFIG = ("names", "config", "diff", "flops", "plan", "explain", "export")
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+@pytest.mark.parametrize("command", [*READ_ONLY_CONFIG, "design", "trace"])
+def test_commands_that_read_the_config_name_broken_weights(command: str, case: str, folders: dict[str, Path], tmp_path: Path) -> None:
+    line = {"design": "design 30M --like {}", "trace": "trace {}"}.get(command) or READ_CONFIG[command]
+    result = run(line, folders[case], tmp_path)
+    noted = " ".join(result.stderr.split())
+    assert result.exit_code in (0, 1), result.output
+    assert FOLDERS[case][1] in noted and "hf download OWNER/NAME" in noted and FOLDERS[case][1] not in result.stdout
+
+
+@pytest.mark.parametrize("command", READ_ONLY_CONFIG)
+def test_commands_that_read_the_config_name_missing_shards(command: str, tmp_path: Path) -> None:
+    folder = missing_shard(tmp_path / "folder")
+    assert f"1 file named in the index is missing ({SHARDS[1]})" in text_of(run(READ_CONFIG[command], folder, tmp_path))
+
+
+def test_many_broken_files_are_counted(tmp_path: Path) -> None:
+    folder = sharded(tmp_path)
+    for i in range(9):
+        (folder / f"extra-{i}.safetensors").write_bytes(HTML)
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"] |= {f"extra.{i}": f"extra-{i}.safetensors" for i in range(9)}
+    (folder / INDEX).write_text(json.dumps(index))
+    noted = run("names {}", folder, tmp_path).stderr
+    assert noted.count("is an HTML page") == 3 and "6 more files are broken" in " ".join(noted.split())
+
+
+@pytest.mark.parametrize("command", READ_ONLY_CONFIG)
+def test_whole_folders_are_not_warned_about(command: str, whole_folder: Path, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / CONFIG).write_bytes((whole_folder / CONFIG).read_bytes())
+    for path in (whole_folder, alone):
+        assert "warning" not in run(READ_CONFIG[command], path, tmp_path / path.name).stderr
+
+
 PARTIAL: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing shard": (missing_shard, f"1 file named in the index is missing ({SHARDS[1]})"),
     "one shard of three": (lone_shard, f"2 files of the set are missing ({SHARDS[1]}, …)"),

@@ -56,7 +56,7 @@ REFUSED = {
     "mpt-grouped, rotary": "logit_scale, rope",
     "mpt-six heads, untied, clipped": "scale",
     "nemotron_h-latent experts, biased": "activation",
-    "nemotron_h-plain": "dt_min",
+    "nemotron_h-plain": "dt_limits",
     "olmo3-nested-rope": "one rope_theta for all layers",
     "olmoe-grouped, biased, clipped, tied": "clip, norm_topk_prob",
     "phi-grouped, head norms, tied": "activation",

@@ -490,6 +490,18 @@ def test_values_and_sums_of_a_download_are_checked(pair: Pair) -> None:
     assert code == 1 and "sum" in str([x["code"] for x in json.loads(out)["findings"]])
 
 
+def test_full_verification_in_python_downloads_like_the_command(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    pytest.importorskip("numpy")
+    Hub(*pair, FILES)
+    report = llamath.verify("org/name", full=True)
+    assert report.ok and report.full is not None and report.full.tensors > 0 and report.full.compared >= len(FILES) - 1
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert llamath.verify("org/name", full=True).ok
+    with pytest.raises(RemoteError):
+        llamath.verify("org/other", full=True)
+
+
 def test_sums_are_not_written_for_a_repository(pair: Pair) -> None:
     code, _, err = run("verify", "org/name", "--write-sums")
     assert code == 2 and "--write-sums writes next to local files" in err and not pair[0].seen

@@ -18,9 +18,9 @@ import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.weight_bytes import WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
-from llamath.checkpoint.quantization.recipes import Matrix, UnknownQuantization, module_names, read_recipe
+from llamath.checkpoint.quantization.recipes import Matrix, module_names, read_recipe
 from llamath.cli import cli
-from llamath.utils.errors import LlamathError
+from llamath.utils.errors import LlamathError, UnknownQuantization
 from support import quantized_headers
 from support.reference_data import truth
 

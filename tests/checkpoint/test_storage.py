@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llamath
-from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage, gguf_tensors, gguf_traits, weight_storage
+from llamath.analysis.inference.choose_storage import weight_storage
+from llamath.analysis.inference.gguf_mixture import gguf_tensors, gguf_traits
+from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
-from llamath.checkpoint.quantization.gguf_file_types import FILE_TYPES, GGUFTensor, assign_types
-from llamath.checkpoint.quantization.schemes import WEIGHT_FORMATS, parse_weight_format
+from llamath.checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types
+from llamath.checkpoint.quantization.schemes import FILE_TYPES, WEIGHT_FORMATS, parse_weight_format
 from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from support import quantized_headers

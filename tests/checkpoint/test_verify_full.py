@@ -412,13 +412,15 @@ def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
         stream_files([task])
 
 
-def test_remote_checkpoints_are_not_read_in_full(pair: Any) -> None:
-    from support.hub_server import DATA, Hub
+def test_object_stores_are_not_read_in_full() -> None:
+    from support.hub_server import DATA
 
-    Hub(*pair, {"config.json": json.dumps(DENSE).encode(), "model.safetensors": DATA})
+    store = pytest.importorskip("fsspec").filesystem("memory")
+    store.pipe("/bucket/model/config.json", json.dumps(DENSE).encode())
+    store.pipe("/bucket/model/model.safetensors", DATA)
     with pytest.raises(LlamathError, match="expected local files to read in full") as caught:
-        verify_path("hf://org/name", full=True)
-    assert "hf download" in caught.value.hint
+        verify_path("memory://bucket/model", full=True)
+    assert "download the files first" in caught.value.hint
 
 
 # the command

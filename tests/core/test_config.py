@@ -37,7 +37,7 @@ def test_contradicting_synonyms_are_an_error() -> None:
     ("model_type", "more"),
     [
         ("llama", {}), ("mistral", {}), ("mistral", {"attention_bias": True, "mlp_bias": True}), ("mixtral", {}), ("phimoe", {"num_local_experts": 4}),
-        ("llama", {"num_key_value_heads": None}),
+        ("llama", {"num_key_value_heads": None}), ("granitemoehybrid", {}), ("bamba", {}), ("mamba2", {"num_heads": 8, "head_dim": 16}),
     ],
 )  # fmt: skip
 def test_absent_and_null_keys_follow_the_class(model_type: str, more: dict[str, Any]) -> None:
@@ -80,6 +80,31 @@ def test_unsupported_head_size_is_an_error(model_type: str) -> None:
     }
     with pytest.raises(llamath.ConfigError, match="head_dim"):
         llamath.load({"model_type": model_type, **SMALL, **extra, "head_dim": 12})
+
+
+BAMBA = {"model_type": "bamba", **SMALL}
+
+
+@pytest.mark.parametrize("limit", [[0.0, float("inf")], [0.0, {"__float__": "Infinity"}], None])
+def test_time_steps_without_a_limit_are_written_in_three_ways(limit: Any) -> None:
+    assert llamath.load(BAMBA | {"time_step_limit": limit}).tree == llamath.load(BAMBA).tree
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({"time_step_limit": x} for x in ([0.1], [0.2, 0.1], [0.0, "Infinity"], [-1.0, 1.0], [0.0, {"__float__": "NaN"}])),
+        {"mamba_d_head": 3},
+        {"mamba_d_head": "large"},
+        {"mamba_n_heads": 48},
+        {"mamba_n_groups": 3},
+        {"attn_layer_indices": ["0"]},
+    ],
+    ids=lambda x: next(iter(x)),
+)
+def test_invalid_sizes_of_mamba_are_errors(more: dict[str, Any]) -> None:
+    with pytest.raises(llamath.ConfigError, match=next(iter(more))):
+        llamath.load(BAMBA | more)
 
 
 def test_outer_tie_word_embeddings_takes_precedence() -> None:

@@ -23,9 +23,11 @@ from support.reference_data import tiny_configs
 pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
-NO_SDPA = frozenset("bloom falcon_mamba gemma2 gpt_neo gpt_oss gptj mamba mpt vaultgemma".split())
+NO_SDPA = frozenset("bloom falcon_mamba gemma2 gpt_neo gpt_oss gptj mamba mamba2 mpt vaultgemma".split())
 """Families that transformers runs only with eager attention, or that have no attention."""
-RECURRENT = frozenset("falcon_mamba lfm2 lfm2_moe mamba nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split())
+RECURRENT = frozenset(
+    "bamba falcon_mamba granitemoehybrid lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
+)
 """Families whose chunks transformers computes by algorithms of their own."""
 
 
@@ -118,7 +120,7 @@ def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
         Hv, hv, hk, n = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), -(-T // chunk)
         result += times * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
     for times, x in nodes(graph, "ssm_scan"):
-        H, m, N, C = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), config.get("chunk_size", 128)
+        H, m, N, C = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), 128 if config["model_type"] == "nemotron_h" else 256
         n = -(-T // C)
         result += times * B * H * (n * (2 * C * C * N + 2 * C * C * m + 4 * C * m * N) + 2 * (n + 1) ** 2 * m * N)
     return result

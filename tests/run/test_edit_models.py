@@ -89,6 +89,8 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
     for key in ("layer_types", "layers_block_type", "mlp_layer_types"):
         if isinstance(types := config.__dict__.get(key), list) and len(types) == old:
             setattr(config, key, [types[i] for i in kept])
+    if isinstance(numbers := config.__dict__.get("attn_layer_indices"), list):
+        config.attn_layer_indices = [new for new, i in enumerate(kept) if i in numbers]
     config.num_hidden_layers = len(kept)
     if hasattr(base, "embed_tokens_per_layer"):
         size = config.hidden_size_per_layer_input

@@ -177,7 +177,10 @@ CASES = [
     case("norm_heads", layer_norm(h, 1e-5), x(B, T, H, h), **STATISTICS),
     case("norm_heads", repeat(layer_norm(h, 1e-5, bias=False), H), x(B, T, H, h), **STATISTICS),
     case("l2_norm", f32(B, T, G, n), 1e-6),
-    *(case("act", x(B, T, d), name) for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid")),
+    *(
+        case("act", x(B, T, d), name)
+        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus")
+    ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
@@ -185,6 +188,7 @@ CASES = [
     case("add", x(B, T, d), x(T, d)),
     case("multiply", x(B, T, d), x(B, T, d)),
     case("multiply", x(B, T, d), x(B, T, Expr.const(1))),
+    case("multiply", x(B, T, H, h), x(B, T, H, Expr.const(1))),
     case("scale", x(B, T, d), 0.5),
     case("scale", x(B, T, d), 1.0),
     case("scale_by_weight", x(B, T, d), w(1)),
@@ -197,6 +201,7 @@ CASES = [
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
+    case("softplus", x(B, T, H), w(H), 0.0, 0.5),
     case("decay", f32(B, T, H), w(H)),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
-from ..core.expr import Expr, floor_div, total
+from ..core.expr import Expr, floor_div, total, written_floor_div
 from ..utils.number_format import group_digits
 from ..utils.record_type import Record
 
@@ -13,24 +14,31 @@ OVERHEAD_FIXED, OVERHEAD_DIVISOR = 512 * 2**20, 50
 
 
 class MemoryLine(Record):
-    """The bytes of one part of the memory, with their formula; an inexact line is an estimate, and its formula says whose."""
+    """The bytes of one part of the memory, as the expression whose letters and numbers are printed.
+
+    `note` says where a number without letters is from, or adds to the formula; an inexact line is an estimate, and its note says whose.
+    """
 
     what: str
     bytes: int
-    formula: str
+    note: str = ""
     exact: bool = True
 
+    json_fields: ClassVar[tuple[str, ...]] = ("what", "bytes", "formula", "exact")
 
-def expression_line(what: str, size: int, note: str = "", exact: bool = True) -> MemoryLine:
-    """Return a line with the formula of its bytes, in letters and in numbers."""
-    size = Expr.const(size)
-    formula = group_digits(f"{size.symbol} = {size.numbers}") + (f", {note}" if note else "")
-    return MemoryLine(what=what, bytes=size, formula=formula, exact=exact)
+    @property
+    def formula(self) -> str:
+        """The expression in letters and in numbers, with the note."""
+        size = Expr.const(self.bytes)
+        symbols, numbers = size.symbol, size.numbers
+        value = str(int(size))
+        parts = [] if symbols == value else [symbols] if numbers in (symbols, value) else [f"{symbols} = {numbers}"]
+        return ", ".join([*map(group_digits, parts), *([self.note] if self.note else [])])
 
 
 def letters_of(lines: Iterable[MemoryLine]) -> dict[str, int]:
     """Return the dimensions of the model in the formulas of lines, with their values."""
-    return {letter: n for x in lines for letter, n in Expr.const(x.bytes).atoms.items() if letter not in ("B", "T", "n")}
+    return {letter: n for x in lines for letter, n in Expr.const(x.bytes).letters.items()}
 
 
 def overhead_bytes(dynamic: int) -> Expr:
@@ -38,8 +46,10 @@ def overhead_bytes(dynamic: int) -> Expr:
     return total((OVERHEAD_FIXED, floor_div(dynamic, OVERHEAD_DIVISOR)))
 
 
-def overhead_line(dynamic: int, what: str) -> MemoryLine:
-    """Return the overhead as a line of a report; `what` names its dynamic part."""
-    rule = f"{OVERHEAD_FIXED // 2**20} MiB + {100 // OVERHEAD_DIVISOR} % of {what}"
+def overhead_line(dynamic: Mapping[str, int]) -> MemoryLine:
+    """Return the overhead as a line of a report, given what is allocated and freed as the model runs: name → bytes."""
+    sizes = {name: n for name, n in dynamic.items() if n}
+    size = total((OVERHEAD_FIXED, written_floor_div(total(sizes.values()).alias(" + ".join(sizes)), OVERHEAD_DIVISOR)))
+    rule = f"{OVERHEAD_FIXED // 2**20} MiB and {100 // OVERHEAD_DIVISOR} %"
     what_for = "an estimate: the device's context, library workspaces, allocator fragmentation"
-    return MemoryLine(what="overhead", bytes=overhead_bytes(dynamic), formula=f"{rule}, {what_for}", exact=False)
+    return MemoryLine(what="overhead", bytes=size, note=f"{rule}, {what_for}", exact=False)

@@ -16,7 +16,7 @@ from ..utils.errors import UnknownModel, nearest, safe
 from ..utils.number_format import format_bytes, format_count, short_count
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
-from .inference.weight_bytes import weight_storage
+from .inference.choose_storage import weight_storage
 
 
 class PresetSummary(Record):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ..utils.errors import FormatError, LlamathError, safe
 from .formats.folder import check_file_name, resolve_inside
+from .formats.folder_kind import METADATA_FILE
 from .formats.source import LocalFile
 
 SUMS_FILE = "SHA256SUMS"
@@ -70,7 +71,7 @@ def _parse_line(line: str) -> tuple[str, str]:
 
 def format_sums(sums: Mapping[str, str]) -> str:
     """Return the sums as `sha256sum` writes them."""
-    return "".join(f"{digest}  {check_file_name(name)}\n" for name, digest in sorted(sums.items()))
+    return "".join(f"{digest}  {'/'.join(map(check_file_name, name.split('/')))}\n" for name, digest in sorted(sums.items()))
 
 
 def read_sums_file(folder: str) -> dict[str, str]:
@@ -116,10 +117,11 @@ def is_lfs_object(objects: str, digest: str) -> bool:
 
 
 def visible_files(folder: str) -> list[str]:
-    """Return the sorted names of a folder's files, without hidden ones and `SHA256SUMS`."""
+    """Return the sorted names of a folder's files, without `SHA256SUMS` and hidden ones other than DCP's `.metadata`."""
     try:
         with os.scandir(folder or ".") as entries:
-            return sorted(x.name for x in entries if not x.name.startswith(".") and x.name != SUMS_FILE and x.is_file())
+            names = [x.name for x in entries if x.is_file()]
+            return sorted(x for x in names if x == METADATA_FILE or not (x.startswith(".") or x == SUMS_FILE))
     except OSError as error:
         raise LlamathError(f"{safe(folder)} cannot be listed: {error.strerror}") from None
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model")
 """Files that hold a tokenizer's vocabulary, preferred first."""
+MAX_REMOTE_FILES = 4096
+"""The most files of a remote checkpoint whose headers are requested."""
 _PACKING_DTYPES = frozenset(("U8", "I16", "I32", "I64", "U32"))
 """Dtypes of packed weights for which headers may not determine the number of values per stored number."""
 _PLAIN_DTYPES = frozenset(("F64", "F32", "F16", "BF16", "BOOL", "C64"))
@@ -136,23 +138,26 @@ class OpenedCheckpoint(Record):
         return file_notes(self.manifest)
 
 
-def open_checkpoint(text: str, *, allow_partial: bool = False, local_only: bool = False) -> OpenedCheckpoint:
+def open_checkpoint(
+    text: str, *, allow_partial: bool = False, local_only: bool = False, max_remote_files: int = MAX_REMOTE_FILES
+) -> OpenedCheckpoint:
     """Open the checkpoint with this path or address; an existing path takes precedence over a repository on the Hub.
 
     With `allow_partial`, files that are truncated or malformed are listed in `problems` and read as far as possible, unless none of the
-    files can be read. Without it, the first problem is raised. With `local_only`, the text is a path.
+    files can be read. Without it, the first problem is raised. With `local_only`, the text is a path. A remote
+    checkpoint of more than `max_remote_files` files is refused before their headers are requested.
     """
     text = resolve_name(text)
     problems: list[FormatError] | None = [] if allow_partial else None
     repo = None if local_only else find_repo(text)
     if repo is not None:
-        return _open_cached(text, repo, problems) or _open_remote(text, repo, problems)
+        return _open_cached(text, repo, problems) or _open_remote(text, repo, problems, max_remote_files)
     if local_only or os.path.lexists(text) or not is_url(text):
         from .formats import checkpoint_files
 
         manifest = checkpoint_files.read_checkpoint(text, problems)
         return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()))
-    return _open_remote(text, None, problems)
+    return _open_remote(text, None, problems, max_remote_files)
 
 
 def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> OpenedCheckpoint | None:
@@ -174,7 +179,7 @@ def _open_cached(text: str, repo: Repo, problems: list[FormatError] | None) -> O
     return OpenedCheckpoint(name=cached.path, manifest=manifest, problems=tuple(problems or ()), revision=cached.commit, cached_as=text)
 
 
-def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | None) -> OpenedCheckpoint:
+def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | None, max_files: int) -> OpenedCheckpoint:
     """Open a checkpoint on the Hub, a web server or in an object store."""
     if problems is not None:
         problems.clear()
@@ -183,7 +188,7 @@ def _open_remote(text: str, repo: Repo | None, problems: list[FormatError] | Non
     from .hub import read_remote
 
     try:
-        manifest, revision = read_remote(repo.address if repo else text, problems=problems)
+        manifest, revision = read_remote(repo.address if repo else text, problems=problems, max_files=max_files)
     except RemoteError as error:
         raise _with_nearest_ids(error, repo) from None
     return OpenedCheckpoint(name=text, manifest=manifest, problems=tuple(problems or ()), revision=revision)

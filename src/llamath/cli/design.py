@@ -14,7 +14,7 @@ from ..render.progress import Progress
 from ..utils.key_values import Reader, integer, parse_key_values, yes_or_no
 from ..utils.units import parse_bytes, parse_count
 from .command_group import command as make_command
-from .model_options import MODEL, svg_option
+from .model_options import MODEL, note_broken_files, svg_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg
     dimensions = parse_key_values(",".join(fixed), "--set", _DIMENSIONS) if fixed else {}
     with Progress("searching designs"):
         report = design(target, **dimensions, **options)
+    note_broken_files(options["like"], options["against"])
     if target is None and (options["tokens"] is None or options["flops"] is None):
         echo(f"{report.request.target:,} parameters are optimal by {options['law'] or DEFAULT_LAW}", err=True)
     _print(report, form)

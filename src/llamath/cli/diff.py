@@ -10,7 +10,7 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, parse_changes, set_option, svg_option, via_option
+from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option, via_option
 from .output import echo, write_file
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], via: Via | Non
     first, *others = models
     with Progress("comparing models"):
         report = diff(first, *others, changes=parse_changes(changes), via=via)
+    note_broken_files(*models)
     for line in _lines(report, form):
         echo(line)
     if svg is not None and isinstance(report, DiffReport):

@@ -6,7 +6,7 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL
+from .model_options import MODEL, note_broken_files
 from .output import echo, echo_json
 
 _EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamath explain 685B --like deepseek-v3")
@@ -26,6 +26,7 @@ def command(number: str, *, like: str | None, everything: bool, form: str | None
 
     with Progress("searching"):
         report = explain(number, like=like, all=everything)
+    note_broken_files(like)
     if form == "json":
         echo_json(report.to_json())
     elif form == "brief":

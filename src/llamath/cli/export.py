@@ -6,7 +6,7 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, force_option
+from .model_options import MODEL, force_option, note_broken_files
 from .output import echo_json, write_file
 
 _EXAMPLES = ("llamath export llama-3-8b -o page.html", "llamath export llama-2-7b llama-3-8b -o compare.html")
@@ -27,6 +27,7 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
 
     with Progress("building the page"):
         text = model_page([load_with_checkpoint(x) for x in models])
+    note_broken_files(*models)
     write_file(output, text, overwrite=force)
     if form == "json":
         echo_json({"model": models[0], "models": models, "output": output, "bytes": len(text.encode())})

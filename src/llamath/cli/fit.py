@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,7 +39,7 @@ _DEFAULT_CONTEXT = 4096
 
 
 @make_command("fit", _EXAMPLES, brief=True)
-@takes_model
+@partial(takes_model, reads_files=True)
 @on_option("GPUs: rtx-4090, 8xh100, a machine with several (3060,4090), or 'mem=24GiB bw=1TB/s bf16=300TF'.")
 @dtype_option()
 @kv_dtype_option

@@ -149,10 +149,13 @@ def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)
 
 
-def takes_model(command: Callable[..., int | None], header: bool = False, built: bool = False) -> Callable[..., int | None]:
+def takes_model(
+    command: Callable[..., int | None], header: bool = False, reads_files: bool = False, built: bool = False
+) -> Callable[..., int | None]:
     """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`.
 
-    With `built`, it has --via, and the model may be a `GenericModel`.
+    Of a command that reads the config alone, and not with `reads_files` the weight files, too, broken files are noted here. With `built`,
+    it has --via, and the model may be a `GenericModel`.
     """
 
     @wraps(command)
@@ -160,6 +163,8 @@ def takes_model(command: Callable[..., int | None], header: bool = False, built:
         new = parse_changes(changes)
         try:
             loaded: Model | HeaderCount = load_model(model, new, via)
+            if not reads_files:
+                note_broken_files(model)
         except UnknownModel as error:
             if not header or not model or new or via:
                 raise
@@ -176,7 +181,7 @@ def takes_built_model(command: Callable[..., int | None]) -> Callable[..., int |
 
 def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """Like `takes_built_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
-    return takes_model(command, header=True, built=True)
+    return takes_model(command, header=True, reads_files=True, built=True)
 
 
 def is_generic(model: Model) -> TypeIs[GenericModel]:
@@ -195,6 +200,15 @@ def load_model(model: str | None, changes: Mapping[str, Any], via: Via | None = 
 
     with Progress("building the model with transformers" if via else "reading the config") if model != "-" else nullcontext():
         return load(model, changes=changes, via=via)
+
+
+def note_broken_files(*models: str | None) -> None:
+    """Write a warning about each broken file next to a config that was read, and the command that fixes it."""
+    from ..checkpoint.broken_files import broken_file_notes
+
+    for model in models:
+        for line in broken_file_notes(model) if model else ():
+            warn(line)
 
 
 def local_model(model: str) -> str:

@@ -10,7 +10,7 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL
+from .model_options import MODEL, note_broken_files
 from .output import echo, echo_json, warn
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
 
     with Progress("loading models"):
         pages = [load_with_checkpoint(x) for x in models]
+    note_broken_files(*models)
     serve(pages, host, port, ready, hub=hub)
 
 

@@ -15,7 +15,7 @@ from ..utils.errors import FormatError, LlamathError, safe
 from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, load_model, local_model, parse_changes, set_option, svg_option
+from .model_options import MODEL, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
 from .output import echo, echo_json, note, print_error, write_file
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     loaded, layer = load_model(location, parse_changes(changes)), options["layer"]
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])
+        note_broken_files(location)
         with Progress("tracing the model"):
             report, words = trace(loaded, [0] * num_tokens, layer=layer), TokenTexts()
     else:

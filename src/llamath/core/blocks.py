@@ -106,12 +106,14 @@ class Attention(AttentionBase):
     q_norm: Norm | Stack | None = None  # a Stack: one norm per head
     k_norm: Norm | Stack | None = None
     v_norm: Norm | None = None
-    gate: Linear | None = None  # its sigmoid multiplies the output of the heads
+    gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
     heads: int
     kv_heads: int
     head_dim: int
     qk_preprocess: QKPreprocess = QKPreprocess()
+    gate_activation: str = "sigmoid"  # softplus is computed in float32
+    gate_per_head: bool = False
 
     def forward(self, m: Machine[X], x: X) -> X:
         q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
@@ -123,10 +125,13 @@ class Attention(AttentionBase):
             v = k if self.v is None else _project_heads(self, m, self.v, x)
             k, v = _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        y = m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks))  # (B, T, H·h)
-        if self.gate is not None:
-            y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
-        return self.o(m, y)
+        y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
+        if self.gate is None:
+            return self.o(m, m.merge_heads(y))
+        gate = _attention_gate(self, m, self.gate, x)
+        if self.gate_per_head:
+            return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
+        return self.o(m, m.multiply(m.merge_heads(y), gate))
 
 
 class LatentAttention(AttentionBase):
@@ -225,6 +230,7 @@ class MoE(Block):
     expert_groups: ExpertGroups | None = None
     routing: str = ""  # name of a family-specific method
     fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
+    router_softcap: float | None = None  # soft cap of the router's logits
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -467,9 +473,17 @@ def _norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, 
     return m.rope(_norm_heads(attn, m, norm, x), attn.rope)
 
 
+def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:
+    """Return the factors of the heads' output, `(B, T, H)` or `(B, T, H·h)`."""
+    y = gate(m, x)
+    if attn.gate_activation == "softplus":
+        return m.to_model_dtype(m.act(m.to_float32(y), "softplus"))
+    return m.act(y, attn.gate_activation)
+
+
 def _router_logits(moe: MoE, m: Machine[X], x: X) -> X:
     """Return the router's logits in float32, `(B, T, E)`."""
-    return m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x))
+    return m.softcap(m.to_float32(moe.router(m, m.to_float32(x) if moe.fp32_router else x)), moe.router_softcap)
 
 
 def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:

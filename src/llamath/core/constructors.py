@@ -52,6 +52,8 @@ def gqa(
     sinks: Weight | None = None,
     qk_preprocess: QKPreprocess = _NO_PREPROCESS,
     score_transform: ScoreTransform = _PLAIN_SCORES,
+    gate_activation: str = "sigmoid",
+    gate_per_head: bool = False,
 ) -> Attention:
     """Grouped-query attention; `o_bias` is `bias` unless given."""
     H, K, h = heads
@@ -71,6 +73,8 @@ def gqa(
         window=window,
         qk_preprocess=qk_preprocess,
         score_transform=score_transform,
+        gate_activation=gate_activation,
+        gate_per_head=gate_per_head,
     )
 
 

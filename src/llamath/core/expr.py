@@ -139,6 +139,10 @@ class Expr(int):
         """Return this expression as one that is written as `symbol`; it still depends on its variables."""
         return Expr.of({(Alias(symbol, int(self), self),): 1})
 
+    def written_as_number(self) -> Expr:
+        """Return this expression as one that is written as its value."""
+        return self.alias(str(int(self))) if self.terms.keys() - {()} else self
+
     @property
     def symbol(self) -> str:
         """The expression in letters: `H·h`, `2·F`, `H·h + 2·K·h`."""
@@ -153,6 +157,11 @@ class Expr(int):
     def atoms(self) -> dict[str, int]:
         """The letters, variables and aliases in it, with their values."""
         return {atom.symbol: atom.value for atom in self._leaves()}
+
+    @property
+    def letters(self) -> dict[str, int]:
+        """The dimensions in it, with their values; not those that an alias stands for."""
+        return {atom.symbol: atom.value for atom in self._leaves() if isinstance(atom, Letter)}
 
     @property
     def variables(self) -> frozenset[str]:
@@ -343,6 +352,11 @@ def ceil_div(a: int, b: int) -> int:
 def written_ceil_div(a: int, b: int) -> Expr:
     """⌈a / b⌉, written as a quotient even if there are no variables, unless b is 1."""
     return Expr.const(a) if type(b) is int and b == 1 else _written("ceil", Expr.const(a), Expr.const(b))
+
+
+def written_floor_div(a: int, b: int) -> Expr:
+    """⌊a / b⌋, written as a quotient even if there are no variables."""
+    return _written("floor", Expr.const(a), Expr.const(b))
 
 
 def round_div(a: int, b: int) -> Expr:

@@ -11,6 +11,7 @@ the head size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeVar
 
 from .positions import LogNScaling, Rope, TemperatureTuning
@@ -101,8 +102,8 @@ class Machine(Protocol[X]):
         """X clamped to ± limit."""
         ...
 
-    def softplus(self, x: X, bias: Weight, minimum: float = 0.0) -> X:
-        """ln(1 + eˣ⁺ᵇ) in float32, at least `minimum`."""
+    def softplus(self, x: X, bias: Weight, minimum: float = 0.0, maximum: float = inf) -> X:
+        """ln(1 + eˣ⁺ᵇ) in float32, clamped to the range from `minimum` to `maximum`."""
         ...
 
     def decay(self, dt: X, a_log: Weight) -> X:

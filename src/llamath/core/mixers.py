@@ -6,6 +6,7 @@ G groups, N state size, Hm, m heads and their size; i channels and R rank of the
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from .blocks import Linear, Norm, RMSNorm, apply_optional
@@ -124,7 +125,7 @@ class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
     The concatenation of x, b and c passes the convolution and the activation; b and c of each group serve heads / state_groups
-    consecutive heads. With the step s = softplus(dt + dt_bias), at least `dt_min`:
+    consecutive heads. With the step s = softplus(dt + dt_bias), clamped to `dt_limits`:
     S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))).
     """
 
@@ -149,14 +150,14 @@ class Mamba2(RecurrentMixer):
     state_groups: int
     state_size: int
     activation: str
-    dt_min: float = 0.0
+    dt_limits: tuple[float, float] = (0.0, inf)
 
     def forward(self, m: Machine[X], x: X) -> X:
         inner, states = self.heads * self.head_dim, self.state_groups * self.state_size
         mixed = m.act(self.conv(m, m.concat(self.x(m, x), self.b(m, x), self.c(m, x))), self.activation)
         v, b, c = m.split(m.to_float32(mixed), inner, states, states)
         v, b, c = m.split_heads(v, self.head_dim), m.split_heads(b, self.state_size), m.split_heads(c, self.state_size)
-        dt = m.softplus(self.dt(m, x), self.dt_bias, self.dt_min)  # (B, T, Hm)
+        dt = m.softplus(self.dt(m, x), self.dt_bias, *self.dt_limits)  # (B, T, Hm)
         y = m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip))  # (B, T, Hm, m)
         y = m.multiply(m.merge_heads(y), m.act(m.to_float32(self.z(m, x)), "silu"))
         return self.out(m, self.norm(m, m.to_model_dtype(y)))
@@ -249,7 +250,15 @@ class MambaSizes(NamedTuple):
 
 
 def mamba2(
-    d: int, sizes: MambaSizes, kernel: int, eps: float, *, bias: bool, conv_bias: bool, activation: str, dt_min: float = 0.0
+    d: int,
+    sizes: MambaSizes,
+    kernel: int,
+    eps: float,
+    *,
+    bias: bool,
+    conv_bias: bool,
+    activation: str,
+    dt_limits: tuple[float, float] = (0.0, inf),
 ) -> Mamba2:
     """Mamba-2 with a convolution of this kernel size."""
     Hm, m, G, N = sizes
@@ -271,7 +280,7 @@ def mamba2(
         state_groups=G,
         state_size=N,
         activation=activation,
-        dt_min=dt_min,
+        dt_limits=dt_limits,
     )
 
 

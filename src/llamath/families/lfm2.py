@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..config_keys import any_name
@@ -12,9 +10,9 @@ from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import short_conv
-from ..core.tree import Stack, repeat
+from ..core.tree import repeat
 from .registry import family
-from .shared import layers_by_type, read_rope
+from .shared import layers_at, layers_by_type, read_rope
 
 CONV = dict.fromkeys(("attn.b", "attn.c", "attn.x"), "conv.in_proj") | {"attn.conv": "conv.conv", "attn.out": "conv.out_proj"}
 NAMES = HF.with_changes(
@@ -55,22 +53,11 @@ def lfm2(c: Config) -> Decoder:
         )
     )
     kinds = {"full_attention": attention, "conv": conv}
-    layers = layers_by_type(c, L, kinds, _by_index(c, L, attention, conv))
+    by_index = layers_at(c, L, "full_attn_idxs", attention, conv) if "full_attn_idxs" in c else repeat(attention, L)
+    layers = layers_by_type(c, L, kinds, by_index)
     c.ignore(*UNUSED.split())
     tied = c.get(any_name("tie_embedding"), True)
     return decoder(V, d, layers, norm, tied, context=c.positive_int("max_position_embeddings"))
-
-
-def _by_index(c: Config, L: Expr, attention: Layer, conv: Layer) -> Stack:
-    """Return layers with attention at `full_attn_idxs`; without that key, everywhere."""
-    if "full_attn_idxs" not in c:
-        return repeat(attention, L)
-    indices = c.get("full_attn_idxs", [0])
-    if any(type(i) is not int for i in indices):
-        raise c.error("full_attn_idxs", "should list layers by number")
-    boundaries = (-1, *sorted(i for i in set(indices) if 0 <= i < L), int(L))
-    runs = [run for a, b in pairwise(boundaries) for run in (((conv,), b - a - 1), ((attention,), 1))]
-    return Stack(*runs[:-1])
 
 
 def _width(c: Config) -> Expr:

@@ -9,38 +9,17 @@ from ..core.config import Config
 from ..core.constructors import decoder, rms
 from ..core.mixers import mamba as mamba_mixer
 from ..core.tree import repeat
+from .mamba_shared import MAMBA_GGUF, MAMBA_LAYOUTS, MAMBA_LAYOUTS_GGUF, auto_dim, mamba_names
 from .registry import family
 
 NAMES = Scheme(
     name="hf",
     layer="backbone.layers.{l}.",
     outside={"embed": "backbone.embeddings", "norm": "backbone.norm_f", "head": "lm_head"},
-    inside={
-        "attn_norm": "norm",
-        **dict.fromkeys(("attn.x", "attn.z"), "mixer.in_proj"),
-        **dict.fromkeys(("attn.dt_down", "attn.b", "attn.c"), "mixer.x_proj"),
-        "attn.conv": "mixer.conv1d",
-        "attn.dt_up": "mixer.dt_proj",
-        "attn.dt_bias": "mixer.dt_proj.bias",
-        "attn.a_log": "mixer.A_log",
-        "attn.skip": "mixer.D",
-        "attn.out": "mixer.out_proj",
-    },
-    layouts={"attn.conv.weight": "unit"},
+    inside={"attn_norm": "norm", **mamba_names("mixer")},
+    layouts=MAMBA_LAYOUTS,
 )
-NAMES_GGUF = GGUF.with_changes(
-    inside={
-        **dict.fromkeys(("attn.x", "attn.z"), "ssm_in"),
-        **dict.fromkeys(("attn.dt_down", "attn.b", "attn.c"), "ssm_x"),
-        "attn.conv": "ssm_conv1d",
-        "attn.dt_up": "ssm_dt",
-        "attn.dt_bias": "ssm_dt.bias",
-        "attn.a_log": "ssm_a",
-        "attn.skip": "ssm_d",
-        "attn.out": "ssm_out",
-    },
-    layouts={"attn.a_log": "decay"},
-)
+NAMES_GGUF = GGUF.with_changes(inside=MAMBA_GGUF, layouts=MAMBA_LAYOUTS_GGUF)
 
 UNUSED = """d_inner d_model expand fused_add_norm n_layer pad_vocab_size_multiple rescale_prenorm_residual residual_in_fp32 rms_norm ssm_cfg
     time_step_floor time_step_init_scheme time_step_max time_step_min time_step_scale use_associative_scan use_mambapy"""
@@ -60,7 +39,7 @@ def selective_decoder(c: Config, norm_eps: float | None = None) -> Decoder:
         d,
         c.dim("i", "intermediate_size"),
         c.dim("N", "state_size"),
-        c.dim("R", "time_step_rank"),
+        auto_dim(c, "R", "time_step_rank", -(-d // 16)),
         c.dim("c", "conv_kernel"),
         bias=c.get("use_bias", False),
         conv_bias=c.get("use_conv_bias", True),

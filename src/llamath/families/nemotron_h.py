@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import inf
 
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.scheme import Scheme
@@ -14,9 +15,9 @@ from ..core.expr import Expr
 from ..core.mixers import Mamba2, MambaSizes, mamba2
 from ..core.tree import repeat, sequence
 from ..utils.errors import safe
+from .mamba_shared import MAMBA2_GGUF, MAMBA2_LAYOUTS, MAMBA2_LAYOUTS_GGUF, mamba2_names
 from .registry import family
 
-MAMBA = {"dt_bias": "dt_bias", "a_log": "A_log", "skip": "D", "conv": "conv1d", "norm": "norm", "out": "out_proj"}
 NAMES = Scheme(
     name="hf",
     layer="backbone.layers.{l}.",
@@ -24,8 +25,7 @@ NAMES = Scheme(
     inside={
         "attn_norm": "norm",
         **{f"attn.{x}": f"mixer.{x}_proj" for x in "qkvo"},
-        **dict.fromkeys((f"attn.{x}" for x in ("z", "x", "b", "c", "dt")), "mixer.in_proj"),
-        **{f"attn.{ours}": f"mixer.{theirs}" for ours, theirs in MAMBA.items()},
+        **mamba2_names("mixer"),
         "mlp_norm": "norm",
         "mlp.up": "mixer.up_proj",
         "mlp.down": "mixer.down_proj",
@@ -38,22 +38,11 @@ NAMES = Scheme(
         "mlp.latent_down": "mixer.fc1_latent_proj",
         "mlp.latent_up": "mixer.fc2_latent_proj",
     },
-    layouts={"attn.conv.weight": "unit", "attn.norm": "flat"},
+    layouts=MAMBA2_LAYOUTS,
 )
 NAMES_GGUF = GGUF.with_changes(
-    inside={
-        **dict.fromkeys((f"attn.{x}" for x in ("z", "x", "b", "c", "dt")), "ssm_in"),
-        "attn.dt_bias": "ssm_dt.bias",
-        "attn.a_log": "ssm_a",
-        "attn.skip": "ssm_d",
-        "attn.conv": "ssm_conv1d",
-        "attn.norm": "ssm_norm",
-        "attn.out": "ssm_out",
-        "mlp_norm": "attn_norm",
-        "mlp.latent_down": "ffn_latent_down",
-        "mlp.latent_up": "ffn_latent_up",
-    },
-    layouts={"attn.a_log": "decay unit", "attn.skip": "unit"},
+    inside={**MAMBA2_GGUF, "mlp_norm": "attn_norm", "mlp.latent_down": "ffn_latent_down", "mlp.latent_up": "ffn_latent_up"},
+    layouts=MAMBA2_LAYOUTS_GGUF,
 )
 KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba", "full_attention": "attention"}
 KNOWN = ("mamba", "attention", "mlp", "moe")
@@ -111,7 +100,7 @@ def _mamba(c: Config, d: Expr, eps: float) -> Mamba2:
         bias=c.get("use_bias", False),
         conv_bias=c.get(any_name("mamba_conv_bias"), True),
         activation=c.activation("mamba_hidden_act"),
-        dt_min=c.get(any_name("mamba_dt_min"), 0.001),
+        dt_limits=(c.get(any_name("mamba_dt_min"), 0.001), inf),
     )
 
 

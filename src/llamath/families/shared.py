@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from math import log
 
 from ..core.attention_facts import ScoreTransform
@@ -81,14 +82,25 @@ def rope_from(c: Config, s: Config, *, theta: float, dim: int, interleaved: bool
     )
 
 
-def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack) -> Stack:
+def layers_by_type(c: Config, n: int, kinds: Mapping[str, Block], default: Stack, key: str = "layer_types") -> Stack:
     """Return the layers in the order of `layer_types`; without that key, in the family's own order."""
-    return sequence((kinds[x] for x in read_layer_types(c, n, kinds)), count_dim=n) if "layer_types" in c else default
+    return sequence((kinds[x] for x in read_layer_types(c, n, kinds, key)), count_dim=n) if key in c else default
+
+
+def layers_at(c: Config, n: int, key: str, listed: Block, other: Block) -> Stack:
+    """Return n layers, of which `key` lists some by number."""
+    indices: list[int] = c.get(key, [])
+    if any(type(i) is not int for i in indices):
+        raise c.error(key, "should list layers by number")
+    boundaries = (-1, *sorted(i for i in set(indices) if 0 <= i < n), int(n))
+    runs = [run for a, b in pairwise(boundaries) for run in (((other,), b - a - 1), ((listed,), 1))]
+    return Stack(*runs[:-1], count_dim=n)
 
 
 def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_types") -> list[str]:
     """Read the type of each of the n layers."""
     types: list[str] = c[key]
+    key = next((x for x in key.split("|") if x in c), key)
     if not isinstance(types, list) or len(types) != n:
         raise c.error(key, f"should be a list of {n} layers", f"{key}=null takes the family's own order")
     if unknown := [x for x in types if x not in list(kinds)]:
@@ -235,3 +247,20 @@ def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
         head=unembedding(V, d, tied=True).replace(weight=weight(V, d, tied="head.weight")),
     )
     return repeat(mtp_layer, n) if n else None
+
+
+def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: float = 1.0) -> Rope:
+    """Read the rotary embedding of one type of layer, from an object for each in `rope_parameters`; theta and partial are the defaults."""
+    ropes = c.sub("rope_parameters")
+    if ropes.data and kind not in ropes:
+        raise ropes.error(kind, "is missing", "each type of layer has its own rotary embedding")
+    settings = ropes.sub(kind)
+    return rope_from(c, settings, theta=theta, dim=int(h * settings.get("partial_rotary_factor", partial)))
+
+
+def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
+    """Read a positive integer for each of the n layers."""
+    values: list[int] = c.get(key, [int(default)] * int(n))
+    if len(values) != n or any(type(x) is not int or x < 1 for x in values):
+        raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
+    return values

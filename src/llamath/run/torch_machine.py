@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
 }
 
 
@@ -118,9 +120,9 @@ class TorchMachine(ForwardContext):
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 
-    def softplus(self, x: Tensor, bias: Tensor, minimum: float = 0.0) -> Tensor:
+    def softplus(self, x: Tensor, bias: Tensor, minimum: float = 0.0, maximum: float = inf) -> Tensor:
         y = F.softplus(x.float() + bias.float())
-        return y.clamp(min=minimum) if minimum else y
+        return y.clamp(minimum, maximum) if minimum > 0 or maximum < inf else y
 
     def decay(self, dt: Tensor, a_log: Tensor) -> Tensor:
         return -a_log.float().exp() * dt

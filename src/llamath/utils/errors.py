@@ -3,6 +3,7 @@
 LlamathError
 ├── ArgumentError     a wrong argument of a public function
 ├── ConfigError       an invalid configuration
+├── UnknownQuantization  a quantization that is not understood
 ├── UnknownModel      an unknown model name or model type
 ├── FormatError       a file that violates its format
 ├── RemoteError       a failed download or request
@@ -47,6 +48,10 @@ class ConfigError(LlamathError):
 
 class UnknownModel(LlamathError):
     """An unknown model name or model type."""
+
+
+class UnknownQuantization(LlamathError):
+    """A quantization config that is not understood."""
 
 
 class FormatError(LlamathError):

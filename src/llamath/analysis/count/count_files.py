@@ -20,7 +20,7 @@ class CountedFiles(NamedTuple):
 
 
 def count_files(model: Model) -> CountedFiles:
-    """Return a model with notes on how its local files differ from its config.
+    """Return a model with notes on how its files differ from its config.
 
     For a file that was named and that does not hold the model of the config next to it (a shard, an optimizer), the file itself is counted.
     """
@@ -28,7 +28,7 @@ def count_files(model: Model) -> CountedFiles:
     if found is None:
         return CountedFiles(model)
     location = found.opened.name
-    if os.path.isdir(location) or location.endswith(".index.json") or found.opened.manifest.format == "gguf":
+    if found.is_folder or location.endswith(".index.json") or found.opened.manifest.format == "gguf":
         return CountedFiles(model.replace(notes=(*model.notes, *found.notes)), found.notes)
     if found.same_parameters:
         own = [x for x in model.notes if x != beside_note(model.source, model.location)]

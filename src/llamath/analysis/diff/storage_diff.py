@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import declared_weight_format
-from ...utils.errors import LlamathError
+from ...utils.errors import LlamathError, UnknownQuantization
 from ...utils.record_type import Record
-from ..inference.weight_bytes import WeightStorage, weight_storage
+from ..inference.choose_storage import weight_storage
+from ..inference.weight_bytes import WeightStorage
 
 if TYPE_CHECKING:
     from ...model import Model

@@ -6,6 +6,7 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow
@@ -330,8 +331,9 @@ class GraphRecorder:
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
-    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0) -> Node:
-        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), minimum=minimum)
+    def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf) -> Node:
+        clamped = minimum > 0 or maximum < inf
+        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), clamped=clamped)
 
     def decay(self, dt: Node, a_log: UsedWeight) -> Node:
         return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))

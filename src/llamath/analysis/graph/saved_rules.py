@@ -219,8 +219,8 @@ def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:
 
 
 def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
-    """Its input with the bias, in float32; and its result, if it has a minimum."""
-    yield _extra("mixer states", x, x.size * (2 if x.attributes["minimum"] else 1), FLOAT32)
+    """Its input with the bias, in float32; and its result, if it is clamped."""
+    yield _extra("mixer states", x, x.size * (2 if x.attributes["clamped"] else 1), FLOAT32)
 
 
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:

@@ -10,20 +10,20 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
-from ..memory_line import MemoryLine, expression_line, letters_of, overhead_bytes, overhead_line
+from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage, describe_recipe, weight_storage
+from .choose_storage import weight_storage
+from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -205,7 +205,7 @@ class MemoryCalculator:
     @cached_property
     def weights(self) -> tuple[MemoryLine, ...]:
         """One line for each dtype that weights are in."""
-        return self.stored.lines if self.stored is not None else tuple(_weight_lines(self.storage))  # type: ignore[arg-type]
+        return self.stored.lines if self.stored is not None else tuple(self.storage.lines())  # type: ignore[union-attr]
 
     @cached_property
     def prefill_flops(self) -> Expr:
@@ -245,7 +245,11 @@ class MemoryCalculator:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, those of the checkpoint, and those on a quantization recipe."""
-        recipe = describe_recipe(self.storage) if self.storage is not None else []
+        recipe: list[str] = []
+        if self.packer.recipe is not None and self.storage is not None:
+            from .recipe_storage import describe_recipe
+
+            recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
         return (*self.model.notes, *recipe, *self._mtp_notes(), *self.checkpoint_notes)
@@ -294,10 +298,10 @@ class MemoryCalculator:
         peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
         dynamic = [
             *_cache_lines(cache),
-            expression_line("activations", activations, peak, exact=False),
-            expression_line("logits", logits, "of the last position, in fp32"),
+            MemoryLine(what="activations", bytes=activations, note=peak, exact=False),
+            MemoryLine(what="logits", bytes=logits, note="of the last position, in fp32"),
         ]
-        overhead = overhead_line(sum(x.bytes for x in dynamic), "everything but the weights")
+        overhead = overhead_line({"cache": cache.bytes, "activations": activations, "logits": logits})
         return _ContextMemory(
             dtype=self.packer.name if self.stored is None else AS_STORED,
             kv_dtype=self.kv_dtype,
@@ -417,26 +421,9 @@ def _check_request(request: MemoryRequest) -> None:
             raise LlamathError(f"{name} should be from 1 to {MAX_TOKENS - 1:,}, not {n:,}")
 
 
-def _weight_lines(storage: WeightStorage) -> Iterator[MemoryLine]:
-    formulas = storage.formulas
-    for x in storage.sums():
-        if x.codec in formulas:
-            formula = f"Σ {formulas[x.codec]} over {x.tensors:,} matrices of {x.elements:,} weights"
-        else:
-            formula = f"{x.elements:,} · {_element_bytes(x.codec)}"
-        yield MemoryLine(what=f"weights, {x.codec}", bytes=x.bytes, formula=formula)
-    if n := storage.num_cache_scales:
-        yield MemoryLine(what="weights, cache scales", bytes=storage.cache_scale_bytes, formula=f"{n:,} tensors of the KV cache's scales")
-
-
-def _element_bytes(codec: str) -> str:
-    dtype = DTYPES[codec]
-    return str(dtype.bytes) if dtype.block == 1 else f"{dtype.bytes}/{dtype.block}"
-
-
 def _cache_lines(cache: KVCacheSize) -> Iterator[MemoryLine]:
     for x in cache.parts:
         if x.growing:
-            yield expression_line(f"cache, {x.spec.kind}", x.growing)
+            yield MemoryLine(what=f"cache, {x.spec.kind}", bytes=x.growing)
         if x.fixed:
-            yield expression_line("state" if x.growing else f"cache, {x.spec.kind}", x.fixed)
+            yield MemoryLine(what="state" if x.growing else f"cache, {x.spec.kind}", bytes=x.fixed)

@@ -15,16 +15,9 @@ from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..count.count_report import check_listable
-from .weight_bytes import (
-    IN_GATE_CLASS,
-    cache_scale_modules,
-    check_matches,
-    gguf_tensors,
-    gguf_traits,
-    matrix_kind,
-    packed_patterns,
-    unpacked_dtype,
-)
+from .choose_storage import packed_patterns
+from .gguf_mixture import gguf_tensors, gguf_traits
+from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_kind, unpacked_dtype
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.schemes import WeightFormat

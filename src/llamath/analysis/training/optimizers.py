@@ -18,12 +18,13 @@ BLOCK_SIZE, MIN_8BIT_ELEMENTS, FP32 = 256, 4096, 4
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: the bytes of its states for one copy of a weight, given the bytes per element, and the printed formula."""
+    """An optimizer: the bytes of its states for one copy of a weight, given the bytes per element of a state, with the rule in words."""
 
     name: str
     title: str
     states: Callable[[WeightShard, int], int]
-    formula: str
+    formula: str = ""
+    per_element: int | None = None  # states of each element, where that is all
 
 
 def _adamw(x: WeightShard, size: int) -> int:
@@ -55,11 +56,11 @@ def _is_muon_matrix(x: WeightShard) -> bool:
 OPTIMIZERS = {
     x.name: x
     for x in (
-        Optimizer("adamw", "AdamW", _adamw, "N·({0} + {0})"),
+        Optimizer("adamw", "AdamW", _adamw, per_element=2),
         Optimizer("adamw8bit", "8-bit AdamW", _adamw8, "2·(n + 4·⌈n/256⌉) for each weight of n ≥ 4,096 numbers, else 8·n"),
         Optimizer("adafactor", "Adafactor", _adafactor, "{0}·(rows + columns) for each matrix, else {0}·n"),
         Optimizer("muon", "Muon", _muon, "{0}·n for each matrix of the layers, else 2·{0}·n"),
-        Optimizer("momentum", "SGD with momentum", _momentum, "N·{0}"),
-        Optimizer("sgd", "SGD", lambda x, size: 0, "nothing"),  # noqa: ARG005
+        Optimizer("momentum", "SGD with momentum", _momentum, per_element=1),
+        Optimizer("sgd", "SGD", lambda x, size: 0, per_element=0),  # noqa: ARG005
     )
 }

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ...core.expr import Expr, ceil_div, maximum, minimum, product, total
 from ...core.tree import Block
 from ..graph.saved_rules import SavedTensor
-from ..memory_line import MemoryLine, expression_line
+from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, PipelineStage, slice_layers
 from .saved_activations import SavedActivations
 
@@ -115,4 +115,4 @@ def activation_lines(shares: Iterable[SavedCopies], layout: Layout, context: int
         if size := total_bytes(same, layout, context):
             uneven = layout.ep > 1 and what in _UNEVEN_UNDER_EP
             note = "with tokens spread evenly over experts" if uneven else ""
-            yield expression_line(what, size, note, exact=not uneven and not any(x.saved.estimated for x in same))
+            yield MemoryLine(what=what, bytes=size, note=note, exact=not uneven and not any(x.saved.estimated for x in same))

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, ClassVar
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
-from ...core.expr import Expr, maximum, product
+from ...core.expr import Expr, maximum, product, total
 from ...core.tree import Stack
 from ...utils.errors import LlamathError, nearest, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.saved_rules import Kernels
+from ..inference.choose_storage import weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
-from ..inference.weight_bytes import weight_storage
-from ..memory_line import MemoryLine, expression_line, letters_of, overhead_line
+from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters
 from .optimizers import OPTIMIZERS, Optimizer
@@ -292,8 +292,8 @@ class TrainingJob:
         groups = persistent_lines(resident, self.layout)
         groups |= {"logits": list(self.loss_lines(flow)), "activations": list(self.activation_lines(flow))}
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
-        dynamic = sum(x.bytes for name in ("activations", "logits", "overhead") for x in groups[name])
-        groups["overhead"].append(overhead_line(dynamic, "activations"))
+        dynamic = {"activations": "activations", "logits": "logits", "gathered weights": "overhead"}
+        groups["overhead"].append(overhead_line({what: total(x.bytes for x in groups[name]) for what, name in dynamic.items()}))
         groups = {name: [x for x in lines if x.bytes] for name, lines in groups.items()}
         sums = {name: sum(x.bytes for x in lines) for name, lines in groups.items()}
         everything = tuple(x for lines in groups.values() for x in lines)
@@ -319,8 +319,9 @@ class TrainingJob:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
         yield from activation_lines(flow.kept, *self._written)
         size, freed = recomputed_bytes(flow, *self._written), self._freed_bytes(flow, *self._written)
-        note = f"{size:,} of the largest layer" + (f", minus {freed:,} freed by the loss" if freed else "")
-        yield MemoryLine(what="recomputed layer", bytes=maximum(size - freed, 0), formula=note)
+        layer, loss = Expr.const(size).alias("largest layer"), Expr.const(freed)
+        extra = maximum(layer - loss.alias("freed by the loss"), 0) if loss.terms else layer
+        yield MemoryLine(what="recomputed layer", bytes=extra)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
@@ -342,9 +343,9 @@ class TrainingJob:
         yield from activation_lines(flow.loss, *self._written)
         if logits := _num_logits(flow, *self._written):
             size, gradients = (product((logits, Expr.factor(n))) for n in (self.size, self.logit_gradient_bytes))
-            yield expression_line("logits", size, "while the model's output is referenced")
+            yield MemoryLine(what="logits", bytes=size, note="while the model's output is referenced")
             note = "in place" if self.request.fused else "of loss and softmax, both in fp32"
-            yield expression_line("gradients of the logits", gradients, note, exact=False)
+            yield MemoryLine(what="gradients of the logits", bytes=gradients, note=note, exact=False)
 
 
 def _num_logits(flow: StageActivations, layout: Layout, context: int) -> int:

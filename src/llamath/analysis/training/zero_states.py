@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
-from ...core.expr import ceil_div, minimum
+from ...core.expr import Expr, minimum, product, total, written_ceil_div
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, WeightShard
 from .lora_adapters import LinearMatrix, LoraAdapters
@@ -38,22 +38,22 @@ def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[M
     """Return the memory lines of each kind."""
     trained = [x for x in state.shards if not x.buffer] if state.adapters is None else state.adapters
 
-    def line(kind: str, what: str, shards: Sequence[WeightShard], size: Bytes, note: str) -> MemoryLine:
+    def line(kind: str, what: str, shards: Sequence[WeightShard], size: Bytes | int, note: str = "") -> MemoryLine:
         return _line(what, shards, size, note, layout if layout.zero >= ZERO_STAGES[kind] else layout.replace(zero=0))
 
-    title, moments = state.optimizer.title, state.optimizer.formula.format(state.state_bytes)
-    weights = [line("weights", "weights", state.shards, lambda x: _weight_bytes(x, state.weight_sizes), _weight_formula(state))]
+    optimizer = state.optimizer
+    states = (
+        optimizer.per_element * state.state_bytes if optimizer.per_element is not None else lambda x: optimizer.states(x, state.state_bytes)
+    )
+    rule = "" if optimizer.per_element is not None else optimizer.formula.format(state.state_bytes)
+    weights = [line("weights", "weights", state.shards, *_weight_rate(state))]
     if state.adapters is not None:
-        weights.append(line("weights", "adapters", trained, lambda x: ADAPTER_BYTES * prod(x.shape), f"N·{ADAPTER_BYTES}"))
+        weights.append(line("weights", "adapters", trained, ADAPTER_BYTES))
     return {
         "weights": weights,
-        "gradients": [line("gradients", "gradients", trained, lambda x: state.gradient_bytes * prod(x.shape), f"N·{state.gradient_bytes}")],
-        "master": [line("master", "master weights", trained, lambda x: _MASTER_BYTES * prod(x.shape), f"N·{_MASTER_BYTES}")]
-        if state.master
-        else [],
-        "optimizer": [
-            line("optimizer", f"optimizer states, {title}", trained, lambda x: state.optimizer.states(x, state.state_bytes), moments)
-        ],
+        "gradients": [line("gradients", "gradients", trained, state.gradient_bytes)],
+        "master": [line("master", "master weights", trained, _MASTER_BYTES)] if state.master else [],
+        "optimizer": [line("optimizer", f"optimizer states, {optimizer.title}", trained, states, rule)],
     }
 
 
@@ -62,20 +62,27 @@ def _weight_bytes(x: WeightShard, weight_sizes: dict[str, tuple[int, int]]) -> i
     return -(-size * prod(x.shape) // elements)
 
 
-def _weight_formula(state: PersistentState) -> str:
-    rates = {size / elements for size, elements in state.weight_sizes.values()}
-    return f"N·{rates.pop():g}" if len(rates) == 1 else "Σ over the weights as stored"
+def _weight_rate(state: PersistentState) -> tuple[Bytes | int, str]:
+    """Return the bytes of an element of every weight, or the bytes of each weight where they differ, with a note."""
+    rates = {divmod(size, elements) for size, elements in state.weight_sizes.values()}
+    if len(rates) == 1 and not (rate := rates.pop())[1]:
+        return rate[0], ""
+    return lambda x: _weight_bytes(x, state.weight_sizes), "Σ over the weights as stored"
 
 
-def _line(what: str, shards: Sequence[WeightShard], size: Bytes, note: str, layout: Layout) -> MemoryLine:
+def _line(what: str, shards: Sequence[WeightShard], size: Bytes | int, note: str, layout: Layout) -> MemoryLine:
     """One line for all copies; ZeRO shards dense weights over more ranks than experts."""
-    sums = {is_expert: sum(size(x) * x.copies for x in shards if x.is_expert == is_expert) for is_expert in (False, True)}
-    elements = {is_expert: sum(x.elements for x in shards if x.is_expert == is_expert) for is_expert in (False, True)}
     ranks = {False: layout.replicas if layout.zero else 1, True: layout.expert_replicas if layout.zero else 1}
-    parts = [f"{elements[x]:,}" + (f"/{ranks[x]}" if ranks[x] > 1 else "") for x in (False, True) if elements[x]]
-    many = "experts " if elements[True] and elements[False] else ""
-    text = f"{note}, N = {parts[0]}" + (f" + {many}{parts[1]}" if len(parts) > 1 else "") if parts else note
-    return MemoryLine(what=what, bytes=sum(ceil_div(sums[x], ranks[x]) for x in sums), formula=text)
+    parts = []
+    for is_expert, over in ranks.items():
+        same = [x for x in shards if x.is_expert == is_expert]
+        if callable(size):
+            whole = Expr.const(sum(size(x) * x.copies for x in same))
+        else:
+            whole = product((Expr.const(sum(x.elements for x in same)).written_as_number(), Expr.factor(size)))
+        parts.append(written_ceil_div(whole, over) if whole else whole)
+    notes = [*([note] if note else []), *(["the second of experts"] if all(parts) else [])]
+    return MemoryLine(what=what, bytes=total(parts), note=", ".join(notes))
 
 
 def zero3_gather_buffers(state: PersistentState, layers: Sequence[Sequence[WeightShard]], layout: Layout) -> list[MemoryLine]:
@@ -83,9 +90,9 @@ def zero3_gather_buffers(state: PersistentState, layers: Sequence[Sequence[Weigh
     if layout.zero < 3 or layout.replicas == 1 or not layers:
         return []
     largest = max(sum(_weight_bytes(x, state.weight_sizes) * x.copies for x in layer) for layer in layers)
-    note = "two whole layers: the current one and the prefetched next one"
-    size = 2 * largest * minimum(layout.replicas - 1, 1)  # nothing is gathered on a single replica
-    return [MemoryLine(what="gathered weights", bytes=size, formula=note, exact=False)]
+    note = "the current layer and the prefetched next one, whole"
+    size = product((2, Expr.const(largest).alias("largest layer"), minimum(layout.replicas - 1, 1)))  # a single replica gathers nothing
+    return [MemoryLine(what="gathered weights", bytes=size, note=note, exact=False)]
 
 
 def adapter_shards(lora: LoraAdapters, shards: Sequence[WeightShard]) -> list[WeightShard]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ...checkpoint.adapters import find_adapter
 from ...checkpoint.formats.choose_files import EXTENSIONS
-from ...checkpoint.open import OpenedCheckpoint, cached_copy, is_remote_name, names_checkpoint, open_checkpoint
+from ...checkpoint.open import MAX_REMOTE_FILES, OpenedCheckpoint, cached_copy, is_remote_name, is_url, names_checkpoint, open_checkpoint
 from ...model import Model
-from ...utils.errors import FormatError, LlamathError, safe
+from ...utils.errors import FormatError, LlamathError, RemoteError, safe
 from ...utils.file_diagnosis import quote_path
 from ...utils.number_format import format_count
 from ...utils.record_type import Record
@@ -29,11 +29,18 @@ _ABOUT_SIZES = frozenset(
 """Codes of findings with which the files hold other parameters than the config describes."""
 
 
+_MAX_COMPARED_FILES = 32
+"""The most files whose headers are requested to compare them with a config, of which a number is wanted, not a verdict."""
+_NO_FILES = frozenset(("missing", "listing"))
+"""Codes of the errors of repositories without weights, and of folders on web servers, which cannot be listed."""
+
+
 class FileDifferences(Record):
     """The differences between the files of a checkpoint and its config."""
 
     opened: OpenedCheckpoint
     notes: tuple[str, ...] = ()
+    is_folder: bool = False  # whether a folder was named, local or remote
     same_parameters: bool = True  # whether the files hold the parameters that the config describes, and no others
 
 
@@ -73,25 +80,38 @@ def _note(finding: Finding) -> str:
 
 
 def differences_at(model: Model) -> FileDifferences | None:
-    """Compare the checkpoint that a model was loaded from with its config; None if there is none, or only a remote folder.
+    """Compare the checkpoint that a model was loaded from with its config; None if there is none.
 
-    A file that was named and cannot be read raises an error; of a folder, the error becomes a note.
+    Of a remote folder, the headers are requested if the config was: if the config is in the cache and the weights are not, nothing is. A
+    file that was named and cannot be read raises an error; of a folder, the error becomes a note.
     """
     location = model.location
-    if is_remote_name(location) and not location.endswith(EXTENSIONS):
-        location = cached_copy(location) or ""
-    if not location or not names_checkpoint(location):
+    is_remote_folder = is_remote_name(location) and not location.endswith(EXTENSIONS)
+    if is_remote_folder and (cached := cached_copy(location)):
+        location, is_remote_folder = cached, False
+    if not location or not names_checkpoint(location) or (is_remote_folder and not is_url(model.source)):
         return None
     try:
-        opened = open_checkpoint(location, allow_partial=True)
+        opened = open_checkpoint(
+            location, allow_partial=True, max_remote_files=_MAX_COMPARED_FILES if is_remote_folder else MAX_REMOTE_FILES
+        )
+    except RemoteError as error:
+        if not is_remote_folder:
+            raise
+        if error.code in _NO_FILES:
+            return None
+        hint = f"; `llamath verify {quote_path(location)}` reads them" if error.code == "many_files" else ""
+        return FileDifferences(
+            opened=_unread(location), is_folder=True, notes=(f"the files were not compared with the config: {error}{hint}",)
+        )
     except FormatError as error:
         if error.code == "no_checkpoint":
             return None
-        if not os.path.isdir(location):
+        if not (os.path.isdir(location) or is_remote_folder):
             raise
         note = f"the files were not compared with the config: {error}" + (f"; {error.hint}" if error.hint else "")
-        return FileDifferences(opened=_unread(location), notes=(note,))
-    return file_differences(model, opened)
+        return FileDifferences(opened=_unread(location), is_folder=True, notes=(note,))
+    return file_differences(model, opened).replace(is_folder=is_remote_folder or os.path.isdir(location))
 
 
 def _unread(location: str) -> OpenedCheckpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...checkpoint.file_stream import CHUNK_BYTES, FileTask, Progress, stream_files
@@ -87,27 +87,32 @@ def check_files(
     all_sums: bool = False,
     is_tied: bool = False,
     hub_sums: Mapping[str, str] | None = None,
+    listed_sums: Mapping[str, str] | None = None,
+    skip: Container[str] = (),
     progress: Progress | None = None,
 ) -> FullCheck:
     """Read the files of a local checkpoint: the statistics of all `values`, and the sums that can be compared.
 
     `roles` are those of the weights that a model has, by stored name. With `all_sums`, the SHA-256 of every file of the folder is computed
-    and `SHA256SUMS` is not read, since it will be replaced. `hub_sums` are entity tags of the Hub by file name.
+    and `SHA256SUMS` is not read, since it will be replaced. `hub_sums` are entity tags of the Hub by file name; `listed_sums` replace those
+    of `SHA256SUMS`. Of the files that are no weights of this checkpoint, those in `skip` are not read.
     """
     manifest = checkpoint.manifest
     if checkpoint.is_remote:
         raise LlamathError(
             f"{safe(checkpoint.name)}: expected local files to read in full, found a remote checkpoint",
-            hint="download it first, for example with: hf download",
+            hint="download the files first; a repository on the Hub (owner/name) is downloaded by this command",
         )
     check_expansion(manifest)
     folder = os.path.dirname(manifest.files[0].name) if manifest.files else checkpoint.folder
     weights = {os.path.basename(x.name): i for i, x in enumerate(manifest.files)}
-    expected, missing = _expected_sums(folder, list(weights), checkpoint, hub_sums, all_sums=all_sums)
+    listed = {} if all_sums else read_sums_file(folder) if listed_sums is None else listed_sums
+    others = [x for x in visible_files(folder) if x not in weights and x not in skip] if os.path.isdir(checkpoint.name) else []
+    expected, missing = _expected_sums(folder, list(weights), others, checkpoint, hub_sums, listed)
     objects = lfs_objects(folder)
     names = dict.fromkeys([*weights, *expected])
     if all_sums:
-        names |= dict.fromkeys(visible_files(folder) if os.path.isdir(checkpoint.name) else ())
+        names |= dict.fromkeys(others)
     stats: list[TensorStats] = []
     tasks, unchecked = [], []
     for name in names:
@@ -142,16 +147,19 @@ def check_files(
 
 
 def _expected_sums(
-    folder: str, weights: Sequence[str], checkpoint: OpenedCheckpoint, hub_sums: Mapping[str, str] | None, *, all_sums: bool
+    folder: str,
+    weights: Sequence[str],
+    others: Sequence[str],
+    checkpoint: OpenedCheckpoint,
+    hub_sums: Mapping[str, str] | None,
+    listed: Mapping[str, str],
 ) -> tuple[dict[str, list[ExpectedSum]], list[Finding]]:
     """Return the sums that files of the folder should have, and findings about files that are listed and missing.
 
     For a single file that was named, only its own sums are compared.
     """
     is_folder = os.path.isdir(checkpoint.name)
-    listed = {} if all_sums else read_sums_file(folder)
     sums = [ExpectedSum(name, "sha256", digest, SUMS_FILE) for name, digest in listed.items() if is_folder or name in weights]
-    others = [x for x in visible_files(folder) if x not in weights] if is_folder else []
     sums += local_sums(folder, [*weights, *others])
     sums += [x for name, tag in (hub_sums or {}).items() if (x := sum_of_etag(name, tag, "the Hub")) and (is_folder or name in weights)]
     expected: dict[str, list[ExpectedSum]] = {}

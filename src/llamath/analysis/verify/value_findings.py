@@ -83,6 +83,10 @@ class ValueContext(NamedTuple):
         packing = self.packings.get(x.tensor.name)
         return packing is not None and packing.role == "scale" and len(x.tensor.shape) > 1
 
+    def is_other(self, x: TensorStats) -> bool:
+        """Whether a tensor is no weight of its own: a part of a packed matrix, or state of a training run."""
+        return x.tensor.name in self.packings or self.roles.get(x.tensor.name) == "state"
+
     def has_vocabulary_rows(self, x: TensorStats) -> bool:
         """Whether the rows of a matrix belong to tokens or positions."""
         return self.roles.get(x.tensor.name) == "lookup" or x.tensor.name.endswith(_HEADS)
@@ -338,7 +342,7 @@ def _far_experts(stats: Sequence[TensorStats], context: ValueContext, dead: set[
 
 def _vectors(stats: Sequence[TensorStats], context: ValueContext) -> Iterator[Finding]:
     """Yield a remark about vectors without information: biases of zero, norms of one."""
-    vectors = [x for x in stats if x.complete and x.rows == 1 and x.tensor.elements > 1 and x.tensor.name not in context.packings]
+    vectors = [x for x in stats if x.complete and x.rows == 1 and x.tensor.elements > 1 and not context.is_other(x)]
     vectors = [x for x in vectors if x.kind in ("F64", "F32", "F16", "BF16") and len(x.tensor.shape) == 1]
     zero = [x.tensor.name for x in vectors if x.is_zero]
     constant = [x.tensor.name for x in vectors if x.is_constant and not x.is_zero]

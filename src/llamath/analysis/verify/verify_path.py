@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
-from ...checkpoint.open import OpenedCheckpoint, find_repo, open_checkpoint
+from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
 from ...generic.generic_model import GenericModel
 from ...loading import Source, Via, load
 from ...utils.errors import ArgumentError, LlamathError, safe
@@ -33,14 +33,20 @@ def verify_path(
 ) -> VerifyReport | StructureReport:
     """Verify a checkpoint against a model or its own config, or an adapter against its base model.
 
-    With `full`, the values of all tensors and the sums of the files are checked; with `all_sums`, the SHA-256 of each file is computed.
-    With `via`, the model is built as `load` builds it.
+    With `full`, the values of all tensors and the sums of the files are checked, for which a repository on the Hub is downloaded; with
+    `all_sums`, the SHA-256 of each file is computed. With `via`, the model is built as `load` builds it.
     """
+    if full:
+        path = local_copy(path)
     if kind := local_kind(path):
-        if full or all_sums or model is not None or base is not None or via is not None:
-            what = "--full and --write-sums" if full or all_sums else "--as, --base and --via"
-            raise LlamathError(f"{what} are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
-        return _verify_folder(kind, path)
+        if model is not None or base is not None or via is not None:
+            raise LlamathError(f"--as, --base and --via are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
+        structure = _verify_folder(kind, path)
+        if not (full or all_sums):
+            return structure
+        from .kinds.folder_values import check_folder_values
+
+        return structure.replace(full=check_folder_values(kind, path, values=full, all_sums=all_sums, progress=progress))
     opened = open_checkpoint(path, allow_partial=True)
     if via is not None:
         model, changes = load(model or opened.location, changes=changes, via=via), None

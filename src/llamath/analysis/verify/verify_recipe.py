@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.open import packings_of
-from ...checkpoint.quantization.recipes import UnknownQuantization, read_recipe
+from ...checkpoint.quantization.recipes import read_recipe
 from ...checkpoint.quantization.schemes import declared_weight_format
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_count
-from ..inference.weight_bytes import weight_storage
+from ..inference.choose_storage import weight_storage
 from .verify_tensors import Finding, summarize_names
 
 if TYPE_CHECKING:

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
-from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk
 from ...model import Model
+from ...utils.errors import UnknownQuantization
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..inference.choose_storage import weight_storage
 from ..inference.quantized_tensors import manifest_of_tensors, packings_of_tensors, quantized_tensors
-from ..inference.weight_bytes import describe_recipe, weight_storage
+from ..inference.recipe_storage import describe_recipe
 from .listing import Listing, list_tensors
 
 if TYPE_CHECKING:

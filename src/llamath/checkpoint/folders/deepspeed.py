@@ -17,15 +17,18 @@ from ...utils.errors import FormatError, safe
 from ...utils.record_type import Record
 from ..formats.folder import LocalFolder, check_file_name
 from ..formats.folder_kind import LATEST, OPTIMIZER_STATES
+from ..formats.manifest import Tensor
 from ..formats.source import LocalFile, Source
 from ..formats.torch_files.pickle_reader import KNOWN, Opcode, PickleInterpreter, unknown_opcode
-from ..formats.torch_files.torch_checkpoint import read_content
+from ..formats.torch_files.torch_checkpoint import read_content, tensors_of
 from ..formats.torch_files.torch_objects import Global, TensorRecord, allowed_global
 
 Shape = tuple[int, ...]
 _MODEL = re.compile(r"(?:zero_pp_rank_(\d{1,6})_)?mp_rank_(\d{1,6})_model_states\.pt", re.ASCII)
 _OTHER = re.compile(r"(?:layer_|expp_rank_)[\w.-]{1,200}_(?:model|optim)_states\.pt", re.ASCII)
 _MAX_FILES = 100_000
+MASTER_WEIGHTS = ("single_partition_of_fp32_groups", "fp32_flat_groups")
+"""Keys of the float32 master weights of stages 1 and 2, and of stage 3."""
 
 
 class RankFile(NamedTuple):
@@ -123,7 +126,7 @@ def parse_optimizer(source: Source, file: RankFile) -> OptimizerPartition:
     counts = tuple(_integer(x) for x in count) if isinstance(count, list) else (_integer(count),)
     if stage not in (1, 2, 3) or not counts or not all(0 < x < 1 << 20 for x in counts):
         raise FormatError("deepspeed", f"{name}: expected a stage from 1 to 3 and a number of partitions, found others")
-    key = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
+    key = MASTER_WEIGHTS[stage == 3]
     groups = state.get(key)
     if not isinstance(groups, list) or not all(type(x) is TensorRecord for x in groups):
         raise FormatError("deepspeed", f"{name}: expected the master weights in {key}, found none")
@@ -171,6 +174,12 @@ def _shapes(value: Any, name: str) -> dict[str, Shape]:
     if not all(type(x) is int and 0 <= x < 1 << 48 for shape in value.values() for x in shape):
         raise FormatError("deepspeed", f"{name}: a shape in param_shapes has a size that is no number")
     return dict(value)
+
+
+def read_stored_tensors(folder: str, name: str) -> list[Tensor]:
+    """Return all tensors in one file by dotted name, those of the optimizer too."""
+    with _open(folder, name) as source:
+        return tensors_of(read_content(source, _DeepSpeedInterpreter))[0]
 
 
 def _integer(value: Any) -> int:

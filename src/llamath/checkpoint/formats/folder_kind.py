@@ -31,6 +31,8 @@ _WORDS = {
         "`llamath ls` and `llamath verify` read all of it; name the folder of one part",
     ),
 }
+OTHER_KINDS = tuple(_WORDS)
+"""Kinds of folders that are no checkpoint of one model, which are codes of errors, too."""
 
 
 def folder_kind(entries: Sequence[str]) -> str:

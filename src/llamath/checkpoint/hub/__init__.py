@@ -22,6 +22,7 @@ from .bucket import open_bucket
 from .http_client import Limits, Session
 from .http_file import HttpFile
 from .hub_repo import HubFolder, WebFolder, fetch_sums, new_session
+from .remote_folder import RemoteFolder
 
 __all__ = ["HttpFile", "HubFolder", "Limits", "Session", "find_config", "read_config", "read_remote", "read_sums"]
 
@@ -36,15 +37,21 @@ class _RemoteCheckpoint(NamedTuple):
 class _OpenedFolder(NamedTuple):
     """A remote folder, and the file in it that the address names, if any."""
 
-    folder: Folder
+    folder: RemoteFolder
     file: str
     revision: str = ""
 
 
-def read_remote(text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None) -> _RemoteCheckpoint:
-    """Read the header of the checkpoint at `hf://owner/name[@revision][/file]`, `owner/name`, `https://…` or `s3://…`."""
+def read_remote(
+    text: str, *, problems: checkpoint.Problems = None, limits: Limits | None = None, max_files: int = checkpoint.MAX_SHARDS
+) -> _RemoteCheckpoint:
+    """Read the header of the checkpoint at `hf://owner/name[@revision][/file]`, `owner/name`, `https://…` or `s3://…`.
+
+    A checkpoint of more than `max_files` files is refused before any of their headers is read.
+    """
     with _open_folder(text, limits) as opened:
         folder, file = opened.folder, opened.file
+        folder.max_files = max_files
         if not file:
             manifest = checkpoint.read_folder(folder, problems)
         elif file.endswith(".index.json"):

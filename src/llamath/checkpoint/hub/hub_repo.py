@@ -123,7 +123,9 @@ class HubFolder(WebFolder):
 
     def inner(self, path: str) -> HubFolder:
         """Return a folder in this one, at the same commit."""
-        return HubFolder(self._session, Repo(self._repo.id, self.commit, f"{self._start}{path}"))
+        folder = HubFolder(self._session, Repo(self._repo.id, self.commit, f"{self._start}{path}"))
+        folder.max_files = self.max_files
+        return folder
 
     def json(self, name: str) -> dict[str, Any]:
         """Read a JSON object if it is listed."""

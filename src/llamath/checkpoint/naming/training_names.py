@@ -33,6 +33,8 @@ _OTHER_STATE = frozenset(
     "random_rng_state torch_rng_state cuda_rng_state cpu_rng_state np_rng_state loops callbacks".split()
 )
 """Keys of other state of a training run."""
+_OPTIMIZER_VALUES = (".exp_avg", ".exp_avg_sq", ".max_exp_avg_sq", ".momentum_buffer", ".step")
+"""Ends of the names of torch's optimizers' values."""
 _MAX_CONTAINERS = 4
 """The most containers around a model, and wrappers in a row."""
 
@@ -57,6 +59,11 @@ class ModelTensors(NamedTuple):
         inside = [f"`{x}`" for x in self.wrappers if f"{x}." not in self.prefix]
         where = [f"begin with `{self.prefix}`"] * bool(self.prefix) + [f"contain {', '.join(inside)}"] * bool(inside)
         return f"the names of the tensors {' and '.join(where)}, from {who}"
+
+
+def is_training_state(name: str) -> bool:
+    """Whether a tensor's name says that it is state of an optimizer or of a training run."""
+    return _is_state(name, ()) or name.endswith(_OPTIMIZER_VALUES)
 
 
 def training_state(manifest: Manifest) -> frozenset[int]:

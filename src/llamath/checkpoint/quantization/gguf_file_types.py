@@ -10,22 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ..formats.dtypes import DTYPES
+from .schemes import FILE_TYPES
 
-_UNIFORM = "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
-_MIXED = {
-    "Q2_K": "Q2_K Q2_K_S",
-    "Q3_K": "Q3_K_S Q3_K_M Q3_K_L",
-    "Q4_K": "Q4_K_S Q4_K_M",
-    "Q5_K": "Q5_K_S Q5_K_M",
-    "IQ2_XS": "IQ2_S",
-    "IQ2_S": "IQ2_M",
-    "IQ3_S": "IQ3_XS IQ3_M",
-    "MXFP4": "MXFP4_MOE",
-}
-FILE_TYPES = {x: x for x in _UNIFORM.split()} | {x: base for base, names in _MIXED.items() for x in names.split()}
-"""File type → its default block type."""
-DEFAULT_VARIANTS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
-"""Block types that `llama-quantize` accepts as names of file types."""
 _BELOW_3_BITS = frozenset("IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ2_M".split())
 """File types of less than about three bits, which have their own rules."""
 NEEDS_IMATRIX = _BELOW_3_BITS | {"IQ3_XXS", "Q2_K_S"}

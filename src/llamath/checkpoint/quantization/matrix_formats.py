@@ -9,6 +9,8 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import NamedTuple
 
+from ...core.expr import Expr, ceil_div, product, total
+from ...utils.number_format import group_digits
 from ...utils.record_type import Record
 from ..formats.dtypes import DTYPES
 
@@ -26,14 +28,16 @@ class Axis(NamedTuple):
         n = {"out": out, "in": into, "out·in": out * into, "": 1}[self.letter]
         return -(-n * self.times // self.per) * self.each
 
-    @property
-    def symbol(self) -> str:
-        """The length as text."""
+    def expression(self, out: int, into: int) -> Expr:
+        """Return the length as an expression of the matrix's dimensions."""
         if not self.letter:
-            return str(self.times)
-        top = self.letter if self.times == 1 else f"{self.letter}·{self.times}"
-        top = f"⌈{top}/{self.per:,}⌉" if self.per > 1 else top
-        return top if self.each == 1 else f"{top}·{self.each}"
+            return Expr.const(self.times)
+        if self.letter != "out·in" and (self.times, self.per, self.each) == (1, 1, 1):
+            return Expr.const(out if self.letter == "out" else into)
+        length = Expr.const({"out": out, "in": into, "out·in": out * into}[self.letter] * self.times)
+        if self.per > 1:
+            length = Expr.const(ceil_div(length, self.per))
+        return length if self.each == 1 else product((length, Expr.factor(self.each)))
 
 
 OUT, IN, ALL = Axis("out"), Axis("in"), Axis("out·in")
@@ -88,18 +92,14 @@ class MatrixFormat(Record):
         """Return the elements stored for a matrix in addition to its values: scales, zero points, indices."""
         return sum(prod(x.shape) for x in self.tensors(out, into)[1:])
 
+    def expression(self, out: int, into: int) -> Expr:
+        """Return the bytes as an expression of the matrix's dimensions."""
+        return total(product((DTYPES[x.dtype].bytes, *(axis.expression(out, into) for axis in x.axes))) for x in self.parts)
+
     @cached_property
     def formula(self) -> str:
         """The bytes as text."""
-        constant, terms = 0, []
-        for x in self.parts:
-            size = DTYPES[x.dtype].bytes * prod(axis.times for axis in x.axes if not axis.letter)
-            letters = [axis.symbol for axis in x.axes if axis.letter]
-            if letters:
-                terms.append("·".join([str(size), *letters] if size > 1 else letters))
-            else:
-                constant += size
-        return " + ".join([*terms, *([f"{constant:,}"] if constant else ())])
+        return group_digits(self.expression(Expr.variable("out", 1), Expr.variable("in", 1)).symbol)
 
 
 @lru_cache(maxsize=4096)

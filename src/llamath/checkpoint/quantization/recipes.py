@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from typing import Any, NamedTuple
 
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import UnknownQuantization, safe
 from ...utils.record_type import Record
 from . import matrix_formats as formats
 from .matrix_formats import IN, OUT, Axis, MatrixFormat, MatrixPart, per
@@ -79,10 +79,6 @@ class Recipe(Record):
 
 
 _EXPERT = re.compile(r"expert\w*\W{1,3}(?:\d|\[|\()")
-
-
-class UnknownQuantization(LlamathError):
-    """A quantization config that is not understood."""
 
 
 def _unknown(what: str, where: str = "quantization_config") -> UnknownQuantization:

@@ -16,7 +16,6 @@ from ...utils.record_type import Record
 from ..formats.dtypes import GGML, PLAIN, DType, find_dtype
 from ..formats.manifest import Tensor
 from . import QUANTIZATION_KEYS, detect
-from .gguf_file_types import DEFAULT_VARIANTS, FILE_TYPES
 from .matrix_formats import (
     MatrixFormat,
     awq_format,
@@ -239,10 +238,25 @@ _ALIASES = {
     "nf4-dq": "bnb-nf4-dq",
 }
 _GROUPED = re.compile(r"(awq|gptq)(?:-([2348])bit)?(?:-g(\d{1,6}))?")
+_UNIFORM = "F32 F16 BF16 Q1_0 Q2_0 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q6_K TQ1_0 TQ2_0 IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ3_XXS IQ3_S IQ4_NL IQ4_XS NVFP4"
+_MIXED = {
+    "Q2_K": "Q2_K Q2_K_S",
+    "Q3_K": "Q3_K_S Q3_K_M Q3_K_L",
+    "Q4_K": "Q4_K_S Q4_K_M",
+    "Q5_K": "Q5_K_S Q5_K_M",
+    "IQ2_XS": "IQ2_S",
+    "IQ2_S": "IQ2_M",
+    "IQ3_S": "IQ3_XS IQ3_M",
+    "MXFP4": "MXFP4_MOE",
+}
+FILE_TYPES = {x: x for x in _UNIFORM.split()} | {x: base for base, names in _MIXED.items() for x in names.split()}
+"""File type → its default block type."""
+_DEFAULT_VARIANTS = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+"""Block types that `llama-quantize` accepts as names of file types."""
 _GGUF_FILE_TYPES = {
     **{f"gguf-{x.lower()}": x for x in ("F32", "F16", "BF16")},
     **{x.lower(): x for x in FILE_TYPES if x not in PLAIN},
-    **{x.lower(): to for x, to in DEFAULT_VARIANTS.items()},
+    **{x.lower(): to for x, to in _DEFAULT_VARIANTS.items()},
     "gguf-mxfp4": "MXFP4_MOE",
 }
 """Name → GGUF file type."""

@@ -14,7 +14,7 @@ from typing import Any
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...config_keys import any_name
 from ...core.blocks import AttentionBase, Decoder, MoE
-from ...core.mixers import GatedDeltaNet, RecurrentMixer
+from ...core.mixers import RecurrentMixer, ShortConv
 from ...core.tree import Block
 from ...families.wrappers import TEXT_KEYS
 from ...loading import load
@@ -25,7 +25,8 @@ from .edited_tree import KeptGroups, TreeEdit, equal_trees
 Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
-    no_rope_layers rope_layers layer_rope_theta sliding_window_layers""".split()
+    no_rope_layers rope_layers layer_rope_theta sliding_window_layers
+    num_attention_heads_per_layer""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
@@ -219,7 +220,7 @@ def _layer_type(mixer: object) -> str:
     if isinstance(mixer, AttentionBase):
         window = mixer.window
         return "sliding_attention" if window.size is not None else "chunked_attention" if window.chunk is not None else "full_attention"
-    return "linear_attention" if isinstance(mixer, GatedDeltaNet) else "conv" if isinstance(mixer, RecurrentMixer) else "full_attention"
+    return "conv" if isinstance(mixer, ShortConv) else "linear_attention" if isinstance(mixer, RecurrentMixer) else "full_attention"
 
 
 def _is_sparse(layer: Block) -> bool:

@@ -68,7 +68,9 @@ def _layout_text(layout: Layout) -> str:
 def _merge_activation_lines(stage: StageReport) -> list[MemoryLine]:
     """Return the lines with all activations as one."""
     note = "saved for the backward pass, see below"
-    activations = MemoryLine(what="activations", bytes=stage.activations, formula=note, exact=all(x.exact for x in stage.activation_lines))
+    activations = MemoryLine(
+        what="activations", bytes=int(stage.activations), note=note, exact=all(x.exact for x in stage.activation_lines)
+    )
     first = stage.lines.index(stage.activation_lines[0])
     rest = [x for x in stage.lines[first:] if x not in stage.activation_lines]
     return [*stage.lines[:first], activations, *rest]
@@ -150,7 +152,7 @@ def weights_only_text(report: WeightsReport) -> str:
 
 def _memory_lines(lines: Sequence[MemoryLine]) -> Iterator[str]:
     """Return lines and their sum, each with its formula below it; estimates are marked."""
-    total = MemoryLine(what="total", bytes=sum(x.bytes for x in lines), formula="", exact=all(x.exact for x in lines))
+    total = MemoryLine(what="total", bytes=int(sum(x.bytes for x in lines)), exact=all(x.exact for x in lines))
     rows = [
         _HEADER,
         *((x.what, f"{x.bytes:,}", format_giga(x.bytes, 10**9), format_giga(x.bytes, 2**30), _mark(x)) for x in (*lines, total)),

@@ -16,12 +16,11 @@ from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.memory_line import overhead_bytes
 from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.recipes import UnknownQuantization
 from ...core.expr import Expr, Json, floor_div, minimum, total
 from ...hardware import DTYPES as RATE_DTYPES
 from ...hardware import Device, devices
 from ...model import Model
-from ...utils.errors import LlamathError
+from ...utils.errors import LlamathError, UnknownQuantization
 from .checkpoint_data import CheckpointModel
 from .device_facts import memory
 from .device_facts import rates as published_rates

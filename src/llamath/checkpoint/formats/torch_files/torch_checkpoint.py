@@ -47,7 +47,7 @@ def read(source: Source) -> Manifest:
     """Read the manifest of one file."""
     with _named(source):
         content = _read_content(source, PickleInterpreter)
-        tensors, values = _tensors(content)
+        tensors, values = tensors_of(content)
     stored = sum(storage.bytes for storage in content.storages.values())
     file = CheckpointFile(source.name, source.size, source.size - stored)
     return Manifest(format="torch", files=(file,), tensors=tuple(tensors), metadata={**content.metadata, "values": values})
@@ -183,7 +183,7 @@ def _is_tar(head: bytes) -> bool:
     return len(head) == 512 and claimed in (unsigned, unsigned - 256 * sum(byte > 127 for byte in rest))
 
 
-def _tensors(content: TorchContent) -> tuple[list[Tensor], dict[str, Any]]:
+def tensors_of(content: TorchContent) -> tuple[list[Tensor], dict[str, Any]]:
     """Return all tensors by dotted name, and the plain values in dictionaries."""
     tensors: list[Tensor] = []
     values: dict[str, Any] = {}

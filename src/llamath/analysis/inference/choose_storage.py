@@ -1,0 +1,56 @@
+"""`weight_storage`: the bytes of a model's weights in a dtype or a quantization scheme, weight by weight.
+
+A recipe chooses the format of each matrix by the name of its module. A format for all packs the matrices of the layers' linear layers;
+embedding, head, norms, biases, routers and convolutions are not packed. A GGUF file type gives each tensor the type that llama.cpp chooses.
+"""
+
+from __future__ import annotations
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.quantization.schemes import WeightFormat
+from ...core.blocks import Decoder, Linear
+from ...core.tree import Folded, fold, fold_blocks
+from ...utils.errors import LlamathError
+from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
+
+
+def weight_storage(
+    tree: Decoder, packer: WeightFormat, gguf: GGUFNaming | None = None, imatrix: bool | None = None, names: Scheme | None = None
+) -> WeightStorage:
+    """Return every weight with its bytes.
+
+    GGUF types need `gguf`, and `imatrix` selects an importance matrix (None: if needed); a recipe needs the `names` of tensors.
+    """
+    if packer.recipe is not None:
+        from .recipe_storage import recipe_storage
+
+        return recipe_storage(tree, packer, packer.recipe, names)
+    if packer.gguf_file_type:
+        if gguf is None:
+            raise LlamathError("GGUF has no tensor names for this family, so the types that llama.cpp would choose are unknown")
+        from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX
+        from .gguf_mixture import gguf_mixture
+
+        measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
+        return WeightStorage(packer=packer, weights=tuple(gguf_mixture(tree, packer, gguf, measured)))
+    packed = packed_patterns(tree, packer)
+    stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
+    return WeightStorage(packer=packer, weights=tuple(stored))
+
+
+def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
+    """Return the patterns of the weights that a scheme packs."""
+    if packer.matrix_bytes is None:
+        return frozenset()
+    linear = {f"{x.pattern}.weight" for x in fold_blocks(tree) if isinstance(x.block, Linear)}
+    inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
+    experts = {x.pattern for x in inside if x.num_experts}
+    return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
+
+
+def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:
+    if packed and packer.matrix_bytes is not None:
+        out, into = leaf.weight.shape
+        return StoredWeight(leaf, packer.packing, packer.matrix_bytes(int(out), int(into)))
+    return StoredWeight(leaf, packer.unpacked_dtype, DTYPES[packer.unpacked_dtype].size(int(leaf.weight.size)))

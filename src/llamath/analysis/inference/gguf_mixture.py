@@ -1,0 +1,96 @@
+"""`gguf_mixture`: the bytes of a model's weights in a GGUF file, where llama.cpp chooses a type for each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.naming.scheme import Scheme, StoredTensor
+from ...checkpoint.quantization.gguf_file_types import (
+    ARCHS_70B,
+    ARCHS_70B_WITH_GQA,
+    FALCON_ARCHS,
+    GGUFTensor,
+    ModelTraits,
+    assign_types,
+)
+from ...checkpoint.quantization.schemes import WeightFormat
+from ...core.blocks import Attention, Decoder, LatentAttention
+from ...core.mixers import GatedDeltaNet
+from ...core.tree import Block, Folded, Stack, fold, fold_field
+from ...utils.errors import LlamathError
+from .weight_bytes import MAX_LISTED_LAYERS, GGUFNaming, StoredWeight
+
+
+class _TensorWeights(NamedTuple):
+    """A GGUF tensor with the folded weights in it."""
+
+    tensor: GGUFTensor
+    leaves: tuple[Folded, ...]
+
+
+def gguf_mixture(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> Iterator[StoredWeight]:
+    """Yield the weights with the types that llama.cpp chooses, with or without an importance matrix."""
+    parts = gguf_tensors(tree, gguf.names)
+    leaves = {x.tensor: x.leaves for x in parts}
+    merged: dict[tuple[str, int, str], StoredWeight] = {}
+    layers: dict[tuple[str, int, str], list[int]] = {}
+    for tensor, dtype in assign_types(
+        packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.is_pure
+    ):
+        for leaf in leaves[tensor]:
+            size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
+            key = (leaf.pattern, id(leaf.weight), dtype)
+            old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
+            merged[key] = StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)
+            layers.setdefault(key, []).append(tensor.layer)
+    for key, x in merged.items():
+        yield x if layers[key] == [-1] else x._replace(layers=tuple(sorted(layers[key])))
+
+
+def gguf_tensors(tree: Decoder, names: Scheme) -> list[_TensorWeights]:
+    """Return the tensors in llama.cpp's order: those outside the layers, then layer by layer, each sorted by name."""
+    if tree.layers.n > MAX_LISTED_LAYERS:
+        raise LlamathError(f"{int(tree.layers.n):,} layers are too many to choose a type for each")
+    if (most := max(int(x.copies) for layer, _ in tree.layers.distinct() for x in fold(layer))) > MAX_LISTED_LAYERS:
+        raise LlamathError(f"{most:,} experts in a layer are too many to choose a type for each")
+    outside: list[_TensorWeights] = []
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            folded = {x.pattern: x for x in fold_field(tree, name)}
+            outside += [_tensor_weights(x, folded, -1) for x in names.tensors_of_field(tree, name)]
+    return [*sorted(outside, key=lambda x: x.tensor.name), *_layers(tree.layers, names)]
+
+
+def _layers(layers: Stack, names: Scheme) -> Iterator[_TensorWeights]:
+    tensors_by_block: dict[int, list[tuple[StoredTensor, dict[str, Folded]]]] = {}
+    for x, _ in layers.distinct():
+        folded = {f"layers.{{l}}.{y.pattern.replace('{l}', '{e}')}": y for y in fold(x)}
+        tensors_by_block[id(x)] = [(y, folded) for y in sorted(names.tensors_of_block("layers", x), key=lambda y: y.name)]
+    for i, x in enumerate(layers):
+        yield from (_tensor_weights(y, folded, i) for y, folded in tensors_by_block[id(x)])
+
+
+def _tensor_weights(x: StoredTensor, folded: dict[str, Folded], layer: int) -> _TensorWeights:
+    patterns = dict.fromkeys(part.pattern for part in x.parts)
+    leaves = tuple(folded[pattern]._replace(pattern=pattern) for pattern in patterns)
+    return _TensorWeights(GGUFTensor(x.name.replace("{l}", str(layer)), tuple(map(int, x.shape)), layer), leaves)
+
+
+def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
+    """Return the properties that llama.cpp's rules use, with the heads of the first attention layer."""
+    first = next((x for x in _mixers(tree.layers) if not isinstance(x, GatedDeltaNet)), None)
+    layers, experts = int(tree.layers.n), max((x.num_experts for x in fold(tree)), default=0)
+    heads_per_kv_head = 0
+    if isinstance(first, Attention):
+        heads_per_kv_head = int(first.heads) // int(first.kv_heads)
+    elif isinstance(first, LatentAttention):
+        heads_per_kv_head = int(first.heads)
+    is_70b = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1))
+    return ModelTraits(layers=layers, heads_per_kv_head=heads_per_kv_head, experts=experts, is_falcon=arch in FALCON_ARCHS, is_70b=is_70b)
+
+
+def _mixers(layers: Iterable[Block]) -> Iterator[Block | None]:
+    for layer in layers:
+        yield getattr(layer, "attn", None)

@@ -1,0 +1,282 @@
+"""`recipe_storage`: the bytes of a model's weights as a quantization recipe stores them, which chooses a format for each matrix.
+
+The choice may differ from layer to layer and from expert to expert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from ...checkpoint.formats.dtypes import DTYPES
+from ...checkpoint.naming.scheme import Scheme
+from ...checkpoint.quantization.matrix_formats import MatrixFormat
+from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
+from ...checkpoint.quantization.schemes import WeightFormat
+from ...core.blocks import Attention, Decoder, Linear
+from ...core.expr import Expr, total
+from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
+from ...utils.errors import LlamathError, safe
+from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
+
+
+class RecipeMatrix(NamedTuple):
+    """The matrices with one stored name that a recipe stores in the same way, or leaves as they are."""
+
+    name: str  # of the module, with `{l}` and `{e}`
+    out: int
+    into: int
+    choice: Choice
+    layers: Sequence[int]  # those of its copies; empty outside the layers
+    copies: int
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all copies that a recipe quantizes."""
+        return self.choice.format.bytes(int(self.out), int(self.into)) * self.copies if self.choice.format is not None else 0
+
+
+def describe_recipe(storage: WeightStorage) -> list[str]:
+    """Return notes on a recipe: its formats with their shares, and what it leaves unquantized and why; none without a recipe."""
+    recipe = storage.packer.recipe
+    if recipe is None:
+        return []
+    formats: dict[str, list[RecipeMatrix]] = {}
+    kept: dict[str, dict[str, list[str]]] = {}
+    for x in storage.matrices:
+        if x.choice.format is not None:
+            formats.setdefault(f"{x.choice.format.name} ({x.choice.format.title})", []).append(x)
+            continue
+        few = 0 < len(x.layers) <= _MAX_LISTED
+        where = f"in layer{'s' if len(x.layers) > 1 else ''} {', '.join(map(str, x.layers))}: " if few else ""
+        names = kept.setdefault(x.choice.reason, {}).setdefault(where, [])
+        name = safe(x.name.rpartition("{l}.")[2].replace("experts.{e}.", "experts.*."), 80)
+        names += [name] if name not in names else []
+    quantized = "; ".join(f"{text}: {sum(x.copies for x in found):,} matrices" for text, found in formats.items())
+    notes = [f"{recipe.method} recipe, {storage.bits:.3f} bits per weight; {quantized or 'no matrix is quantized'}"]
+    if kept:
+        parts = (f"{_listed(by_layers)} ({reason})" if reason else _listed(by_layers) for reason, by_layers in kept.items())
+        notes.append(f"left in {storage.packer.unpacked_dtype}: {'; '.join(parts)}")
+    if recipe.cache_scales is not None and not storage.num_cache_scales:
+        notes.append("not counted: scales of the KV cache, whose names are not known for this family")
+    if narrower := sum(_block_scales(x) for x in storage.matrices):
+        notes.append(
+            f"scales of blocks in F32, as transformers writes them; files that store them in BF16 have {2 * narrower:,} bytes less"
+        )
+    return [*notes, *recipe.notes]
+
+
+def _block_scales(x: RecipeMatrix) -> int:
+    """Return the number of scales of blocks in F32, which some files store in BF16."""
+    parts = x.choice.format.tensors(int(x.out), int(x.into)) if x.choice.format is not None else ()
+    return x.copies * sum(prod(y.shape) for y in parts if y.suffix == ".weight_scale_inv" and y.dtype == "F32" and len(y.shape) == 2)
+
+
+_MAX_LISTED = 4
+"""The most layers, and sets of layers, that a note lists."""
+
+
+def _listed(names_by_layers: Mapping[str, list[str]]) -> str:
+    """Return the names of modules, those of few layers last."""
+    sets = sorted(names_by_layers.items(), key=lambda item: bool(item[0]))
+    texts = [where + ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") for where, names in sets]
+    return ", ".join(texts[:_MAX_LISTED]) + (
+        f" and others in {len(texts) - _MAX_LISTED} sets of layers" if len(texts) > _MAX_LISTED else ""
+    )
+
+
+def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: Scheme | None) -> WeightStorage:
+    """Return the weights as a recipe stores them."""
+    if names is None:
+        raise LlamathError(f"the tensors of this family have no names, so the {recipe.method} recipe cannot be applied", hint="--dtype")
+    classes = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(tree)}
+    weights: list[StoredWeight] = []
+    matrices: list[RecipeMatrix] = []
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            chosen = [y for x in _recipe_matrices(fold_field(tree, name), names, classes) for y in _choose(x, recipe, (-1,))]
+            weights += [y for x in chosen for y in x.weights(packer)]
+            matrices += [y for x in chosen if (y := x.matrix) is not None]
+    num_scales = scale_bytes = 0
+    for block, layers in _layers_by_block(tree.layers, recipe):
+        if recipe.cache_scales is not None and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None:
+            num_scales += (n := len(found[0]) * len(layers))
+            scale_bytes += n * DTYPES[recipe.cache_scales.dtype].size(prod(recipe.cache_scales.lengths(found[1])))
+        leaves = [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        weights += [y for x in chosen for y in x.weights(packer)]
+        matrices += [y for x in chosen if (y := x.matrix) is not None]
+    scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
+    return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
+
+
+def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:
+    """Return the names of the scales of keys and values, with `{l}`, and the number of KV heads; None if they are not known."""
+    attn = getattr(layer, "attn", None)
+    if not isinstance(attn, Attention) or attn.k is None or attn.v is None:
+        return None
+    try:
+        k, v = (names.stored_name(f"layers.{{l}}.attn.{x}.weight").removesuffix(".weight") for x in "kv")
+    except LlamathError:
+        return None
+    if k == v:
+        return None
+    if not scales.in_projections:
+        k, v = (x.rpartition(".")[0] for x in (k, v))
+    return (f"{k}.k_scale", f"{v}.v_scale"), int(attn.kv_heads)
+
+
+class _RecipeTensor(NamedTuple):
+    """The leaves of one stored tensor, concatenated, in a block; `kind` is empty if it is no matrix."""
+
+    name: str
+    leaves: tuple[Folded, ...]
+    kind: str
+    in_gate_class: bool = False
+
+
+def unpacked_dtype(pattern: str, packer: WeightFormat) -> str:
+    """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32, as DeepSeek-V3's files have it."""
+    return "F32" if packer.recipe is not None and pattern.endswith(".correction") else packer.unpacked_dtype
+
+
+class _ChosenTensor(NamedTuple):
+    """A tensor in the layers, and for the number of experts, for which a recipe makes the same choice."""
+
+    tensor: _RecipeTensor
+    choice: Choice
+    layers: Sequence[int]
+    experts: int  # 1 outside of experts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The outputs of all leaves, and the inputs."""
+        return sum(int(x.weight.shape[0]) for x in self.tensor.leaves), int(self.tensor.leaves[0].weight.shape[1])
+
+    @property
+    def copies(self) -> int:
+        """The number of tensors."""
+        return len(self.layers) * self.experts
+
+    @property
+    def matrix(self) -> RecipeMatrix | None:
+        """The matrix, if it is one."""
+        if not self.tensor.kind:
+            return None
+        layers, leaves = () if self.layers == (-1,) else self.layers, self.tensor.leaves
+        out, into = total(x.weight.shape[0] for x in leaves), Expr.const(leaves[0].weight.shape[1])
+        return RecipeMatrix(self.tensor.name, out, into, self.choice, layers, self.copies)
+
+    def weights(self, packer: WeightFormat) -> Iterator[StoredWeight]:
+        """Yield the leaves with their bytes; what the leaves of a tensor share counts for the first."""
+        leaves, to = self.tensor.leaves, self.choice.format
+        layers = () if self.layers == (-1,) else self.layers
+        if to is None:
+            for x in leaves:
+                dtype = unpacked_dtype(x.pattern, packer)
+                yield StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
+            return
+        out, into = self.shape
+        rest = to.bytes(out, into)
+        for x in reversed(leaves[1:]):
+            size = to.bytes(out, into) * int(x.weight.shape[0]) // out
+            rest -= size
+            yield StoredWeight(self._copied(x), to.name, size, layers)
+        yield StoredWeight(self._copied(leaves[0]), to.name, rest, layers)
+
+    def _copied(self, x: Folded) -> Folded:
+        return x._replace(copies=self.copies, active=len(self.layers) * (x.active * self.experts // (x.copies or 1)))
+
+
+def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[str, type[Block]]) -> Iterator[_RecipeTensor]:
+    """Group leaves by the tensors that they are stored in."""
+    groups: dict[str, list[Folded]] = {}
+    for x in leaves:
+        if not x.weight.tied:
+            groups.setdefault(names.stored_name(x.pattern), []).append(x)
+    in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
+    for name, parts in groups.items():
+        kind = matrix_kind(parts[0], classes)
+        yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
+
+
+def matrix_kind(x: Folded, classes: Mapping[str, type[Block]]) -> str:
+    """Return the kind of a matrix as recipes tell them apart; empty for any other weight."""
+    if len(x.weight.shape) != 2 or x.weight.role not in ("matmul", "lookup"):
+        return ""
+    if x.weight.role == "lookup":
+        return "embedding"
+    if classes.get(x.pattern) is not Linear:
+        return "other"
+    if x.group == "router":
+        return "router"
+    if x.num_experts:
+        return "expert"
+    if x.pattern == "layers.{l}.join.weight":
+        return "other"  # of a layer for multi-token prediction: published files have it unquantized
+    return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
+
+
+_MAX_MATCHES = 20_000_000
+"""The most products of layers, experts that a recipe names, and patterns."""
+
+
+IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
+"""Weights of layers whose router is a class of its own in the original code, as in DeepSeek's, and not a linear layer."""
+
+
+def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
+    """Yield a tensor once for each choice that a recipe makes for its copies."""
+    first = x.leaves[0]
+    experts = first.num_experts or 1
+    if not x.kind:
+        yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
+        return
+    chosen: dict[tuple[MatrixFormat | None, str, int], list[int]] = {}
+    for layer in layers if recipe.patterns else layers[:1]:
+        for choice, n in _expert_choices(x, recipe, layer, experts):
+            to = choice.format
+            if to is not None and to.divides > 1 and int(first.weight.shape[1]) % to.divides:
+                choice = Choice(None, f"its inputs are no multiple of {to.divides}")
+            chosen.setdefault((choice.format, choice.reason, n), []).append(layer)
+    for (to, reason, n), found in chosen.items():
+        yield _ChosenTensor(x, Choice(to, reason), tuple(found) if recipe.patterns else layers, n)
+
+
+def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) -> list[tuple[Choice, int]]:
+    """Return the choices for the experts of a layer, each with its number of experts."""
+    name = x.name.replace("{l}", str(layer))
+    if "{e}" not in name or not recipe.names_experts:
+        names = tuple(y.replace("{e}", "0") for y in module_names(name))
+        return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class)), experts)]
+    counts: dict[Choice, int] = {}
+    names = module_names(name)
+    for e in range(experts):
+        choice = recipe.choose(Matrix(tuple(y.replace("{e}", str(e)) for y in names), x.kind, x.in_gate_class))
+        counts[choice] = counts.get(choice, 0) + 1
+    return list(counts.items())
+
+
+def check_matches(layers: Stack, recipe: Recipe) -> None:
+    """Raise if there are too many modules to match with the patterns of a recipe."""
+    most = max((x.num_experts for block, _ in layers.distinct() for x in fold(block)), default=1) if recipe.names_experts else 1
+    if recipe.patterns and int(layers.n) * max(most, 1) * max(recipe.num_searched, 1) > _MAX_MATCHES:
+        experts = f" of {most:,} experts" if most > 1 else ""
+        raise LlamathError(
+            f"{int(layers.n):,} layers{experts} are too many to match with the {recipe.num_searched:,} patterns of the recipe",
+            hint="--dtype sets the format of the weights",
+        )
+
+
+def _layers_by_block(layers: Stack, recipe: Recipe) -> Iterator[tuple[Block, Sequence[int]]]:
+    """Yield each distinct layer with the indices of its copies."""
+    check_matches(layers, recipe)
+    if layers.n > MAX_LISTED_LAYERS:
+        yield from ((block, range(int(n))) for block, n in layers.distinct())
+        return
+    by_block: dict[int, list[int]] = {}
+    for i, x in enumerate(layers):
+        by_block.setdefault(id(x), []).append(i)
+    for block, _ in layers.distinct():
+        yield block, tuple(by_block[id(block)])
