@@ -54,6 +54,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the script's function here instead of in a process that imports transformers anew, except in tests of that process."""
+
     def answer(question: bytes, _source: str) -> bytes:
         asked = json.loads(question)
         try:
@@ -188,7 +189,7 @@ def test_commands_that_need_formulas_refuse_by_name() -> None:
     with pytest.raises(NoFormula):
         model.tree.forward(None, None)
     done = run("flops", "bert-base", "--via", "transformers")
-    assert done.exit_code == 2 and "`llamath flops` needs the formulas of a family" in done.stderr
+    assert done.exit_code == 2 and " flops` needs the formulas of a family" in done.stderr
 
 
 def test_refusals_suggest_transformers_if_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from .transformers_process import dtype_name
 
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "position_ids", "token_type_ids", "inv_freq", "masked_bias")
 """Last parts of the names of buffers, where only a state dict is known."""
+_ADAPTER_PARTS = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector", "ia3_l", "prompt_encoder")
+"""Parts of the names of tensors that are always an adapter's."""
 _EXTRA_STATE = "_extra_state"
 _MAX_WRAPPERS = 16
 _KINDS = {"Params4bit": "bitsandbytes' 4-bit", "Int8Params": "bitsandbytes' 8-bit"}
@@ -45,14 +47,16 @@ class LiveTensors(NamedTuple):
 
 def read_module(module: Any) -> LiveTensors:
     """Return the tensors of a module, and its configuration if it has one."""
-    found, notes = _unwrap(module)
+    found, wrappers = _unwrap(module)
     own = type(found).__name__
     config = getattr(found, "config", None)
     keys: dict[str, Any] | None = config.to_dict() if callable(getattr(config, "to_dict", None)) else None  # type: ignore[union-attr]
     sharded = any(type(x).__name__ == "FullyShardedDataParallel" for x in module.modules()) if hasattr(module, "modules") else False
     state = dict(found.named_parameters()) if sharded else found.state_dict(keep_vars=True)
     parameters = {id(x) for _, x in found.named_parameters()}
-    state, adapters = _without_adapters(state)
+    wrappers += [WRAPPERS[x] for x in find_wrappers(state)]
+    notes = [f"the module inside of {', '.join(wrappers)}"] if wrappers else []
+    state, adapters = _without_adapters({without_wrappers(name): x for name, x in state.items()})
     outside = sum(_size(x) for _, x in module.named_parameters() if id(x) not in parameters)
     if extra := sum(map(_size, adapters)) + outside:
         notes.append(f"not counted: adapters with {format_count(extra, 'parameter')}")
@@ -87,7 +91,7 @@ def read_state_dict(state: Mapping[str, Any]) -> LiveTensors:
 
 
 def _unwrap(module: Any) -> tuple[Any, list[str]]:
-    """Return the module inside of wrappers and of peft's models, with a note that names them."""
+    """Return the module inside of wrappers and of peft's models, and what put it there."""
     added: list[str] = []
     for _ in range(_MAX_WRAPPERS):
         children = dict(module.named_children()) if hasattr(module, "named_children") else {}
@@ -99,7 +103,7 @@ def _unwrap(module: Any) -> tuple[Any, list[str]]:
             added.append(WRAPPERS[name])
         else:
             break
-    return module, [f"the module inside of {', '.join(added)}"] if added else []
+    return module, added
 
 
 def _without_adapters(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -107,14 +111,14 @@ def _without_adapters(state: Mapping[str, Any]) -> tuple[dict[str, Any], list[An
 
     peft keeps a layer that it adapts as `base_layer`, or as `original_module`, of a layer of its own, with the adapter beside it.
     """
-    marks = ("base_layer", "original_module")
+    marks, own = ("base_layer", "original_module"), frozenset(_ADAPTER_PARTS)
     adapted = {tuple(parts[: parts.index(x)]) for name in state for x in marks if x in (parts := name.split("."))}
     base: dict[str, Any] = {}
     adapters: list[Any] = []
     for name, x in state.items():
         parts = name.split(".")
         inside = next((i for i in range(len(parts)) if tuple(parts[:i]) in adapted), None)
-        if inside is not None and not any(mark in parts[inside:] for mark in marks):
+        if not own.isdisjoint(parts) or (inside is not None and not any(mark in parts[inside:] for mark in marks)):
             adapters.append(x)
         else:
             base[".".join(part for part in parts if part not in (*marks, "token_adapter"))] = x

@@ -10,7 +10,7 @@ from ..checkpoint.naming.scheme import Scheme, StoredPart, StoredTensor
 from ..core.blocks import Decoder
 from ..core.expr import Expr
 from ..core.tree import LETTERS, Block, Leaf, Stack, Weight, sequence, walk, walk_field
-from ..utils.errors import LlamathError
+from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 
 _MAX_DEPTH = 64
@@ -91,9 +91,11 @@ def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
         for part in modules:
             inside = inside.setdefault(part, {})
             if isinstance(inside, Weight):
-                raise LlamathError(f"the state dict names both a tensor and a module {part!r} in {x.name!r}")
+                raise LlamathError(f"the state dict names both a tensor and a module {part!r} in {safe(x.name, 100)!r}")
+        if isinstance(inside.get(name), dict):
+            raise LlamathError(f"the state dict names both a tensor and a module {safe(x.name, 100)!r}")
         if name in inside:
-            raise LlamathError(f"the state dict has two tensors of the name {x.name!r}")
+            raise LlamathError(f"the state dict has two tensors of the name {safe(x.name, 100)!r}")
         inside[name] = _weight(x)
     known: dict[Any, Block] = {}
     return ModuleTree(  # type: ignore[call-arg]  # the fields of a decoder are unknown

@@ -25,7 +25,14 @@ class StateDictCount(CountReport):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=unknown", "counted_by=model.claim", "source=model.source", "parameters", "groups"),
-        *("formula=unknown", "bytes=listing.total.bytes", "dtypes=listing.dtypes", "notes=model.notes"),
+        *(
+            "formula=unknown",
+            "formula_numbers=unknown",
+            "letters=unknown",
+            "bytes=listing.total.bytes",
+            "dtypes=listing.dtypes",
+            "notes=model.notes",
+        ),
     )
 
     @property
@@ -82,7 +89,7 @@ def weights_memory(model: GenericModel, dtype: str = "") -> WeightsReport:
             )
         tensors = tuple(x._replace(dtype=packer.unpacked_dtype) for x in tensors)
     lines = stored_weights(list_tensors(model.replace(tensors=tensors).manifest, packings={})).lines
-    lines = tuple(x.replace(formula=x.formula.replace(" in the headers", "")) for x in lines)
+    lines = tuple(x.replace(note=x.note.removesuffix(" in the headers")) for x in lines)
     return WeightsReport(name=model.name, lines=lines, reason="without a family, weights alone are sized", claim=model.claim)
 
 

@@ -154,8 +154,13 @@ class WeightsReport(Report):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "weights", "kv_cache=unknown", "kv_per_token=unknown", "activations=unknown", "logits=unknown"),
-        *("overhead=unknown", "total=unknown", "lines", "notes"),
+        *("overhead=unknown", "total=unknown", "lines", "notes", "counted_by"),
     )
+
+    @property
+    def counted_by(self) -> str | None:
+        """Whose tensors they are; None if they are those of files."""
+        return self.claim or None
 
     @property
     def weights(self) -> int:
