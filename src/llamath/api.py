@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
+    from .analysis.image_pass import Images
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryReport, WeightsReport
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 _ModelSource = Source
 """A model, or what `load` accepts: a preset, a path, an address, a public id, config keys, `ModelArgs`."""
+Part = Literal["text", "vision", "audio"]
+"""A part of a multimodal model."""
 Tokens = int | str
 """A number of tokens: `131072`, `"131,072"` or `"128k"`."""
 Size = int | str
@@ -74,9 +77,10 @@ _PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
 _LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
-def count(model: _ModelSource, *, via: Via | None = None) -> CountReport:
+def count(model: _ModelSource, *, part: Part | None = None, via: Via | None = None) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
+    `part` counts one part of a multimodal model; vision and audio are a tower with its projector.
     A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers, and `via="transformers"` those
     of the class that transformers builds of its configuration, without a formula.
     """
@@ -89,10 +93,10 @@ def count(model: _ModelSource, *, via: Via | None = None) -> CountReport:
         if isinstance(loaded, _generic_type()):
             from .analysis.generic.state_dict_count import StateDictCount
 
-            return StateDictCount(model=loaded)
+            return StateDictCount(model=loaded.part(part) if part else loaded)
         counted = loaded if isinstance(model, Model) else count_files(loaded).counted
         if isinstance(counted, Model):
-            return CountReport(model=counted)
+            return CountReport(model=counted.part(part) if part else counted)
         raise UnknownModel(f"{safe(os.fspath(model))}: {counted.reason}")  # type: ignore[arg-type]
     except UnknownModel as error:
         if isinstance(model, str | os.PathLike) and names_checkpoint(os.fspath(model)):
@@ -239,6 +243,7 @@ def memory(
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
     on: GPUs | None = None,
+    images: str = "",
     train: Literal[False] = False,
 ) -> MemoryReport: ...
 @overload
@@ -271,6 +276,7 @@ def memory(
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
     on: GPUs | None = None,
+    images: str = "",
     train: bool = False,
     lora: str = "",
     layout: str | Layout = "",
@@ -287,25 +293,24 @@ def memory(
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
     `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
-    the context and the batch. In training, `batch` counts the sequences on each GPU, `layout` spreads the model over GPUs
-    (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    the context and the batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the sequences on each GPU,
+    `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
 
     Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
     loaded = load(model, via=via)
     if isinstance(loaded, _generic_type()):
-        used = _given(context=context, kv_dtype=kv_dtype, chunk=chunk, on=on, train=train, lora=lora, layout=layout, recompute=recompute)
+        used = _given(context=context, kv_dtype=kv_dtype, chunk=chunk, on=on, images=images, train=train, lora=lora, layout=layout)
         if used or batch != 1:
-            raise ArgumentError(
-                used or "batch", f" needs a family: the model is counted {loaded.claim}", hint="its weights alone are known"
-            )
+            hint = "the memory of its weights alone is known"
+            raise ArgumentError(used or "batch", f" needs a family: the model is counted {loaded.claim}", hint=hint)
         from .analysis.generic.state_dict_count import weights_memory
 
         return weights_memory(loaded, dtype)
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
     if train:
-        if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
+        if unused := _given(kv_dtype=kv_dtype, chunk=chunk, images=images):
             raise ArgumentError(unused, " is for inference, not for training")
         if context is not None and not isinstance(context, int | str):
             raise ArgumentError("context", " should be one number of tokens for training, found several")
@@ -343,6 +348,7 @@ def memory(
         batch=batch,
         chunk=PREFILL_CHUNK if chunk is None else MAX_TOKENS - 1 if chunk == "all" else _tokens("chunk", chunk),
         imatrix=imatrix,
+        images=_images(images),
     )
     stored = None if dtype else _stored_weights(loaded)
     notes = _file_notes(loaded) if dtype else ()
@@ -366,12 +372,14 @@ def flops(
     tflops: float | None = None,
     counted_by: str = "exact",
     precision: str = "bf16",
+    images: str = "",
 ) -> FlopsReport:
     """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that publications use.
 
     `attention` counts the pairs that the causal mask lets through, or all; `unpacked` decodes latent attention with unpacked keys and
     values; `recompute` and `flash` are settings of training. `on` and the speed of a training run, either `tokens_per_second` or the
-    `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`.
+    `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`. `images` are those
+    of each sequence of a multimodal model, `"2x1024"` or `"2x1024x768"`; their tokens are part of the context.
     """
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
@@ -380,6 +388,7 @@ def flops(
     _check_text(dtype=dtype, kv_dtype=kv_dtype)
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
+        images=_images(images),
         batch=batch,
         masked=_choice("attention", attention, ("causal", "full")) == "causal",
         unpacked=unpacked,
@@ -720,13 +729,13 @@ def edit(
 
 def models(
     *words: str,
-    sort: Literal["params", "active", "context"] | None = None,
-    kind: Literal["dense", "moe", "hybrid", "recurrent"] | None = None,
+    sort: Literal["params", "active", "context", "date"] | None = None,
+    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
     max_size: int | str | None = None,
 ) -> PresetList:
     """Return the presets whose name, id or family has all these words, with their sizes; if none has, it is an error.
 
-    `sort` puts the largest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
+    `sort` puts the largest or newest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
     dtype or with the quantization of the config.
     """
     from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
@@ -807,6 +816,14 @@ def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: st
     except LlamathError as error:
         reason = str(error)
     raise ArgumentError(argument, f" should be {expected}, found {safe(repr(value), 60)}", hint=reason)
+
+
+def _images(text: str) -> Images | None:
+    """Read the images of each sequence; None without any."""
+    from .analysis.image_pass import parse_images
+
+    _check_text(images=text)
+    return parse_images(text) if text else None
 
 
 def _positive(argument: str, value: int | None) -> int | None:

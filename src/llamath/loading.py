@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id
@@ -25,7 +25,17 @@ from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
+from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import Family, find_family, other_ways
+from .families.wrappers import (
+    FLAT_WRAPPERS,
+    TEXT_CONFIG_DEFAULTS,
+    TEXT_KEYS,
+    TEXT_MODEL_TYPES,
+    TIED_BY_DEFAULT,
+    TOWER_KEYS,
+    with_wrapper_prefix,
+)
 from .model import Model
 from .utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, UnknownModel, nearest, safe
 from .utils.strict_json import MAX_BYTES, parse_json
@@ -96,7 +106,8 @@ def load(
             changed_model = load(source.args, changes=changes)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
         own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
-        return _build(own_config, source.wrapper, source.config.data, changes, [])
+        outer = None if source.outer is None else source.outer.data
+        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changes, [])
     if isinstance(source, _Module) or _is_state_dict(source):
         if changes or via:
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
@@ -115,11 +126,11 @@ def load(
         return _load_params(config, changed, vocab_size, notes)
     if vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
-    wrapper, data = _text_config(data, notes)
+    sections = _split_sections(data, notes)
     if config.manifest is None:
-        return _build(config, wrapper, data, changed, notes)
+        return _build(config, sections, changed, notes)
     try:
-        model = _build(config, wrapper, data, changed, notes)
+        model = _build(config, sections, changed, notes)
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
     return model if changed or not check_tensors else _check_gguf_matches_metadata(model, config.manifest)
@@ -263,9 +274,9 @@ def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int |
     if ignored := [safe(key) for key in config.unread()]:
         notes.append(f"ignored config keys: {', '.join(ignored)}")
     notes.append("params.json does not say whether the output matrix is tied; counted as untied (tie_word_embeddings=true ties it)")
-    wrapper, keys = _text_config({**args_to_config(args), **extra}, notes)
+    sections = _split_sections({**args_to_config(args), **extra}, notes)
     try:
-        return _build(source, wrapper, keys, changes, notes).replace(args=None if changes or extra else args)
+        return _build(source, sections, changes, notes).replace(args=None if changes or extra else args)
     except ConfigError as error:
         raise _with_meta_names(error) from None
 
@@ -286,13 +297,20 @@ _STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "d
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
-def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
-    """Return the model type of a multimodal wrapper, or "", and the configuration of the text model."""
-    from .families.wrappers import TEXT_CONFIG_DEFAULTS, TEXT_KEYS, TEXT_MODEL_TYPES, TIED_BY_DEFAULT
+class _Sections(NamedTuple):
+    """A configuration, divided."""
 
+    wrapper: str  # model type of a multimodal model; empty for a text model by itself
+    text: Keys  # configuration of the text model
+    outer: Keys | None = None  # the whole configuration, if all parts of the model are known
+
+
+def _split_sections(data: Keys, notes: list[str]) -> _Sections:
+    """Divide the configuration of a multimodal model; that of a text model has one section."""
+    data = _nested(data)
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
-        return "", data
+        return _Sections("", data)
     text: dict[str, Any] = dict(data[key])
     if not text.get("model_type") and (text_type := TEXT_MODEL_TYPES.get(str(data.get("model_type")))):
         notes.append(f"{safe(key)} has no model_type; in {safe(str(data['model_type']), 60)} it is {text_type}")
@@ -308,24 +326,41 @@ def _text_config(data: Keys, notes: list[str]) -> tuple[str, Keys]:
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
-    parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
-    notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
-    return str(data.get("model_type", "")), text
+    without_towers = "quantization" in data and not any(isinstance(data.get(x), Mapping) for x in TOWER_KEYS)
+    if without_towers:
+        notes.append("text model only: mlx-lm leaves out the towers and their configuration")
+    elif str(data.get("model_type")) in COMPLETE_TYPES:
+        return _Sections(str(data["model_type"]), text, data)
+    else:
+        parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
+        notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
+    return _Sections(str(data.get("model_type", "")), text)
 
 
-def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: list[str]) -> Model:
+def _nested(data: Keys) -> Keys:
+    """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
+    if data.get("model_type") not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
+        return data
+    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in ("model_type", "architectures", *_STORAGE_KEYS)}
+    text = {key: x for key, x in data.items() if key not in outer}
+    return {**outer, "text_config": text}
+
+
+def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]) -> Model:
     """Build the model that a configuration describes."""
+    wrapper, data, whole = sections
     config = Config(_with_changes(data, changes), source.source, preferred=frozenset(changes))
     model_type = config.get("model_type", "")
     if not model_type:
         where = f" in the configuration of the text model of {safe(wrapper, 60)}, which may be of any family" if wrapper else ""
         raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
     family = find_family(model_type, source.source)
-    if wrapper:
-        from .families.wrappers import with_wrapper_prefix
-
+    tree, outer = _build_tree(family, config), None
+    if whole is not None:
+        outer = Config(_with_changes(whole, changes), source.source, preferred=frozenset(changes))
+        family, tree, outer = _add_towers(family, tree, outer, wrapper, notes)
+    elif wrapper:
         family = family.replace(hf=with_wrapper_prefix(family.hf, wrapper))
-    tree = _build_tree(family, config)
     if not wrapper:
         from .families.classes import apply_class
 
@@ -334,14 +369,14 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
     if (shard := parse_shard(data, source.source)) is not None:
         config.ignore(SHARD_KEY)
         notes.append(f"the weights next to this config are {shard}; the whole model is counted")
-    unread = list(config.unread())
+    unread = [x for x in config.unread() if outer is None or x not in changes or not outer.has_read(x)]
     _reject_unsupported(config, tree, unread)
     for key in changes:
         if key in unread and key not in _STORAGE_KEYS:
             near = nearest(key, config.keys_read)
             hint = f"did you mean {' or '.join(near)}?" if near else ""
             raise ConfigError(f"unknown config key {safe(repr(key), 80)} for the {family.name} family", hint=hint)
-    notes += _config_notes(config, unread)
+    notes += _config_notes(config, unread, outer)
     return Model(
         name=source.name,
         family=family,
@@ -351,7 +386,25 @@ def _build(source: FoundConfig, wrapper: str, data: Keys, changes: Keys, notes: 
         notes=tuple(notes),
         location=source.location,
         wrapper=wrapper,
+        outer=outer,
     )
+
+
+def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, notes: list[str]) -> tuple[Family, Decoder, Config | None]:
+    """Add the towers and projectors of a multimodal model to its text model, and their names to its family.
+
+    With a tower of an unknown type, the text model alone is known.
+    """
+    complete = find_multimodal(wrapper)
+    assert complete is not None
+    try:
+        family_of_all, tree = complete.complete(outer, text, family, wrapper)
+    except UnknownModel as error:
+        notes.append(f"text model only; not counted: its towers, for {error}")
+        return family.replace(hf=with_wrapper_prefix(family.hf, wrapper)), text, None
+    except ArithmeticError as error:
+        raise ConfigError(f"{outer.source}: its sizes make no {wrapper} model: {error}", hint="a size is zero or too large") from None
+    return family_of_all, tree, outer
 
 
 def _build_tree(family: Family, config: Config) -> Decoder:
@@ -397,17 +450,29 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
                 raise ConfigError(message, hint="num_experts_per_tok should be at most the number of experts")
 
 
-def _config_notes(config: Config, unread: list[str]) -> list[str]:
+def _config_notes(config: Config, unread: list[str], outer: Config | None) -> list[str]:
     """Return notes on dimensions that the configuration lacks, custom code, and unknown keys."""
-    notes = [f"{key} not in config; using {value}" for key, value in config.assumed_dims.items()]
+    assumed, notes_on_parts = dict(config.assumed_dims), list[str]()
+    if outer is not None:
+        absent = [key for key, value in outer.defaults_used.items() if isinstance(value, Mapping)]
+        notes_on_parts = [f"{key} not in config; using the defaults of its class" for key in absent]
+        for name, part in (("", outer), *((x, y) for x, y in outer.nested.items() if x not in absent)):
+            assumed |= {f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()}
+        unread = [*unread, *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read)]
+    notes = [f"{key} not in config; using {value}" for key, value in assumed.items()] + notes_on_parts
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
     if unread:
         from .config_keys import NO_EFFECT
 
-        if unknown := [safe(key, 60) for key in unread if key not in NO_EFFECT and not key.startswith("_")]:
+        if unknown := [safe(key, 60) for key in unread if not _has_no_effect(key, NO_EFFECT)]:
             notes.append(f"ignored config keys: {', '.join(unknown)}")
     return notes
+
+
+def _has_no_effect(key: str, known: Mapping[str, str]) -> bool:
+    """Whether a key that was not read changes nothing; in the section of a tower, it is looked up by its own name."""
+    return key in known or key.startswith("_") or key.endswith(("_token_id", "_token_index")) or key.partition(".")[2] in known
 
 
 def _check_gguf_matches_metadata(model: Model, manifest: Manifest) -> Model:

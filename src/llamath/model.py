@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import cast
 
 from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.parameter_count import Count, Parameters, count_parameters
+from .core.towers import Multimodal, parts_of
 from .core.tree import Leaf, walk
 from .families.registry import Family
-from .utils.errors import UnknownModel
+from .utils.errors import UnknownModel, safe
 from .utils.record_type import Record
 
 
@@ -28,6 +30,8 @@ class Model(Record):
     args: ModelArgs | None = None  # Meta's arguments, if it was made from a `params.json` or a `ModelArgs`
     location: str = ""  # the path or address that it was loaded from; empty for a preset or keys
     wrapper: str = ""  # model type of the multimodal model whose text model this is
+    part_name: str = ""  # of a part of a multimodal model: text, vision or audio
+    outer: Config | None = None  # its whole configuration, if all of its parts are known; `config` is that of the text model
     claim: str = ""  # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds BertForMaskedLM`
 
     @cached_property
@@ -39,6 +43,42 @@ class Model(Record):
     def parameters(self) -> Parameters:
         """All totals that are called parameter counts, as exact integers."""
         return self.count.parameters
+
+    @property
+    def is_multimodal(self) -> bool:
+        """Whether the tree has towers for images or sound beside the text model."""
+        return isinstance(self.tree, Multimodal)
+
+    @property
+    def key_by_symbol(self) -> dict[str, str]:
+        """The configuration key of each letter of a dimension; those of towers are dotted."""
+        keys: dict[str, str] = {}
+        if self.outer is not None:
+            for name, part in (("", self.outer), *self.outer.nested.items()):
+                keys |= {letter: f"{name}.{key}".lstrip(".") for letter, key in part.key_by_symbol.items()}
+        return keys | self.config.key_by_symbol
+
+    @cached_property
+    def text(self) -> Model:
+        """The text model of a multimodal model; another model is its own."""
+        if not isinstance(self.tree, Multimodal):
+            return self
+        others = " and ".join(name for name in parts_of(self.tree) if name != "text")
+        return self.replace(tree=self.tree.text, outer=None, notes=(*self.notes, f"text model only; not included: {others}"))
+
+    def part(self, name: str) -> Model:
+        """Return one part as a model: `text`, `vision` or `audio`; vision and audio contain their projectors."""
+        parts = parts_of(self.tree)
+        if name not in parts:
+            known = " and ".join(parts)
+            raise UnknownModel(f"{self.name} has no {safe(name, 40)} part", hint=f"it has {known}")
+        if len(parts) == 1:
+            return self
+        return self.replace(name=f"{self.name}, {name} part", tree=cast("Decoder", parts[name]), part_name=name)
+
+    def stored_tree(self, scheme: Scheme) -> Decoder:
+        """The tree that files of a format have: a GGUF file and Meta's have the text model alone."""
+        return self.tree if scheme.name.startswith("hf") or scheme.name == "llamath" else self.text.tree
 
     @property
     def weights(self) -> Iterator[Leaf]:

@@ -49,6 +49,7 @@ REFUSED = {
     "gpt_oss-plain": "limit",
     "gpt_oss-without attention biases, tied, listed layers": "limit",
     "gptj-narrow, tied": "activation",
+    "internlm3-biased q, k and v": "bias",
     "llama4-dense between, biased, tied, no norms of queries": "after_rope, k_norm, q_norm, rope, temperature",
     "llama4-listed layers, one expert": "after_rope, k_norm, q_norm, rope, temperature",
     "mamba-tied, biased, wide": "activation",

@@ -103,8 +103,11 @@ def test_modelopt_recipe_of_a_wrapper_is_applied() -> None:
         "ignore": ["lm_head", "language_model.model.layers.0*", "*.mlp.down_proj", "model.layers.3.self_attn*"],
     }
     storage = storage_of({"model_type": "llava", "text_config": text, "vision_config": {}, "quantization_config": recipe})
-    names = dict(quantized_modules(storage))
-    assert set(names.values()) == {"nvfp4"}
+    everything = dict(quantized_modules(storage))
+    assert set(everything.values()) == {"nvfp4"}
+    names = [x for x in everything if x.startswith("language_model.")]
+    towers = {x.split(".")[0]: sum(y.startswith(x.split(".")[0]) for y in everything) for x in everything if x not in names}
+    assert towers == {"vision_tower": 12 * 6, "multi_modal_projector": 2}
     assert {x.split("layers.")[1].split(".")[0] for x in names if "self_attn" in x} == {"1", "2", *map(str, range(4, 12))}
     assert not any("down_proj" in x or "lm_head" in x for x in names)
     assert len(names) == 10 * 4 + 11 * 2

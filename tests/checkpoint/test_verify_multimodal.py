@@ -25,8 +25,6 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "lfm2_vl": ({"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]}, VISION, "model.vision_tower."),
     "idefics3": ({"model_type": "llama"}, VISION, "model.vision_model."),
     "smolvlm": ({"model_type": "llama"}, VISION, "model.vision_model."),
-    "gemma3": ({}, VISION, "vision_tower."),
-    "llava": ({"model_type": "llama"}, VISION | {"model_type": "clip_vision_model"}, "vision_tower."),
     "qwen2_5_vl": ({"model_type": "qwen2_5_vl_text"}, QWEN_VISION, "visual."),
 }
 

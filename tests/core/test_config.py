@@ -38,6 +38,7 @@ def test_contradicting_synonyms_are_an_error() -> None:
     [
         ("llama", {}), ("mistral", {}), ("mistral", {"attention_bias": True, "mlp_bias": True}), ("mixtral", {}), ("phimoe", {"num_local_experts": 4}),
         ("llama", {"num_key_value_heads": None}), ("granitemoehybrid", {}), ("bamba", {}), ("mamba2", {"num_heads": 8, "head_dim": 16}),
+        ("falcon_h1", {}), ("jamba", {}),
     ],
 )  # fmt: skip
 def test_absent_and_null_keys_follow_the_class(model_type: str, more: dict[str, Any]) -> None:
@@ -156,3 +157,13 @@ def test_text_model_without_a_type_is_that_of_transformers() -> None:
     with pytest.raises(llamath.LlamathError, match="model_type is missing in the configuration of the text model of new_vl"):
         llamath.load({"model_type": "new_vl", "text_config": text_config})
     assert llamath.load({"model_type": "new_vl", "text_config": text_config}, changes={"model_type": "llama"}).family.name == "llama"
+
+
+@pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl"])
+def test_flat_multimodal_config_equals_nested(outer: str) -> None:
+    text = {**SMALL, "num_key_value_heads": 2, "rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "tie_word_embeddings": True}
+    vision = {"vision_config": {"depth": 1}, "architectures": ["Qwen2VLForConditionalGeneration"]}
+    flat = llamath.load({"model_type": outer, **text, **vision})
+    nested = llamath.load({"model_type": outer, "text_config": text, **vision})
+    assert flat.tree == nested.tree and flat.wrapper == outer and flat.family.name == nested.family.name
+    assert "text model only; not counted: vision_config" in flat.notes

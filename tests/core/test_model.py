@@ -48,8 +48,10 @@ def test_every_tiny_model_survives_pickling(config: dict[str, Any]) -> None:
 
 def test_text_model_of_a_wrapper_survives_pickling() -> None:
     text = dict(read_preset("gemma-3-27b").config)
-    model = llamath.load({"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}, "vision_config": {}})
-    assert model.family != find_family("gemma3_text") and pickle.loads(pickle.dumps(model)) == model
+    model = llamath.load(
+        {"model_type": "gemma3", "text_config": {**text, "model_type": "gemma3_text"}, "vision_config": {"image_size": 896}}
+    )
+    assert model.is_multimodal and model.family != find_family("gemma3_text") and pickle.loads(pickle.dumps(model)) == model
 
 
 def test_pickle_of_a_large_model_is_small() -> None:

@@ -21,7 +21,7 @@ MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe o
 
 
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
-    """Return the checkpoint that transformers saves for this config: name → shape, and its number of parameters."""
+    """Return the checkpoint that transformers saves for this config: name → shape, and its number of trained parameters."""
     import transformers
     from safetensors import safe_open
 
@@ -30,7 +30,7 @@ def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[in
     model.save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "pt") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    return shapes, sum(x.numel() for x in model.parameters())
+    return shapes, sum(x.numel() for x in model.parameters() if x.requires_grad)
 
 
 @pytest.mark.parametrize("config", tiny_configs())

@@ -36,6 +36,8 @@ RELATIVES: dict[str, dict[str, Any]] = {
 EYES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
 QWEN_EYES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "out_hidden_size": 32, "mlp_ratio": 1}
 
+EYES_OF = {"qwen3_vl_moe": {"deepstack_visual_indexes": [0]}}
+
 
 def unproven(name: str) -> dict[str, Any]:
     family, _, label = name.partition("-")
@@ -72,12 +74,38 @@ def test_muse_glimmer_in_a_wrapper(label: str) -> None:
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
-@pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+@pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"])
 @torch.no_grad()
 def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
     text = SMALL | {"model_type": f"{outer}_text", "num_key_value_heads": 2, "max_position_embeddings": 64}
     text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}
-    both = pair({"model_type": outer, "text_config": text | ({"head_dim": 8} if outer == "qwen3_vl" else {}), "vision_config": QWEN_EYES})
+    text |= {"head_dim": 8} if outer.startswith("qwen3") else {}
+    text |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20} if outer.endswith("moe") else {}
+    both = pair({"model_type": outer, "text_config": text, "vision_config": QWEN_EYES | EYES_OF.get(outer, {})})
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("label", ["plain", "StepFun's keys: windows, heads, clamps, predicted tokens"])
+@torch.no_grad()
+def test_step3p5_in_a_wrapper(label: str) -> None:
+    eyes = {
+        "width": 32,
+        "layers": 1,
+        "heads": 4,
+        "image_size": 28,
+        "mlp_ratio": 1.0,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
+    }
+    tied = {"tie_word_embeddings": unproven(f"step3p5-{label}").get("tie_word_embeddings", False)}
+    both = pair({"model_type": "step3p7", "text_config": unproven(f"step3p5-{label}"), "vision_config": eyes} | tied)
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@torch.no_grad()
+def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
+    both = pair(unproven("longcat_flash-zero experts"))
     ids = both.ids(40)
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 

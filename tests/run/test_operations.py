@@ -33,6 +33,7 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 """Batch size, new tokens, earlier tokens and keys: the graph is recorded for one of each, and evaluated at other numbers."""
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
+PATCHES = Expr("N", 36)
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
 
@@ -130,6 +131,16 @@ class Softmax(AttentionBase):
     kv_heads: int = K
     head_dim: int = h
 
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
+
+
+class Selecting(Softmax):
+    """The facts of an indexer, and of attention to the keys that it selects."""
+
+    top_k: int = Expr("ki", 3)
+
 
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
@@ -138,6 +149,7 @@ class Recurrence(RecurrentMixer):
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
+INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
 MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
@@ -184,6 +196,7 @@ CASES = [
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
     case("clamped_gated", x(B, T, F), x(B, T, F), 7.0, 1.702),
+    case("xielu", x(B, T, F), w(1), w(1), w().replace(buffer=True), w().replace(buffer=True)),
     case("add", x(B, T, d), x(B, T, d)),
     case("add", x(B, T, d), x(T, d)),
     case("multiply", x(B, T, d), x(B, T, d)),
@@ -193,6 +206,7 @@ CASES = [
     case("scale", x(B, T, d), 1.0),
     case("scale_by_weight", x(B, T, d), w(1)),
     case("scale_by_weight", f32(B, T, H, m), w(H)),
+    case("scale_by_weight", x(B, T, d), w(d)),
     case("scale_by_position", Q, None),
     case("scale_by_position", Q, TemperatureTuning(scale=0.1, floor=4, offset=1)),
     case("scale_by_position", Q, LogNScaling(original_context=4)),
@@ -217,6 +231,22 @@ CASES = [
     case("concat", x(B, T, H, h), x(B, T, Expr.const(1), p)),
     case("concat", x(B, T, d), x(B, T, F), x(B, T, h)),
     case("last_token", x(B, T, d), passes=(PROMPT, PROMPT._replace(last_only=True), DECODE._replace(last_only=True))),
+    # Images and sound
+    case("prepend", x(B, PATCHES, d), w(d)),
+    case("prepend", x(B, PATCHES, d), w(r, d), w(1, 1, d)),
+    case("first_tokens", x(B, PATCHES, d), 2),
+    case("drop_tokens", x(B, PATCHES, d), 1),
+    case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
+    case("add_positions", x(B, PATCHES, d), w(1, PATCHES, d)),
+    case("merge_patches", x(B, PATCHES, d), 2, saves=()),
+    case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
+    case("pool_patches", x(B, PATCHES, d), 2),
+    case("add_axial_positions", x(B, PATCHES, d), w(2, 9, d)),
+    case("standardize", x(B, PATCHES, d), w(d), w(d), **OTHER_STEPS),
+    case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
+    case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
+    case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
     *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),
@@ -242,6 +272,13 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
+    case(
+        "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS
+    ),
+    case("reuse_selection", INDEXER, passes=ALL_PASSES),
+    case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
+    case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     *(
         case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
         for bias in (None, w(d))
@@ -345,6 +382,10 @@ def prepare(
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
+    if case.spec.name == "reuse_selection":
+        module.a.shares_selection, module.a.selecting_layer = True, 0
+        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, sizes["S"], 1, 4), torch.randn(batch, at.tokens, 2)
+        m.select_keys(module.a, q, k, weights)
     return sizes, lambda: as_list(module(m, *inputs)), inputs
 
 

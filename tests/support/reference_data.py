@@ -32,6 +32,11 @@ def unproven_configs() -> list[Any]:
     return _configs_in(TINY.with_name("tiny_unproven"))
 
 
+def multimodal_configs() -> list[Any]:
+    """Return every tiny config of a whole multimodal model, `tests/tiny_multimodal/TYPE.json`."""
+    return _configs_in(TINY.with_name("tiny_multimodal"))
+
+
 def _configs_in(folder: Path) -> list[Any]:
     return [
         pytest.param(config, id=f"{path.stem}-{label}")

@@ -58,11 +58,18 @@ def _pair(text: str, dtype: str) -> Pair:
     perturb_weights(theirs)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        tensors = load_file(f"{folder}/model.safetensors")
+        tensors = as_published(config, load_file(f"{folder}/model.safetensors"))
     model = llamath.load(config)
     ours = build(model)
     load_weights(ours, canonical_weights(model.tree, model.scheme("hf"), tensors))
     return Pair(config, theirs, ours)
+
+
+def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with the layout of published files: transformers saves the experts of a new Qwen3-VL-MoE output first."""
+    if config["model_type"] != "qwen3_vl_moe":
+        return tensors
+    return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
 
 
 def transformers_class(config: dict[str, Any]) -> Any:

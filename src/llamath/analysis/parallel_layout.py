@@ -8,13 +8,14 @@ among the other ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
 
 from ..core.blocks import Decoder
 from ..core.expr import floor_div
+from ..core.towers import TOWER_FIELDS
 from ..core.tree import Block, Folded, Stack, fold_field
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record
@@ -119,7 +120,7 @@ def layout_problems(tree: Decoder, layout: Layout, context: int | None = None) -
     problems = [f"{name.upper()} {n}: at least 1" for name in axes if (n := getattr(layout, name)) is not None and n < 1]
     if problems:
         return problems
-    leaves = [x for name, _ in tree.children for x in fold_field(tree, name)]
+    leaves = [x for name, _ in tree.children if name not in TOWER_FIELDS for x in fold_field(tree, name)]
     problems = [x for leaf in leaves for x in _tp_problems(leaf, layout)]
     problems += _ep_problems(leaves, layout) + _pp_problems(tree, layout)
     if context is not None:
@@ -214,10 +215,19 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
     shards: list[WeightShard] = []
     for name, _ in part.children:
         position = tree.fields.index(name)
-        if (position < layers_position and not stage.first) or (position > layers_position and not stage.last):
+        in_first = position < layers_position or name in TOWER_FIELDS
+        if (in_first and not stage.first) or (position > layers_position and not in_first and not stage.last):
             continue
-        shards += [_shard(x, layout) for x in fold_field(part, name) if not x.weight.tied or not stage.first]
+        leaves = _tower_leaves(part, name, layout) if name in TOWER_FIELDS else fold_field(part, name)
+        shards += [_shard(x, layout) for x in leaves if not x.weight.tied or not stage.first]
     return shards
+
+
+def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:
+    """Return the leaves of a tower, which every rank holds whole if tensor parallelism cannot split it."""
+    leaves = fold_field(tree, name)
+    indivisible = any(True for x in leaves for _ in _tp_problems(x, layout))
+    return [x._replace(split=None) for x in leaves] if indivisible else leaves
 
 
 def _shard(x: Folded, layout: Layout) -> WeightShard:

@@ -76,6 +76,8 @@ def merge_tensor(name: str, parts: list[Tensor], expected: Shape | None) -> Merg
 
 def drop_copies(tensor: MergedTensor, files: TensorReader) -> MergedTensor:
     """Return the tensor without parts that repeat another one; copies that differ are an error."""
+    if len(tensor.parts) == 1:
+        return tensor
     rows = sum(x.shape[0] for x in tensor.parts)
     copies = rows // tensor.shape[0] if tensor.axis == 0 else 1
     parts = [MergedTensor(tensor.name, x.dtype, x.shape, (x,)) for x in tensor.parts]

@@ -21,6 +21,7 @@ _EXAMPLES = (
     "llamath count dim=4096,n_layers=32,n_heads=32,vocab_size=32000",
     "llamath count llama-3-8b --set tie_word_embeddings=true",
     "llamath count ./my-checkpoint --brief",
+    "llamath count google/gemma-3-4b-it --part vision",
     "llamath count ./my-bert --via transformers",
 )
 
@@ -30,16 +31,25 @@ _EXAMPLES = (
 @click.option("--layer", type=click.IntRange(min=0), metavar="N", help="This layer only.")
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 @click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="Tensor names as in these files.")
+@click.option("--part", type=click.Choice(["text", "vision", "audio"]), help="Only this part of a multimodal model.")
 @svg_option("Also draw the weights to scale.")
 def command(
-    model: Model | HeaderCount, *, layer: int | None, unfold: bool, names: str | None, svg: str | None, force: bool, form: str | None
+    model: Model | HeaderCount,
+    *,
+    layer: int | None,
+    unfold: bool,
+    names: str | None,
+    part: str | None,
+    svg: str | None,
+    force: bool,
+    form: str | None,
 ) -> None:
     """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family, from the checkpoint's header.
 
     A file that holds something else than the config next to it describes, such as one shard, is counted by its own header.
     """
     if isinstance(model, Model) and is_generic(model):
-        _print_generic(model, layer, unfold, names, svg, form)
+        _print_generic(model.part(part) if part else model, layer, unfold, names, svg, form)
         return
     if isinstance(model, Model) and model.location and not click.get_current_context().params["changes"]:
         from ..analysis.count.count_files import count_files
@@ -49,12 +59,15 @@ def command(
         for line in notes if form == "brief" else ():
             warn(line)
     if not isinstance(model, Model):
-        if layer is not None or names is not None or svg is not None or form not in (None, "json", "brief"):
+        if layer is not None or names is not None or part is not None or svg is not None or form not in (None, "json", "brief"):
             raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")
         _print_header(model, unfold, form)
         return
-    if layer is not None and layer >= int(model.tree.layers.n):
-        raise click.UsageError(f"--layer {layer}: the model has {int(model.tree.layers.n):,} layers, 0 to {int(model.tree.layers.n) - 1:,}")
+    if part is not None:
+        model = model.part(part)
+    layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
+    if layer is not None and layer >= layers:
+        raise click.UsageError(f"--layer {layer}: the model has {layers:,} layers" + (f", 0 to {layers - 1:,}" if layers else ""))
     if form in ("json", "tree", "brief") and (layer is not None or unfold or names):
         option = f"--{form}" if form in ("json", "brief") else f"--format {form}"
         raise click.UsageError(f"{option} shows the whole model by canonical names: not with --layer, --unfold or --names")

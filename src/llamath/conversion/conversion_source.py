@@ -150,7 +150,7 @@ def _load_model(checkpoint: OpenedCheckpoint, tensors: TensorsByName, changes: M
         model = _load_from_gguf(checkpoint, changes)
     else:
         size = None if checkpoint.has_config_json else merged_vocab_size(tensors, "tok_embeddings.weight", "norm.weight")
-        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size)
+        model = load(checkpoint.folder or ".", changes=changes, vocab_size=size).text
     head = model.tree.head
     if head is None or head.weight.shape[0] != model.tree.vocab:
         raise ConvertError(f"{safe(path)} is a model without a language-model head, which other formats do not support")

@@ -25,7 +25,7 @@ from .float_cast import FLOAT_BYTES, is_exact
 from .source_tensors import PackedTensor, PlainTensor, Shape, SourceTensor, row_width
 from .tensor_pieces import GGML_BLOCKS, Piece, Rearranged, RowRange, StoredWeights, named_errors, stored_size
 
-_RESHAPING = frozenset(("unit", "flat"))
+_RESHAPING = frozenset(("unit", "lead", "flat"))
 """Words of layouts that leave the order of elements as it is."""
 
 
@@ -315,7 +315,7 @@ class _Planner:
     def _joined_shape(self, group: StoredGroup) -> Shape:
         """Return a shape with as many dimensions as the stored tensor has without experts."""
         words = self._source_layout(group.leaves[0], group).split()
-        n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words)
+        n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words) + ("lead" in words)
         return (1,) * (1 if "flat" in words else n)
 
     # Packed weights and extras

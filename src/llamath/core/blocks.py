@@ -5,6 +5,7 @@ Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head siz
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
@@ -83,10 +84,16 @@ class AttentionBase(Block):
     """Base of the mixers in which every query attends to the keys in its window."""
 
     group: ClassVar[str] = "attention"
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
+
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        """Heads and size of each cached row of another layer that it reads."""
+        raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
 class Attention(AttentionBase):
@@ -115,15 +122,19 @@ class Attention(AttentionBase):
     gate_activation: str = "sigmoid"  # softplus is computed in float32
     gate_per_head: bool = False
 
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
+
     def forward(self, m: Machine[X], x: X) -> X:
-        q = _norm_and_rotate(self, m, self.q_norm, _project_heads(self, m, self.q, x))  # (B, T, H, h)
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
         q = m.scale_by_position(q, self.score_transform.temperature)
         if self.k is None:
             k, v = m.read_cache(self)
         else:
-            k = _project_heads(self, m, self.k, x)  # (B, T, K, h)
-            v = k if self.v is None else _project_heads(self, m, self.v, x)
-            k, v = _norm_and_rotate(self, m, self.k_norm, k), _norm_heads(self, m, self.v_norm, v)
+            k = project_heads(self, m, self.k, x)  # (B, T, K, h)
+            v = k if self.v is None else project_heads(self, m, self.v, x)
+            k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
         y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
         if self.gate is None:
@@ -132,49 +143,6 @@ class Attention(AttentionBase):
         if self.gate_per_head:
             return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
         return self.o(m, m.multiply(m.merge_heads(y), gate))
-
-
-class LatentAttention(AttentionBase):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are projected from one latent vector."""
-
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
-    q: Linear | None = None  # either one matrix
-    q_down: Linear | None = None  # or two with a norm between
-    q_norm: Norm | None = None
-    q_up: Linear | None = None
-    kv_down: Linear  # to the latent vector and the rotary key that all heads share
-    kv_norm: Norm
-    k_up: Linear
-    v_up: Linear
-    o: Linear
-    heads: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
-    kv_lora_rank: int
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
-        if self.q is not None:
-            q = self.q(m, x)
-        else:
-            assert self.q_down is not None and self.q_norm is not None and self.q_up is not None
-            q = self.q_up(m, self.q_norm(m, self.q_down(m, x)))
-        q = m.scale_by_position(m.split_heads(q, h), self.score_transform.temperature)
-        q, q_rope = m.split(q, n, p)  # (B, T, H, n), (B, T, H, p)
-        q_rope = m.rope(q_rope, self.rope)
-        latent, k_rope = m.split(m.split_heads(self.kv_down(m, x), r + p), r, p)  # one head for all
-        (cached,) = m.update_cache(self, m.concat(self.kv_norm(m, latent), m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
-        latent, k_rope = m.split(cached, r, p)
-        if m.absorbs:  # the up-projections are applied to the queries and to the result
-            q = m.concat(m.per_head_linear(q, self.k_up.weight, n, transposed=True), q_rope)  # (B, T, H, r + p)
-            y = m.per_head_linear(m.attention(self, q, cached, latent, h), self.v_up.weight, self.v_dim)
-        else:  # the latent vectors are expanded to keys and values
-            latent = m.merge_heads(latent)
-            k = m.concat(m.split_heads(self.k_up(m, latent), n), k_rope)  # (B, S, H, n + p)
-            v = m.split_heads(self.v_up(m, latent), self.v_dim)
-            y = m.attention(self, m.concat(q, q_rope), k, v, h)
-        return self.o(m, m.merge_heads(y))
 
 
 class MLP(Block):
@@ -193,6 +161,18 @@ class MLP(Block):
         return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
 
 
+class ScaledMLP(MLP):
+    """down(act(gate_multiplier · gate x) · up x) · down_multiplier (Falcon-H1)."""
+
+    gate_multiplier: float
+    down_multiplier: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.scale(self.gate(m, x), self.gate_multiplier)
+        return m.scale(self.down(m, m.gated(gate, self.up(m, x), self.activation)), self.down_multiplier)
+
+
 class ClampedMLP(MLP):
     """down((up x + 1) · g · sigmoid(alpha · g)) with g = gate x clamped from above to `limit`, up x to ± limit (GPT-OSS)."""
 
@@ -204,12 +184,36 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class LimitedMLP(MLP):
+    """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
+
+    limit: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
+
+
+class XIELUMLP(MLP):
+    """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
+
+    alpha_p: Weight
+    alpha_n: Weight
+    beta: Weight
+    eps: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 
     groups: int
     kept: int
     top_scores: int
+    other_score: float = -inf  # of the experts in the other groups
 
 
 class MoE(Block):
@@ -231,6 +235,9 @@ class MoE(Block):
     routing: str = ""  # name of a family-specific method
     fp32_router: bool = False  # the router computes in float32 regardless of the dtype of the model
     router_softcap: float | None = None  # soft cap of the router's logits
+    choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
+    output_factor: float = 1.0  # of the sum of routed and shared experts
+    zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -348,6 +355,26 @@ class NormedResidualLayer(Layer):
         return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
+class ShortcutLayer(Layer):
+    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
+
+    shortcut: MoE
+    second_attn_norm: Norm
+    second_attn: AttentionBase
+    second_mlp_norm: Norm
+    second_mlp: MLP
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
+        normed = apply_optional(self.mlp_norm, m, x)
+        shortcut = self.shortcut(m, normed)
+        x = m.add(x, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        x = m.add(x, _residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
+        x = m.add(x, _residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
+        return m.add(x, shortcut)
+
+
 class TwoNormLayer(Layer):
     """A parallel layer, x += mixer(attn_branch_norm x) + mlp(mlp_branch_norm x), with one norm per branch (Falcon 40B)."""
 
@@ -449,13 +476,13 @@ def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     return x if block is None else block(m, x)
 
 
-def _project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
+def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:
     """Project x to queries, keys or values, `(B, T, heads, h)`."""
     y, clip = linear(m, x), attn.qk_preprocess.clip
     return m.split_heads(y if clip is None or clip.after_norm else m.clamp(y, clip.limit), attn.head_dim)
 
 
-def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_heads_of(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Normalize each head, or all heads as one vector."""
     if norm is not None and attn.qk_preprocess.across_heads:
         assert not isinstance(norm, Stack)
@@ -466,11 +493,11 @@ def _norm_heads(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X)
     return m.clamp(x, clip.limit) if clip is not None and clip.after_norm else x
 
 
-def _norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
+def norm_and_rotate(attn: Attention, m: Machine[X], norm: Norm | Stack | None, x: X) -> X:
     """Apply the norm of queries or keys and the rotary embedding, in the order of the family."""
     if attn.qk_preprocess.after_rope:
-        return _norm_heads(attn, m, norm, m.rope(x, attn.rope))
-    return m.rope(_norm_heads(attn, m, norm, x), attn.rope)
+        return norm_heads_of(attn, m, norm, m.rope(x, attn.rope))
+    return m.rope(norm_heads_of(attn, m, norm, x), attn.rope)
 
 
 def _attention_gate(attn: Attention, m: Machine[X], gate: Linear, x: X) -> X:
@@ -492,7 +519,7 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     shared = moe.shared(m, x)
     if moe.shared_gate is not None:
         shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
-    return m.add(y, shared)
+    return m.scale(m.add(y, shared), moe.output_factor)
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

@@ -153,6 +153,11 @@ class Config:
         """Mark keys as known to this family and unused."""
         self.keys_read.update(keys)
 
+    def has_read(self, key: str) -> bool:
+        """Whether a key was read, dotted if it is nested."""
+        outer, _, inner = key.partition(".")
+        return self.nested[outer].has_read(inner) if inner and outer in self.nested else key in self.keys_read
+
     def unread(self) -> Iterator[str]:
         """Yield the keys that were not read, dotted."""
         yield from (self._path + key for key in self.data if key not in self.keys_read)

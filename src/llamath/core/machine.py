@@ -74,6 +74,10 @@ class Machine(Protocol[X]):
         """(up + 1) · g · sigmoid(alpha · g), with g = gate clamped from above to `limit`, and up clamped to ± limit."""
         ...
 
+    def xielu(self, x: X, alpha_p: Weight, alpha_n: Weight, beta: Weight, eps: Weight) -> X:
+        """softplus(alpha_p) x² + beta x where x > 0; (exp(min(x, eps)) − 1 − x) (beta + softplus(alpha_n)) + beta x elsewhere."""
+        ...
+
     def add(self, x: X, y: X) -> X:
         """X + y."""
         ...
@@ -87,7 +91,7 @@ class Machine(Protocol[X]):
         ...
 
     def scale_by_weight(self, x: X, weight: Weight) -> X:
-        """X · w, with one stored number w, or one for each head of x."""
+        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
@@ -144,6 +148,55 @@ class Machine(Protocol[X]):
         """The last token's x if only its logits are needed, otherwise x."""
         ...
 
+    # Images and sound
+
+    def prepend(self, x: X, *rows: Weight) -> X:
+        """Learned tokens before those of x: `(B, N, d)` → `(B, n + N, d)`."""
+        ...
+
+    def first_tokens(self, x: X, n: int) -> X:
+        """The first n tokens of x."""
+        ...
+
+    def drop_tokens(self, x: X, n: int) -> X:
+        """X without its first n tokens."""
+        ...
+
+    def add_positions(self, x: X, table: Weight) -> X:
+        """X plus a row of a table for each token."""
+        ...
+
+    def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
+        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
+        ...
+
+    def pool_patches(self, x: X, side: int) -> X:
+        """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
+        ...
+
+    def add_axial_positions(self, x: X, table: Weight) -> X:
+        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+        ...
+
+    def standardize(self, x: X, bias: Weight, scale: Weight) -> X:
+        """(x − bias) · scale, with one number of each for each channel."""
+        ...
+
+    def clip(self, x: X, low: Weight, high: Weight) -> X:
+        """X clamped to two stored numbers."""
+        ...
+
+    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None) -> X:
+        """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
+
+        The scale is 1 / √h unless it is given.
+        """
+        ...
+
+    def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
+        """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
+        ...
+
     # Tokens meet
 
     def rope(self, x: X, rope: Rope | None) -> X:
@@ -155,13 +208,25 @@ class Machine(Protocol[X]):
         ...
 
     def read_cache(self, mixer: Block) -> Sequence[X]:
-        """Return the keys and values of the layer `mixer.kv_layer`."""
+        """Return the keys and values, or latent vectors, of the layer `mixer.kv_layer`."""
         ...
 
-    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None) -> X:
+    def select_keys(self, indexer: Block, q: X, k: X, weights: X) -> X:
+        """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        """
+        ...
+
+    def reuse_selection(self, mixer: Block) -> X:
+        """The keys that the nearest earlier layer with an indexer selected."""
+        ...
+
+    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None) -> X:
         """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
 
-        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim.
+        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
+        `selected` keys only, if there are any.
         """
         ...
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from ..utils.record_type import Record
 from .expr import Expr, product, total
-from .tree import Block, Folded, Stack, Weight, fold, fold_field
+from .towers import parts_of
+from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from .blocks import Decoder
-
-_GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head")
+_GROUP_ORDER = ("embedding", "attention", "mlp", "experts", "router", "norm", "head", "vision", "audio", "projector")
 """Groups in display order; `--json` always has embedding, attention, mlp, norm and head."""
 
 
@@ -67,7 +66,7 @@ class Parameters(Record):
     """The totals that are called a parameter count, each exact."""
 
     total: int
-    active: int  # parameters that one token uses
+    active: int  # parameters that one token uses; of a multimodal model, one token of text
     tied_counted_twice: int  # `sum(numel)` over a state dict that contains the tied head too
     without_embeddings: int  # without token and position tables
     without_head: int  # total of the headless class
@@ -75,6 +74,12 @@ class Parameters(Record):
     per_layer: int | None  # None if layers differ
     buffers: int = 0  # part of the total that the reference implementation stores as buffers and does not count
     extras: Mapping[str, int] = {}  # parameters stored with the model but excluded from the total
+    parts: Mapping[str, int] = {}  # of a multimodal model: text, vision, audio; together they are the total
+
+    @property
+    def has_sparse_layers(self) -> bool:
+        """Whether one token of text uses fewer parameters than the text model has."""
+        return self.active != self.parts.get("text", self.total)
 
 
 class Count(Record):
@@ -92,7 +97,7 @@ class Count(Record):
         return Fraction(parameters, self.parameters.total or 1)
 
 
-def count_parameters(tree: Decoder) -> Count:
+def count_parameters(tree: Block) -> Count:
     """Count a model; the cost does not depend on the number of layers."""
     folded = fold(tree)
     groups = dict.fromkeys(("embedding", "attention", "mlp", "norm", "head"), 0)
@@ -103,12 +108,13 @@ def count_parameters(tree: Decoder) -> Count:
     return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
 
 
-def _parameters(tree: Decoder, folded: Sequence[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
+def _parameters(tree: Block, folded: Sequence[Folded], groups: Mapping[str, int], sections: tuple[Section, ...]) -> Parameters:
     everything = sum(groups.values())
     layers = [x for x in sections if x.name == "layers"]
+    parts = {name: num_parameters(x) for name, x in parts_of(tree).items()}
     return Parameters(
         total=everything,
-        active=sum(int(x.weight.parameters) * int(x.active) for x in folded),
+        active=sum(int(x.weight.parameters) * int(x.active) for x in folded if len(parts) < 2 or x.group not in TOWER_GROUPS),
         tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
         without_embeddings=everything - groups["embedding"],
         without_head=everything - groups["head"],
@@ -116,6 +122,7 @@ def _parameters(tree: Decoder, folded: Sequence[Folded], groups: Mapping[str, in
         per_layer=layers[0].each if len(layers) == 1 else None,
         buffers=sum(int(x.weight.parameters) * int(x.copies) for x in folded if x.weight.buffer),
         extras={name: num_parameters(getattr(tree, name)) for name in sorted(tree.excluded) if getattr(tree, name) is not None},
+        parts=parts if len(parts) > 1 else {},
     )
 
 

@@ -14,6 +14,7 @@ class Rope(Record):
     theta: float
     dim: int
     interleaved: bool = False  # rotary pairs are (2i, 2i+1) instead of (i, i + dim/2)
+    reverse: bool = False  # pairs rotate by the negative angles
 
 
 class LinearRope(Rope):
@@ -87,6 +88,14 @@ class ProportionalRope(Rope):
 
     head_dim: int
     factor: float = 1.0
+
+
+class AxialRope(Rope):
+    """Rotary positions in two dimensions: even frequencies turn with a patch's row, odd ones with its column (Pixtral)."""
+
+
+class SplitAxialRope(Rope):
+    """Rotary positions in two dimensions: the first half of a head turns with a patch's column, the second with its row (Gemma 4)."""
 
 
 class Alibi(Record):

@@ -16,6 +16,10 @@ X = TypeVar("X")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
+TOWER_GROUPS = frozenset({"vision", "audio", "projector"})
+"""Groups of whole parts of a multimodal model, with their norms."""
+
+
 class Weight(Record):
     """A leaf: one matrix or vector with named dimensions, output first."""
 
@@ -62,6 +66,7 @@ class Block(Record):
     excluded: ClassVar[frozenset[str]] = frozenset()  # fields that are stored with the model but excluded from traversals and counts
     cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
     expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
+    without_gradient: ClassVar[bool] = False  # nothing in it gets a gradient from the loss of the model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine` m, and states the computation once."""
@@ -189,9 +194,18 @@ class FoldedBlock(NamedTuple):
     active: int
 
 
-def fold_blocks(block: Block, depth: int = 0) -> Iterator[FoldedBlock]:
-    """Yield a block and every distinct block inside it, at any depth, with its number of copies."""
-    yield FoldedBlock("", block, 1, 1)
+def fold_blocks(block: Block, depth: int = 0) -> Sequence[FoldedBlock]:
+    """Return a block and every distinct block inside it, at any depth, with its number of copies.
+
+    Blocks never change, so each keeps those inside it.
+    """
+    kept: dict[int, tuple[FoldedBlock, ...]] = vars(block).setdefault("_folded_blocks", {})
+    if depth not in kept:
+        kept[depth] = (FoldedBlock("", block, 1, 1), *_blocks_inside(block, depth))
+    return kept[depth]
+
+
+def _blocks_inside(block: Block, depth: int) -> Iterator[FoldedBlock]:
     for name, child in block.children:
         if isinstance(child, Block):
             yield from _fold_inside(name, child, (1, 1), depth)
@@ -325,6 +339,6 @@ def _with_prefix(prefix: str, inner: Sequence[Folded], group: tuple[str, str], t
 
 
 def _resolve_group(own: str, group: tuple[str, str]) -> str:
-    """The group of a leaf: the group of its parent's field overrides all but norms; the parent's own group is the fallback."""
+    """The group of a leaf: that of its parent's field overrides all but norms, in towers those too; the parent's own is the fallback."""
     of_field, of_block = group
-    return own if own == "norm" else of_field or own or of_block
+    return own if own == "norm" and of_field not in TOWER_GROUPS else of_field or own or of_block

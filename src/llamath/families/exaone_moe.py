@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
@@ -9,13 +11,11 @@ from ..core.blocks import Decoder, ExpertGroups, Layer, MoE
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
 from ..core.positions import Rope
-from ..core.tree import Stack, repeat, sequence
+from ..core.tree import repeat
 from .exaone4 import order_of_windows
 from .registry import family
-from .shared import read_layer_types, read_rope
+from .shared import layer_kinds, read_rope, with_experts
 
-_MAX_LISTED_LAYERS = 65536
-"""Upper limit of layers, which are listed one by one."""
 NAMES = HF.with_changes(inside={"mlp.correction": "mlp.e_score_correction_bias"})
 
 
@@ -30,7 +30,8 @@ def exaone_moe(c: Config) -> Decoder:
         attn = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary, window=AttentionWindow(size=window))
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=dense)
 
-    layers = _with_experts(c, order_of_windows(c, layer(rotary, window), layer(None if window else rotary, None)), moe)
+    layers = order_of_windows(c, layer(rotary, window), layer(None if window else rotary, None))
+    layers = with_experts(c, layers, moe, _is_sparse(c, layers.n))
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
 
 
@@ -51,12 +52,8 @@ def _moe(c: Config, d: int, activation: str) -> MoE:
     )
 
 
-def _with_experts(c: Config, layers: Stack, moe: MoE) -> Stack:
-    """Return the layers with experts where `mlp_layer_types` says so, or else after the first `first_k_dense_replace`."""
-    if layers.n > _MAX_LISTED_LAYERS:
-        raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
-    types = read_layer_types(c, layers.n, ("dense", "sparse"), "mlp_layer_types") if "mlp_layer_types" in c else None
+def _is_sparse(c: Config, n: int) -> Iterable[bool]:
+    """Return which layers have experts: `mlp_layer_types` says so, or else those after the first `first_k_dense_replace`."""
     first = c.get("first_k_dense_replace", 1)
-    sparse = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
-    is_sparse = [x == "sparse" for x in types] if types is not None else [i >= first for i in range(layers.n)]
-    return sequence((sparse[id(x)] if y else x for x, y in zip(layers, is_sparse, strict=True)), count_dim=layers.count_dim or layers.n)
+    kinds = layer_kinds(c, n, ("dense", "sparse"), lambda i: "sparse" if i >= first else "dense", "mlp_layer_types")
+    return (x == "sparse" for x in kinds)

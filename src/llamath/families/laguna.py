@@ -12,7 +12,7 @@ from ..core.constructors import decoder, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
 from ..core.tree import repeat, sequence
 from .registry import family
-from .shared import ints_by_layer, read_layer_types, rope_of_type
+from .shared import ints_by_layer, layer_kinds, rope_of_type
 
 NAMES = HF.with_changes(
     inside={
@@ -33,9 +33,9 @@ def laguna(c: Config) -> Decoder:
     norm, activation = rms(d, c.get("rms_norm_eps", 1e-6)), c.activation("hidden_act")
     H, K, h = c.heads(d, num_kv_heads=8, head_dim=128)
     mlps = {"dense": swiglu(d, c.dim("F", "intermediate_size"), activation), "sparse": _moe(c, d, activation)}
+    types = layer_kinds(c, L, ROPES, lambda _: "full_attention")
+    mlp_types = layer_kinds(c, L, mlps, lambda i: "sparse" if i else "dense", "mlp_layer_types")
     heads = ints_by_layer(c, "num_attention_heads_per_layer", L, H)
-    types = read_layer_types(c, L, ROPES) if "layer_types" in c else ["full_attention"] * int(L)
-    mlp_types = read_layer_types(c, L, mlps, "mlp_layer_types") if "mlp_layer_types" in c else ["dense"] + ["sparse"] * (int(L) - 1)
 
     @cache
     def layer(kind: str, mlp: str, n: int) -> Layer:
@@ -75,7 +75,7 @@ def _moe(c: Config, d: Expr, activation: str) -> MoE:
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     return MoE(
         router=linear(E, d),
-        correction=weight(E, role="bias"),
+        correction=weight(E, role="bias").replace(buffer=True),
         experts=repeat(swiglu(d, Fe, activation), E, active=k),
         shared=swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), activation),
         top_k=k,

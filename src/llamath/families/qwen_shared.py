@@ -92,10 +92,9 @@ def experts_with_shared(c: Config, d: Expr, norm_topk_prob: bool) -> MoE:
     return experts(c, d, norm_topk_prob).replace(shared=shared, shared_gate=linear(1, d))
 
 
-def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer]) -> Stack:
-    """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`."""
-    none: list[int] = []
-    step, dense, cached_layer = c.get("decoder_sparse_step", 1), c.get("mlp_only_layers", none), cache(layer)
+def sparse_every(c: Config, mixers: Stack, layer: Callable[[Block, bool], Layer], dense: tuple[int, ...] = ()) -> Stack:
+    """Return layers with these mixers; every `decoder_sparse_step`-th has experts, except `mlp_only_layers`, by default `dense`."""
+    step, dense, cached_layer = c.get("decoder_sparse_step", 1), tuple(c.get("mlp_only_layers", list(dense))), cache(layer)
     if not 1 <= step <= MAX_PERIOD:
         raise c.error("decoder_sparse_step", f"should be from 1 to {MAX_PERIOD}, not {step}")
     if any(type(i) is not int for i in dense):

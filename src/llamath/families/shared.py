@@ -7,14 +7,18 @@ from itertools import pairwise
 from math import log
 
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
+from ..core.blocks import ExpertGroups, Layer, MoE, MTPLayer
 from ..core.config import Config
-from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
+from ..core.constructors import embedding, linear, rms, swiglu, unembedding, weight
 from ..core.expr import Expr
+from ..core.latent_attention import LatentAttention, LatentSizes, mla
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
 from ..utils.record_type import Record
+
+MAX_LISTED_LAYERS = 65536
+"""Upper limit of layers that are listed one by one."""
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
@@ -108,6 +112,15 @@ def read_layer_types(c: Config, n: int, kinds: Iterable[str], key: str = "layer_
     return types
 
 
+def layer_kinds(c: Config, n: int, kinds: Iterable[str], default: Callable[[int], str], key: str = "layer_types") -> list[str]:
+    """Read the type of each of the n layers; without the key, `default` names the type of layer i."""
+    if key in c:
+        return read_layer_types(c, n, kinds, key)
+    if n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {n}: too many layers to list one by one")
+    return [default(i) for i in range(n)]
+
+
 def alternating(c: Config, n: int, windowed: Block, full: Block, nth: int) -> Stack:
     """Return layers with a window, every nth without one, unless `layer_types` gives another order."""
     if nth < 1:
@@ -148,11 +161,14 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
     return int(h * s.get("partial_rotary_factor", c.get(keys, default)))
 
 
-def latent_attention(c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None) -> LatentAttention:
-    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores."""
+def latent_attention(
+    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None
+) -> LatentAttention:
+    """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores. `v_dim` is the default size of a value."""
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
-    p, v = c.dim("p", "qk_rope_head_dim"), c.dim("v", "v_head_dim")
+    p = c.dim("p", "qk_rope_head_dim")
+    v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
     if "q_lora_rank" not in c.data:
         raise c.error("q_lora_rank", "is missing", "null means that queries have no latent vector")
     s = None if c.get("q_lora_rank", None) is None else c.dim("s", "q_lora_rank")
@@ -221,10 +237,18 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
-def dense_or_sparse(c: Config, dense: Layer, sparse: Layer) -> Stack:
+def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> Stack:
+    """Return the layers with experts instead of the MLP where `sparse` says so, layer by layer."""
+    if layers.n > MAX_LISTED_LAYERS:
+        raise c.error("num_hidden_layers", f"is {layers.n}: too many layers to list one by one")
+    with_moe = {id(x): x.replace(mlp=moe) for x, _ in layers.distinct()}
+    return sequence((with_moe[id(x)] if y else x for x, y in zip(layers, sparse, strict=True)), count_dim=layers.count_dim or layers.n)
+
+
+def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) -> Stack:
     """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
     if "mlp_layer_types" not in c:
-        return dense_first(c, dense, sparse, default=1)
+        return dense_first(c, dense, sparse, default)
     c.ignore("first_k_dense_replace", "moe_layer_freq")
     L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
     return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
@@ -260,7 +284,9 @@ def rope_of_type(c: Config, kind: str, h: int, theta: float = 10000.0, partial: 
 
 def ints_by_layer(c: Config, key: str, n: int, default: int) -> list[int]:
     """Read a positive integer for each of the n layers."""
-    values: list[int] = c.get(key, [int(default)] * int(n))
-    if len(values) != n or any(type(x) is not int or x < 1 for x in values):
+    if key not in c:
+        return [default] * min(int(n), MAX_LISTED_LAYERS + 1)
+    values: list[int] = c[key]
+    if not isinstance(values, list) or len(values) != n or any(type(x) is not int or x < 1 for x in values):
         raise c.error(key, f"should be a list of {n} positive integers, one for each layer")
     return values

@@ -8,8 +8,12 @@ WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
-    **dict.fromkeys("gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
+    **dict.fromkeys(
+        "cohere2_vision gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")
+    ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
+    "aria": WHOLE,
+    "cohere_compass": ("model.", "model.language_model."),
     "deepseek_vl_v2": ("", "language."),
 }
 """Model type of the wrapper → the prefix of the text model's names, and the prefix that replaces it in files."""
@@ -20,20 +24,39 @@ TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Keys of the text model's configuration."""
 
+TOWER_KEYS = ("vision_config", "audio_config")
+"""Keys of the configurations of towers."""
+
 TEXT_MODEL_TYPES = {
     **dict.fromkeys("deepseek_vl idefics3 llava llava_next llava_next_video smolvlm video_llava vipllava voxtral".split(), "llama"),
     **dict.fromkeys("fast_vlm internvl llava_onevision ovis2 video_llama_3".split(), "qwen2"),
     **dict.fromkeys("aya_vision cohere2_vision".split(), "cohere2"),
     **{x: f"{x}_text" for x in "gemma3 gemma4 llama4 muse_glimmer qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_vl".split()},
     **{x: f"{x}_text" for x in "minimax_m3_vl mistral_large4 qwen3_vl_moe qwen4_exp".split()},
+    "aria": "aria_text",
+    "cohere_compass": "cohere_compass_text",
+    "gemma4_unified": "gemma4_unified_text",
+    **dict.fromkeys("blip-2 instructblip instructblipvideo".split(), "opt"),
+    **dict.fromkeys("deepseek_vl_hybrid glmasr janus perception_lm".split(), "llama"),
+    **dict.fromkeys("audioflamingo3 got_ocr2 musicflamingo pp_chart2table qwen2_audio vibevoice vibevoice_asr".split(), "qwen2"),
+    **dict.fromkeys("lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr".split(), "qwen3"),
+    **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
+    **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
+    "cosmos3_omni": "qwen3_vl_text",
+    "fuyu": "persimmon",
     "idefics2": "mistral",
     "kimi_k25": "deepseek_v3",
     "lfm2_vl": "lfm2",
     "mistral3": "mistral",
     "nemotron_h_omni": "nemotron_h",
     "paligemma": "gemma",
+    "step3p7": "step3p5",
+    "shieldgemma2": "gemma3_text",
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
+
+FLAT_WRAPPERS = frozenset({"qwen2_5_vl", "qwen2_vl"})
+"""Wrappers that were published with the keys of the text model at the outer level of their configuration."""
 
 TEXT_CONFIG_DEFAULTS = {
     "llama": {
@@ -45,6 +68,23 @@ TEXT_CONFIG_DEFAULTS = {
     },
 }  # fmt: skip
 """Defaults of text models, whose configurations inside wrappers are published without them."""
+
+
+_SAVED_TOWER = {"vision_tower.vision_model.": "vision_tower."}
+_IN_MEMORY = {
+    "language_model.model.": "model.language_model.",
+    "language_model.lm_head": "lm_head",
+    "vision_tower.vision_model.": "model.vision_tower.",
+    **{x: f"model.{x}" for x in ("vision_tower.", "multi_modal_projector.", "image_newline")},
+}
+LLAVA_FORMS = {
+    "hf-5": _SAVED_TOWER,
+    "hf-modules": _IN_MEMORY,
+    "hf-mixed": _IN_MEMORY | {"vision_tower.vision_model.": "model.vision_tower.vision_model."},
+}
+"""Other forms of names that published files have as `language_model.model.…`, `vision_tower.vision_model.…`: those that transformers 5
+saves, those of its modules in memory, and those of earlier versions' modules.
+"""
 
 
 def with_wrapper_prefix(scheme: Scheme, wrapper: str) -> Scheme:

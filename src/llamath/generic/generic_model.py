@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from ..checkpoint.formats.dtypes import DTYPES
 from ..checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
@@ -73,6 +73,9 @@ class GenericModel(Model):
         )
         formula = Formula(symbols="", numbers="", letters={}, value=total)
         return Count(parameters=parameters, groups=self._groups(), sections=tuple(sections_of(self.tree)), formula=formula)
+
+    def part(self, name: str) -> NoReturn:
+        raise NoFormula(f"the {name} part needs a family: {self.name} is counted {self.claim}", hint="count sums by module")
 
     def scheme(self, name: str) -> Scheme:
         if name != "hf":

@@ -31,7 +31,7 @@ def _leaves(model: Model, layer: int | None) -> Iterator[tuple[str, str, str]]:
 
 def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[str, str, str]]:
     start = scheme.prefix + scheme.layer.replace("{l}", str(layer))
-    for x in scheme.tensors(model.tree):
+    for x in scheme.tensors(model.stored_tree(scheme)):
         if layer is None or x.name.startswith(start):
             yield x.name, _shape(x.shape), str(sum(int(part.weight.parameters) for part in x.parts))
 

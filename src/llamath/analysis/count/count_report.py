@@ -28,6 +28,7 @@ class CountReport(Report):
         "model=model.name",
         "family=model.family.name",
         "source=model.source",
+        "part=model.part_name",
         "parameters",
         "groups",
         "formula=formula.symbols",
@@ -75,8 +76,9 @@ class CountReport(Report):
     def summary(self) -> str:
         """The total in one line."""
         p = self.parameters
-        active = f", {short_count(p.active)} active" if p.active != p.total else ""
-        return f"{self.model.name}, {p.total:,} parameters ({short_count(p.total)}{active})"
+        text = f", text model {short_count(p.parts['text'])}" if p.parts else ""
+        active = f", {short_count(p.active)} active" if p.has_sparse_layers else ""
+        return f"{self.model.name}, {p.total:,} parameters ({short_count(p.total)}{text}{active})"
 
     def _repr_html_(self) -> str:
         return self.model._repr_html_()

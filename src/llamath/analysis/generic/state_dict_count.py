@@ -24,7 +24,15 @@ class StateDictCount(CountReport):
     model: GenericModel
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=model.name", "family=unknown", "counted_by=model.claim", "source=model.source", "parameters", "groups"),
+        *(
+            "model=model.name",
+            "family=unknown",
+            "counted_by=model.claim",
+            "source=model.source",
+            "part=model.part_name",
+            "parameters",
+            "groups",
+        ),
         *(
             "formula=unknown",
             "formula_numbers=unknown",

@@ -5,13 +5,13 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Literal, cast
 
-from ...core.attention_facts import AttentionWindow
+from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
-from ...core.expr import Expr, minimum, product, total
+from ...core.expr import Expr, floor_div, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -49,6 +49,7 @@ class Node:
         "storage",
         "weights",
         "width",
+        "without_gradient",
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class Node:
         self.weights = weights
         self.attributes = attributes
         self.storage: Node = inputs[0].storage if view else self
+        self.without_gradient = False
         self.in_expert: bool = op == "dispatch" or (op != "combine" and any(x.in_expert for x in inputs))
         self.sharding, self.max_parts = _sharding(op, inputs, weights)
 
@@ -221,6 +223,7 @@ class GraphRecorder:
         self._region: Region
         self._path = ""
         self._group = ""
+        self._without_gradient = False
 
     @property
     def absorbs(self) -> bool:
@@ -228,9 +231,10 @@ class GraphRecorder:
 
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
-        path, group, self._path, self._group = self._path, self._group, block.path, block.group
+        before = self._path, self._group, self._without_gradient
+        self._path, self._group, self._without_gradient = block.path, block.group, before[2] or block.block.without_gradient
         result = type(block.block).forward(cast(Any, block), self, *inputs)
-        self._path, self._group = path, group
+        self._path, self._group, self._without_gradient = before
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
         return result
 
@@ -267,6 +271,7 @@ class GraphRecorder:
         used = tuple([x for x in weights if x is not None])
         sizes = tuple([x if isinstance(x, Expr) else Expr.const(x) for x in shape])
         node = Node(op, self._path, self._group, inputs, sizes, width, used, view, attributes)
+        node.without_gradient = self._without_gradient
         self._region.nodes.append(node)
         return node
 
@@ -309,6 +314,9 @@ class GraphRecorder:
 
     def clamped_gated(self, gate: Node, up: Node, limit: float, alpha: float) -> Node:
         return self.add_node("clamped_gated", (gate, up), up.shape, limit=limit, alpha=alpha)
+
+    def xielu(self, x: Node, alpha_p: UsedWeight, alpha_n: UsedWeight, beta: UsedWeight, eps: UsedWeight) -> Node:
+        return self.add_node("xielu", (x,), x.shape, weights=(alpha_p, alpha_n, beta, eps))
 
     def add(self, x: Node, y: Node) -> Node:
         return self.add_node("add", (x, y), x.shape)
@@ -368,6 +376,43 @@ class GraphRecorder:
     def last_token(self, x: Node) -> Node:
         return self.add_node("last_token", (x,), (x.shape[0], 1, x.shape[2]), view=True) if self.last_only else x
 
+    # Images and sound
+
+    def prepend(self, x: Node, *rows: UsedWeight) -> Node:
+        return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
+
+    def first_tokens(self, x: Node, n: int) -> Node:
+        return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
+
+    def drop_tokens(self, x: Node, n: int) -> Node:
+        return self.add_node("drop_tokens", (x,), (x.shape[0], x.shape[1] - n, x.shape[2]), view=True)
+
+    def add_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_positions", (x,), x.shape, weights=(table,))
+
+    def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
+        shape = (x.shape[0], floor_div(x.shape[1], side * side), side * side * x.shape[2])
+        return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
+
+    def pool_patches(self, x: Node, side: int) -> Node:
+        return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
+
+    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
+
+    def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
+        return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
+
+    def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
+        return self.add_node("clip", (x,), x.shape, weights=(low, high))
+
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
+        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
+
+    def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
+        y = self.layers(layers, x)
+        return self.add_node("layer_outputs", (y,), (*y.shape[:-1], len(numbers) * y.shape[-1]))
+
     # Tokens meet
 
     def rope(self, x: Node, rope: Rope | None) -> Node:
@@ -378,13 +423,14 @@ class GraphRecorder:
         keys = self.visible_keys(window)
         shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
         return [
-            self.add_node("update_cache", (x,), shape, window=window, slot=i, rows=len(rows))
-            for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+            self.add_node("update_cache", (x,), shape, window=window, name=name)
+            for x, shape, name in zip(rows, shapes, mixer.cached_rows[: len(rows)], strict=True)
         ]
 
     def read_cache(self, mixer: _Bound) -> list[Node]:
-        shape = (self.batch, self.visible_keys(mixer.window), mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_cache", (), shape, layer=mixer.kv_layer, slot=i) for i in range(2)]
+        shape = (self.batch, self.visible_keys(mixer.window))
+        rows = zip(mixer.shared_rows, mixer.cached_rows, strict=True)
+        return [self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name) for row, name in rows]
 
     def visible_keys(self, window: AttentionWindow) -> Expr:
         """The number of keys that the attention of this pass computes with."""
@@ -395,14 +441,29 @@ class GraphRecorder:
             return minimum(self.past_tokens + 1, reach)
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
-    def attention(self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None) -> Node:
+    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
+        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
+        return self.add_node(
+            "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
+        )
+
+    def reuse_selection(self, mixer: _Bound) -> Node:
+        shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
+        return self.add_node("reuse_selection", (), shape, width=INT64)
+
+    def attention(
+        self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
+    ) -> Node:
         facts = {
+            "top_k": None if selected is None else mixer.top_k,
+            "gathers": selected is not None and self.decode,
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
-        return self.add_node("attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
+        inputs = (q, k, v) if selected is None else (q, k, v, selected)
+        return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
         return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias))
@@ -449,6 +510,11 @@ class GraphRecorder:
         return self.add_node("layers", (x,), x.shape)
 
 
+def _num_rows(rows: Sequence[UsedWeight]) -> int:
+    """Return the number of learned tokens, each a vector or rows of a table."""
+    return sum(int(x.shape[-2]) if len(x.shape) > 1 else 1 for x in rows)
+
+
 FLOAT32, INT64 = 4, 8
 """Bytes of an element that has this dtype whatever the dtype of the model."""
 
@@ -488,6 +554,15 @@ def record(
         past_tokens=recorder.past_tokens,
         regions=tuple(recorder.regions),
     )
+
+
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+    none = Expr.const(0)
+    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
+    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
 
 
 def _variable(symbol: str, value: int) -> Expr:

@@ -8,11 +8,21 @@ from __future__ import annotations
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ...core.blocks import Decoder, Linear
-from ...core.tree import Folded, fold, fold_blocks
+from ...core.towers import Multimodal
+from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...utils.errors import LlamathError
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
+
+
+def find_format(name: str) -> WeightFormat:
+    """Return the format of weights with a name; the table of schemes is imported only for a name that is no plain dtype."""
+    if name in PLAIN_FORMATS:
+        return PLAIN_FORMATS[name]
+    from ...checkpoint.quantization.schemes import parse_weight_format
+
+    return parse_weight_format(name)
 
 
 def weight_storage(
@@ -33,7 +43,8 @@ def weight_storage(
         from .gguf_mixture import gguf_mixture
 
         measured = packer.gguf_file_type in NEEDS_IMATRIX if imatrix is None else imatrix
-        return WeightStorage(packer=packer, weights=tuple(gguf_mixture(tree, packer, gguf, measured)))
+        weights = list(gguf_mixture(tree.text if isinstance(tree, Multimodal) else tree, packer, gguf, measured))
+        return WeightStorage(packer=packer, weights=(*weights, *(_mmproj_weight(x) for x in fold(tree) if x.group in TOWER_GROUPS)))
     packed = packed_patterns(tree, packer)
     stored = [_stored_weight(x, packer, x.pattern in packed) for x in fold(tree) if not x.weight.tied]
     return WeightStorage(packer=packer, weights=tuple(stored))
@@ -47,6 +58,12 @@ def packed_patterns(tree: Decoder, packer: WeightFormat) -> frozenset[str]:
     inside = [x for x in fold(tree) if x.pattern.startswith("layers.") and x.pattern in linear and x.group != "router"]
     experts = {x.pattern for x in inside if x.num_experts}
     return frozenset(experts if packer.experts_only and experts else (x.pattern for x in inside if x.weight.shape[0] > 1))
+
+
+def _mmproj_weight(leaf: Folded) -> StoredWeight:
+    """Return a weight of a tower as llama.cpp's conversion writes it to a file of its own: matrices in F16, vectors in F32."""
+    dtype = "F16" if len(leaf.weight.shape) > 1 else "F32"
+    return StoredWeight(leaf, dtype, DTYPES[dtype].size(int(leaf.weight.size)))
 
 
 def _stored_weight(leaf: Folded, packer: WeightFormat, packed: bool) -> StoredWeight:

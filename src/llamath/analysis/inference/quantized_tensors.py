@@ -20,7 +20,7 @@ from .gguf_mixture import gguf_tensors, gguf_traits
 from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_kind, unpacked_dtype
 
 if TYPE_CHECKING:
-    from ...checkpoint.quantization.schemes import WeightFormat
+    from ...checkpoint.quantization.weight_format import WeightFormat
     from ...model import Model
 
 _EXPERT = re.compile(r"\.experts\.\d+\.")
@@ -226,6 +226,7 @@ class _StacksOfMLX:
 
 def _gguf_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
     names, arch = model.scheme("gguf"), model.family.gguf_arch
+    model = model.text  # towers are in a file of their own
     parts = gguf_tensors(model.tree, names)
     parameters = {x.tensor: sum(int(leaf.weight.parameters) * int(leaf.copies) for leaf in x.leaves) for x in parts}
     measured = packer.gguf_file_type in NEEDS_IMATRIX

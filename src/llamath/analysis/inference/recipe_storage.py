@@ -13,7 +13,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder, Linear
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
@@ -93,11 +93,10 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
     classes = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(tree)}
     weights: list[StoredWeight] = []
     matrices: list[RecipeMatrix] = []
-    for name, child in tree.children:
-        if not isinstance(child, Stack):
-            chosen = [y for x in _recipe_matrices(fold_field(tree, name), names, classes) for y in _choose(x, recipe, (-1,))]
-            weights += [y for x in chosen for y in x.weights(packer)]
-            matrices += [y for x in chosen if (y := x.matrix) is not None]
+    for leaves, layers in _outside_layers(tree, recipe):
+        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        weights += [y for x in chosen for y in x.weights(packer)]
+        matrices += [y for x in chosen if (y := x.matrix) is not None]
     num_scales = scale_bytes = 0
     for block, layers in _layers_by_block(tree.layers, recipe):
         if recipe.cache_scales is not None and (found := cache_scale_modules(names, block, recipe.cache_scales)) is not None:
@@ -109,6 +108,16 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
     return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
+
+
+def _outside_layers(tree: Decoder, recipe: Recipe) -> Iterator[tuple[list[Folded], Sequence[int]]]:
+    """Yield the leaves outside the text model's layers, those in layers of a tower with their numbers; −1: in no layer."""
+    for name, child in tree.children:
+        if not isinstance(child, Stack):
+            yield [x for x in fold_field(tree, name) if "{l}" not in x.pattern], (-1,)
+        for field, stack in child.children if isinstance(child, Block) else ():
+            for block, layers in _layers_by_block(stack, recipe) if isinstance(stack, Stack) else ():
+                yield [x._replace(pattern=f"{name}.{field}.{{l}}.{x.pattern}") for x in fold(block, 1)], layers
 
 
 def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...model import Model
 from ...utils.errors import LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
@@ -26,6 +27,6 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     else:
         tensors = tuple(
             StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts))
-            for x in names.tensors(model.tree)
+            for x in names.tensors(model.stored_tree(names))
         )
     return StoredNamesReport(model=model, scheme=scheme, tensors=tensors)

@@ -14,6 +14,7 @@ from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
+from ...core.towers import with_text
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
@@ -145,8 +146,8 @@ def _schemes(model: Model) -> list[Scheme]:
     """Return the naming schemes that a checkpoint of a model may follow."""
     family = model.family
     schemes = (
-        *(family.hf, family.gguf, family.meta),
-        *(headless_scheme(family.hf), fused_scheme(family.hf), canonical_scheme(model.tree)),
+        *(family.hf, family.gguf, family.meta, *family.hf_forms),
+        *(headless_scheme(family.hf), fused_scheme(family.hf), *map(fused_scheme, family.hf_forms), canonical_scheme(model.tree)),
     )
     return [x for x in schemes if x is not None]
 
@@ -170,9 +171,11 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
     A model with more tensors than the files can have is refused.
     """
     refuse_large_models(model, checkpoint.manifest)
+    is_gguf = checkpoint.manifest.format == "gguf"
+    if is_gguf:
+        model = model.text  # towers are in a file of their own
     family, data = model.family, dict(model.config.data)
     schemes = _schemes(model)
-    is_gguf = checkpoint.manifest.format == "gguf"
     if is_gguf and family.gguf is not None:
         schemes.insert(0, family.gguf)
     tokens, error = _tokens(checkpoint)
@@ -181,11 +184,11 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tree=model.tree,
         schemes=schemes,
         config_keys=model.config.key_by_symbol,
-        rebuild=lambda changes: family(Config({**data, **changes})),
+        rebuild=lambda changes: with_text(model.tree, family(Config({**data, **changes}))),
         dtype="" if is_gguf or dtype is None else dtype.name,
         tokenizer_tokens=tokens,
         tokenizer_error=error,
-        is_submodel=bool(model.wrapper),
+        is_submodel=bool(model.wrapper) and not model.is_multimodal,
     )
 
 

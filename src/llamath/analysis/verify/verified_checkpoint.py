@@ -78,7 +78,7 @@ def open_verified(path: str, changes: Mapping[str, Any] = {}) -> VerifiedCheckpo
 def _model(folder: str, checkpoint: OpenedCheckpoint, found: Tensors, changes: Mapping[str, Any], notes: list[str]) -> Model:
     """Return the model that the config or GGUF header describes; keys that Meta's params.json lacks are inferred from the tensors."""
     if checkpoint.manifest.format == "gguf" or checkpoint.has_config_json:
-        return load(folder, changes=changes, check_tensors=False)
+        return load(folder, changes=changes, check_tensors=False).text
     size = merged_vocab_size(found, "tok_embeddings.weight", "norm.weight")
     model = load(folder, changes=changes, vocab_size=size)
     scheme = model.family.meta

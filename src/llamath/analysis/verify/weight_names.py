@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
-from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk
@@ -31,6 +32,7 @@ _LAYOUT_DESCRIPTIONS = {
     "shifted": "1 is added to each value",
     "each": "interleaved by query head",
     "unit": "an axis of length 1 after the first",
+    "lead": "an axis of length 1 before the first",
     "flat": "one axis",
     "decay": "−exp of each value",
     "tiled": "value heads in the order of key heads",

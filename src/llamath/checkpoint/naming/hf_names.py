@@ -64,3 +64,12 @@ HF_LATENT = HF.with_changes(
     layouts=dict.fromkeys(("attn.k_up", "attn.v_up"), "heads"),
 )
 """Latent attention, with the names of DeepSeek-V2 and V3."""
+
+HF_STACKED = HF.with_changes(
+    inside={
+        **dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"),
+        "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
+    },
+    layouts={f"mlp.experts.{{e}}.{x}": "flip" for x in ("gate", "up", "down")},
+)
+"""All experts of a layer in two tensors, input first."""

@@ -12,6 +12,7 @@ A layout is a list of words:
 `shifted`: a norm's offset is added to its weights.
 `each`: concatenated by query head (the rows of its query, of its gate).
 `unit`: an axis of length 1 after the first.
+`lead`: an axis of length 1 before the first.
 `flat`: one axis.
 `decay`: −exp of the weights.
 `tiled`: value heads are ordered by their index within a key head, then by key head.
@@ -23,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
-from ...core.tree import Block, Leaf, Stack, Weight, fold, walk, walk_field
+from ...core.tree import Block, Leaf, Stack, Weight, fill_pattern, fold, walk, walk_field
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 
@@ -130,12 +131,24 @@ class Scheme(Record):
         for pattern, at, weight, _ in leaves:
             if not weight.tied:
                 name = known.get(pattern) or known.setdefault(pattern, self.stored_name(pattern))
+                if not pattern.startswith("layers.{l}."):
+                    name, at = fill_pattern(name, at), ()
                 name = name.replace("{e}", str(at[-1])) if at else name
                 groups.setdefault(name, []).append(StoredPart(pattern, at, weight))
         for name, parts in groups.items():
             first = parts[0]
             layout, stacked = self.layout_of(first.pattern), bool(first.indices) and "{e}" not in known[first.pattern]
             yield StoredTensor(name=name, shape=_shape(parts, layout, stacked), parts=tuple(parts), layout=layout)
+
+
+def renamed_scheme(scheme: Scheme, name: str, prefixes: Mapping[str, str]) -> Scheme:
+    """Return the scheme under another name, with other beginnings of stored names: the first in the mapping that fits is replaced."""
+
+    def rename(stored: str) -> str:
+        old = next((x for x in prefixes if stored.startswith(x)), None)
+        return stored if old is None else prefixes[old] + stored[len(old) :]
+
+    return scheme.replace(name=name, layer=rename(scheme.layer), outside={path: rename(x) for path, x in scheme.outside.items()})
 
 
 class UnnamedWeight(LlamathError):
@@ -160,6 +173,8 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
         shape = (product(shape),)
     if "unit" in layout:
         shape = (shape[0], Expr.const(1), *shape[1:])
+    if "lead" in layout:
+        shape = (Expr.const(1), *shape)
     shape = (*heads, *shape)
     return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...core.blocks import Attention, LatentAttention, RMSNorm
+from ...core.blocks import Attention, RMSNorm
+from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
 from .scheme import Scheme, half_split_order, interleaved_order
@@ -68,15 +69,17 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
     words = layout.split()
     if "unit" in words:
         x = x.squeeze(1)
+    if "lead" in words:
+        x = x.squeeze(0)
     if "flat" in words:
         x = x.reshape(shapes[0])
     if "flip" in words:
         x = x.swapaxes(-1, -2)
     if "split" in words:
         x = x.reshape((-1, *x.shape[2:]))
-    rows = [shape[0] for shape in shapes]
     if len(shapes) == 1:
         return [x]
+    rows = [shape[0] for shape in shapes]
     groups = count_groups(words, rows, params)
     if groups == 1:
         return _split(x, rows, 0)
@@ -100,7 +103,7 @@ def join_tensors(parts: Sequence[Array], layout: str, params: LayoutParams, ops:
         x = x.reshape((heads, rows, *x.shape[1:]))
     if "flip" in words:
         x = x.swapaxes(-1, -2)
-    return x.reshape(shape) if {"flat", "unit"} & set(words) else x
+    return x.reshape(shape) if {"flat", "lead", "unit"} & set(words) else x
 
 
 def undo_layout(x: Array, layout: str, params: LayoutParams, leaf: str, ops: Ops) -> Array:

@@ -68,7 +68,7 @@ def open_edit_source(path: str) -> EditSource:
             hint="convert it first: llamath convert SRC DST --names hf",
         )
     report = verify_opened(opened, path)
-    model = report.model
+    model = report.model.text
     problems = [x for x in report.findings if x.severity != "info" and x.code not in KEPT_FINDINGS]
     if problems:
         first, more = problems[0], f"; and {len(problems) - 1} more findings" if len(problems) > 1 else ""
@@ -99,7 +99,7 @@ def open_edit_source(path: str) -> EditSource:
 def find_scheme(model: Model, tensors: Mapping[str, Tensor], packings: Mapping[str, Packing], path: str) -> Scheme:
     """Return the Hugging Face scheme of the tensors' names."""
     hf = model.family.hf
-    schemes = [x for x in (hf, headless_scheme(hf), fused_scheme(hf)) if x is not None]
+    schemes = [x for x in (hf, *model.family.hf_forms, headless_scheme(hf), fused_scheme(hf)) if x is not None]
     names = dict.fromkeys((*tensors, *(x.weight for x in packings.values())), ())
     match = detect_scheme(model.tree, schemes, names)
     if match.overlap < len(match.names):

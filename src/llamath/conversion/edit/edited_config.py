@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from math import sqrt
 from typing import Any
 
 from ...checkpoint.quantization import QUANTIZATION_KEYS
@@ -25,8 +26,8 @@ from .edited_tree import KeptGroups, TreeEdit, equal_trees
 Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
-    no_rope_layers rope_layers layer_rope_theta sliding_window_layers
-    num_attention_heads_per_layer""".split()
+    no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
+    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
@@ -186,6 +187,9 @@ def _layer_keys(model: Model, text: Keys, layers: Sequence[int]) -> Keys:
     for key in _LAST_LAYERS:
         if type(value := text.get(key)) is int and value:
             changes[key] = sum(i >= old - value for i in layers)
+    factor = text.get("scale_depth", model.config.defaults_used.get("scale_depth"))
+    if isinstance(factor, int | float):  # divided by √L (MiniCPM)
+        changes["scale_depth"] = factor * sqrt(len(layers) / old)
     for key in _BY_LAYER:
         if isinstance(value := text.get(key), Mapping):
             by_number = {int(x): settings for x, settings in value.items() if x.isdecimal() and len(x) < 10}  # "5" or "05"
@@ -208,11 +212,25 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
         lists.append({"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1})
     if "mlp_layer_types" in read:
         lists.append({"mlp_layer_types": ["sparse" if x else "dense" for x in sparse]})
+    if "indexer_types" in read:
+        lists.append({"indexer_types": ["full" if getattr(x, "indexer", None) else "shared" for x in mixers]})
+    if "moe_layer_start_index" in read:
+        lists += _moe_interval(sparse)
     if "attention_types" in read:
         lists.append({"attention_types": [[["global" if _layer_type(x) == "full_attention" else "local"], 1] for x in mixers]})
     if "moe_layers" in read:
         lists.append({"moe_layers": [i for i in numbers if sparse[i]]})
     return lists
+
+
+def _moe_interval(sparse: Sequence[bool]) -> list[Keys]:
+    """Return the keys for every nth layer from a first to a last one, if that describes the layers with experts (ERNIE)."""
+    numbers = [i for i, x in enumerate(sparse) if x] or [len(sparse)]
+    first, last = numbers[0], numbers[-1]
+    for every in range(1, len(sparse) + 1):
+        if numbers == [i for i in range(first, last + 1) if (i + 1) % every == 0]:
+            return [{"moe_layer_start_index": first, "moe_layer_end_index": last, "moe_layer_interval": every}]
+    return []
 
 
 def _layer_type(mixer: object) -> str:

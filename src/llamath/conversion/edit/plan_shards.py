@@ -19,7 +19,7 @@ from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_range
 
 _CUT_PACKINGS = frozenset(("fp8", "int8", "mlx", "nvfp4"))
 """Packings whose tensors have the axes of the weight, in its order: outputs, inputs."""
-_WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "unit", "flat"))
+_WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "unit", "lead", "flat"))
 """Layouts that permute rows and axes, and change no number."""
 
 
@@ -192,7 +192,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     if len(axes) > 1 or (axes == {1} and len(parts) > 1 and any(cut is None for cut in own)):
         raise ConvertError(f"{safe(x.name)} holds weights that are cut along different axes")
     axis = axes.pop()
-    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack
+    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + ("lead" in words)
     if axis == 1:
         first = next(cut for cut in own if cut is not None)
         return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]))
@@ -208,7 +208,8 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
 
 def _is_stacked(x: StoredTensor) -> bool:
     """Whether a stored tensor holds the experts of a layer along its first axis."""
-    return len({part.indices for part in x.parts}) > 1 or len(x.shape) > len(x.parts[0].weight.shape) + ("unit" in x.layout)
+    added = ("unit" in x.layout) + ("lead" in x.layout)
+    return len({part.indices for part in x.parts}) > 1 or len(x.shape) > len(x.parts[0].weight.shape) + added
 
 
 def _interleaved(rows: Sequence[int], kept: Sequence[Ranges], groups: int) -> Iterator[tuple[int, int]]:

@@ -23,12 +23,13 @@ def count_text(model: Model, layer: int | None = None, scheme: Scheme | None = N
     """Return the folded table with totals and formula; with `layer`, only the rows of that layer."""
     report = model.count
     total = report.parameters.total
-    head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)})", indent="")]
+    text = f", text model {report.parameters.parts['text']:,}" if report.parameters.parts else ""
+    head = [bold(line) for line in wrap(f"{model.name}: {format_count(total, 'parameter')} ({short_count(total)}){text}", indent="")]
     head += [dim(line) for line in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     body = fit_table(list(_rows(report, layer, scheme)), right=(4, 5, 6, 7), drop=(4, 2, 0, 7))
     lines = [*head, "", bold(body[0]), *body[1:], ""]
     if layer is None:
-        lines += [*_sums(report), "", *_formula(report, model.config.key_by_symbol)]
+        lines += [*_sums(report), "", *_formula(report, model.key_by_symbol)]
     return "\n".join([*lines, *note_lines(model.notes)])
 
 
@@ -108,7 +109,12 @@ def _groups(report: Count) -> list[str]:
 
 def _counts(report: Count) -> list[str]:
     p = report.parameters
-    rows = [("total", p.total), ("active per token", p.active), ("tied head counted twice", p.tied_counted_twice)]
+    rows = [
+        ("total", p.total),
+        *((f"{name} part", n) for name, n in p.parts.items()),
+        ("active per token", p.active),
+        ("tied head counted twice", p.tied_counted_twice),
+    ]
     rows += [("without embeddings", p.without_embeddings), ("without head", p.without_head), ("without both", p.blocks)]
     if p.per_layer is not None:
         rows.append(("per layer", p.per_layer))

@@ -1,0 +1,227 @@
+"""The blocks that read images and sound: towers, the projectors of their outputs, and `Multimodal`, a decoder with them.
+
+Letters: d_v width, L_v layers, H_v heads, h_v head size, F_v MLP width, N_v positions of a vision tower (d_a, L_a, … of an audio tower);
+C_v channels and p_v side of a patch; N patches of an image.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .image_sizes import ImageSizes
+from .machine import Machine, X
+from .tree import Block, Stack, Weight
+
+TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
+"""The fields that `Multimodal` adds to a decoder."""
+
+
+class PatchEmbedding(Linear):
+    """A convolution whose stride is its kernel, which is a linear layer on the pixels of a patch: W `[d_v, C_v, p_v, p_v]`."""
+
+
+class EncoderAttention(Attention):
+    """Attention of every token to all tokens of its image or sound; nothing is kept for later passes."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
+        v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale)))
+
+
+class ClippedLinear(Linear):
+    """A linear layer whose inputs and outputs are clamped to stored numbers (Gemma 4)."""
+
+    input_min: Weight
+    input_max: Weight
+    output_min: Weight
+    output_max: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.clip(Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)), self.output_min, self.output_max)
+
+
+class AttentionPooling(Block):
+    """One learned query reads all patches, then x += mlp(norm x) (SigLIP's head); no multimodal model uses its result."""
+
+    probe: Weight
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    norm: Norm
+    mlp: MLP
+    heads: int
+    head_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        probe = m.first_tokens(m.prepend(x, self.probe), 1)
+        q, k, v = (m.split_heads(y, self.head_dim) for y in (self.q(m, probe), self.k(m, x), self.v(m, x)))
+        y = self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+        return m.add(y, self.mlp(m, self.norm(m, y)))
+
+
+class VisionTower(Block):
+    """A vision transformer: embedded patches, positions, layers; the result is the features of the patches."""
+
+    group: ClassVar[str] = "vision"
+    excluded: ClassVar[frozenset[str]] = frozenset()
+    class_token: Weight | None = None  # a learned token before the patches
+    patches: PatchEmbedding
+    positions: Weight | None = None  # a row for each place of a square image, of the class token first
+    norm_before: Norm | None = None
+    layers: Stack
+    norm_after: Norm | None = None
+    pooling: AttentionPooling | None = None  # stored, but never read for the features of patches
+    patch_size: int
+    image_sizes: ImageSizes
+    feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
+    drops_class_token: bool = False  # from the features
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = self.patches(m, pixels)  # (B, N, d_v)
+        if self.class_token is not None:
+            x = m.prepend(x, self.class_token)
+        if self.positions is not None:
+            x = m.add_positions(x, self.positions)
+        x = apply_optional(self.norm_before, m, x)
+        if self.feature_layers:
+            x = m.layer_outputs(self.layers, x, self.feature_layers)
+        else:
+            x = apply_optional(self.norm_after, m, m.layers(self.layers, x))
+        return m.drop_tokens(x, 1) if self.drops_class_token else x
+
+
+class PooledVisionTower(VisionTower):
+    """A vision transformer with positions by column and row, whose result are averages of pool × pool features (Gemma 4)."""
+
+    axial_positions: Weight  # [2, places, d_v]
+    std_bias: Weight | None = None
+    std_scale: Weight | None = None
+    pool: int
+    factor: float  # of the averages
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_axial_positions(self.patches(m, pixels), self.axial_positions)
+        x = m.scale(m.pool_patches(m.layers(self.layers, x), self.pool), self.factor)
+        if self.std_bias is None or self.std_scale is None:
+            return x
+        return m.standardize(x, self.std_bias, self.std_scale)
+
+
+class LayerScale(Norm):
+    """w · x, one factor for each channel of a branch (InternViT)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.weight is not None
+        return m.scale_by_weight(x, self.weight)
+
+
+class LinearProjector(Block):
+    """A linear layer on the features of each patch, or of side × side patches joined."""
+
+    group: ClassVar[str] = "projector"
+    norm: Norm | None = None
+    linear: Linear
+    merge: int = 1
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge)
+        return self.linear(m, apply_optional(self.norm, m, x))
+
+
+class MLPProjector(Block):
+    """linear_2(act(linear_1 x)), or linear_2(linear_1 x · act(gate x)), on the features of each patch, or of side × side patches joined."""
+
+    group: ClassVar[str] = "projector"
+    patch_norm: Norm | None = None  # before patches are joined
+    merger: Linear | None = None  # W `[d_v, side² d_v]`, on the joined features
+    norm: Norm | None = None
+    linear_1: Linear
+    gate: Linear | None = None
+    linear_2: Linear
+    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    activation: str
+    merge: int = 1  # patches on a side of the square that becomes one token
+    by_channel: bool = False  # the joined features are ordered by channel, then by patch
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = apply_optional(self.patch_norm, m, x)
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge, by_channel=self.by_channel)
+        x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
+        if self.gate is None:
+            return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
+
+
+class PooledProjector(Block):
+    """A linear layer on the averages of k × k features, normalized (Gemma 3)."""
+
+    group: ClassVar[str] = "projector"
+    linear: Linear
+    norm: Norm
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.linear(m, self.norm(m, m.pool_patches(x, self.merge)))
+
+
+class Multimodal(Decoder):
+    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes the logits.
+
+    A token of the projector's result takes the place of a token's embedding in the sequence.
+    """
+
+    groups: ClassVar[dict[str, str]] = {
+        **Decoder.groups,
+        "vision": "vision",
+        "projector": "projector",
+        "audio": "audio",
+        "audio_projector": "projector",
+    }
+    vision: VisionTower | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    @property
+    def text(self) -> Decoder:
+        """The text model."""
+        text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
+        return text
+
+
+class ModelPart(Block):
+    """The vision or audio part of a multimodal model: a tower and its projector."""
+
+    groups: ClassVar[dict[str, str]] = Multimodal.groups
+    vision: Block | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = apply_optional(self.vision, m, apply_optional(self.audio, m, x))
+        return apply_optional(self.projector, m, apply_optional(self.audio_projector, m, y))
+
+
+def parts_of(tree: Block) -> dict[str, Block]:
+    """Return the parts of a model by name, the text model first; together they have all of its weights once."""
+    if not isinstance(tree, Multimodal):
+        return {"text": tree}
+    parts: dict[str, Block] = {"text": tree.text}
+    if tree.vision is not None or tree.projector is not None:
+        parts["vision"] = ModelPart(vision=tree.vision, projector=tree.projector)
+    if tree.audio is not None or tree.audio_projector is not None:
+        parts["audio"] = ModelPart(audio=tree.audio, audio_projector=tree.audio_projector)
+    return parts
+
+
+def with_text(tree: Decoder, text: Decoder) -> Decoder:
+    """Return a model with another text model."""
+    return tree.replace(**{name: getattr(text, name) for name in Decoder.fields}) if isinstance(tree, Multimodal) else text

@@ -1,0 +1,1 @@
+"""One module per multimodal model type: which towers and projectors it adds to its text model."""

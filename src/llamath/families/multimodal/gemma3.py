@@ -1,0 +1,16 @@
+"""Gemma 3: SigLIP, then the averages of squares of patches, projected."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ..multimodal_registry import Assembly, assemble, multimodal
+from ..towers import pooled_projector, read_tower
+from ..wrappers import LLAVA_FORMS
+
+
+@multimodal(forms=LLAVA_FORMS)
+def gemma3(c: Config, text: Decoder) -> Assembly:
+    tower = read_tower(c, "siglip_vision_model")
+    projector = pooled_projector(c, tower.block, text)
+    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))

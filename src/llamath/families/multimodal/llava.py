@@ -1,0 +1,16 @@
+"""LLaVA: CLIP, SigLIP or Pixtral, then an MLP of two layers on the features of each patch."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ..multimodal_registry import Assembly, assemble, multimodal
+from ..towers import CLIP_LARGE, mlp_projector, read_tower, with_features
+from ..wrappers import LLAVA_FORMS
+
+
+@multimodal(forms=LLAVA_FORMS)
+def llava(c: Config, text: Decoder) -> Assembly:
+    tower = with_features(c, read_tower(c, "clip_vision_model", CLIP_LARGE), default=-2)
+    projector = mlp_projector(c, tower.block, text)
+    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))

@@ -1,0 +1,105 @@
+"""The registry of multimodal models: which towers and projectors a model type adds to its text model, and their names in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import NamedTuple
+
+from ..checkpoint.naming.scheme import renamed_scheme
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.towers import Multimodal, VisionTower
+from ..core.tree import Block
+from ..utils.record_type import Record
+from .registry import Family
+from .wrappers import with_wrapper_prefix
+
+MULTIMODAL = {
+    "aya_vision": "aya_vision",
+    "cohere2_vision": "cohere2_vision",
+    "gemma3": "gemma3",
+    "gemma4": "gemma4",
+    "internvl": "internvl",
+    "llava": "llava",
+    "llava_next": "llava_next",
+    "llava_onevision": "llava_onevision",
+    "mistral3": "mistral3",
+    "paligemma": "paligemma",
+    "vipllava": "vipllava",
+}
+"""Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""
+
+COMPLETE_TYPES = {model_type: module for module, types in MULTIMODAL.items() for model_type in types.split()}
+"""Model type of a multimodal model → the module that builds its towers and projectors."""
+
+Names = Mapping[str, str]
+
+
+class Part(NamedTuple):
+    """A tower or projector with its names in files: module or leaf pattern inside it → stored name, and layout."""
+
+    block: Block
+    names: Names
+    layouts: Names = MappingProxyType({})
+
+
+class Tower(NamedTuple):
+    """A vision tower with its names in files, as a `Part`."""
+
+    block: VisionTower
+    names: Names
+    layouts: Names = MappingProxyType({})
+
+
+class Assembly(NamedTuple):
+    """A whole multimodal model: its tree, and names and layouts of the towers' and projectors' weights."""
+
+    tree: Multimodal
+    names: Names
+    layouts: Names
+
+
+def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembly:
+    """Add parts to a text model; `vision=("vision_tower.", tower)` is the field of `Multimodal`, the prefix of the names, and the part."""
+    present = {field: x for field, x in parts.items() if x is not None}
+    names: dict[str, str] = {}
+    layouts: dict[str, str] = {}
+    for field, (prefix, part) in present.items():
+        names |= {f"{field}.{path}": prefix + name for path, name in part.names.items()}
+        layouts |= {f"{field}.{path}": layout for path, layout in part.layouts.items()}
+    return Assembly(text.extended(Multimodal, **{field: part.block for field, (_, part) in present.items()}), names, layouts)
+
+
+class MultimodalFamily(Record):
+    """A builder of whole multimodal models: (configuration, text model) → assembly."""
+
+    name: str
+    build: Callable[[Config, Decoder], Assembly]
+    forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
+
+    def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
+        """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
+        tree, names, layouts = self.build(config, text)
+        published = with_wrapper_prefix(family.hf, wrapper)
+        hf = published.with_changes(outside=names, layouts={**published.layouts, **layouts})
+        return family.replace(hf=hf, hf_forms=tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())), tree
+
+
+def multimodal(*, forms: Mapping[str, Names] = {}) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
+    """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
+
+    def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
+        return MultimodalFamily(name=build.__module__.rpartition(".")[2], build=build, forms=forms)
+
+    return decorate
+
+
+def find_multimodal(model_type: str) -> MultimodalFamily | None:
+    """Return what builds the towers of a model type; None if only its text model is known."""
+    module = COMPLETE_TYPES.get(model_type)
+    if module is None:
+        return None
+    found: MultimodalFamily = getattr(import_module(f"{__package__}.multimodal.{module}"), module)
+    return found

@@ -1,0 +1,70 @@
+"""Names, shapes and totals of whole multimodal models compared with the classes of transformers and what they save."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.families.multimodal_registry import COMPLETE_TYPES
+from support.reference_data import multimodal_configs
+
+pytestmark = pytest.mark.transformers
+
+
+def build(config: dict[str, Any]) -> Any:
+    import transformers
+
+    return transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model(**config))
+
+
+def saved_shapes(config: dict[str, Any], folder: Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import safe_open
+
+    build(config).save_pretrained(folder)
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def forms(model: llamath.Model) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The tensors of a model under each form of Hugging Face names."""
+    schemes = (model.family.hf, *model.family.hf_forms)
+    return {x.name: {y.name: tuple(map(int, y.shape)) for y in x.tensors(model.tree)} for x in schemes}
+
+
+def test_every_complete_type_has_a_tiny_config() -> None:
+    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys()
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+def test_saved_names_and_shapes_equal_transformers(config: dict[str, Any], tmp_path: Path) -> None:
+    saved = saved_shapes(config, tmp_path)
+    assert saved in forms(llamath.load(config)).values()
+    report = llamath.verify(tmp_path)
+    assert report.ok
+    assert [x.code for x in report.findings if x.tensors] == []
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+def test_modules_in_memory_and_total_equal_transformers(config: dict[str, Any]) -> None:
+    import torch
+
+    with torch.device("meta"):
+        reference = build(config)
+    model = llamath.load(config)
+    shapes = {name: tuple(x.shape) for name, x in reference.state_dict().items()}
+    if reference.config.tie_word_embeddings:
+        del shapes["lm_head.weight"]
+    assert shapes in forms(model).values()
+    assert model.parameters.total - model.parameters.buffers == sum(x.numel() for x in reference.parameters())
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+def test_parts_add_up_to_the_whole(config: dict[str, Any]) -> None:
+    model = llamath.load(config)
+    p = model.parameters
+    assert sum(p.parts.values()) == p.total == sum(p.total for p in (model.part(x).parameters for x in p.parts))
+    assert p.parts["text"] == model.text.parameters.total
+    assert p.active <= p.parts["text"]
