@@ -231,6 +231,7 @@ CASES = [
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),
     case("add_axial_positions", x(B, PATCHES, d), w(2, 9, d)),
+    case("add_axial_positions", x(B, PATCHES, d), w(9, 2, d), places_first=True),
     case("standardize", x(B, PATCHES, d), w(d), w(d), **OTHER_STEPS),
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),

@@ -174,8 +174,8 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def add_axial_positions(self, x: X, table: Weight) -> X:
-        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+    def add_axial_positions(self, x: X, table: Weight, places_first: bool = False) -> X:
+        """X plus two rows of a table `[2, places, d]`, or `[places, 2, d]`, for each patch: one for its column, one for its row."""
         ...
 
     def standardize(self, x: X, bias: Weight, scale: Weight) -> X:

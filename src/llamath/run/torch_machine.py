@@ -192,7 +192,8 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
+        table = table.transpose(0, 1) if places_first else table
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
         return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 

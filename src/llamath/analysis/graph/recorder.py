@@ -392,7 +392,7 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
         return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
