@@ -104,6 +104,7 @@ INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
+    ("glm_moe_dsa", "model_type"): "the first layer selects keys, which later layers use as well",
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }
 
