@@ -102,6 +102,7 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
 
 INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
+    ("gemma3n_text", "num_kv_shared_layers"): "later layers use the keys and values of the dropped one",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }

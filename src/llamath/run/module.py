@@ -101,7 +101,7 @@ class Module(nn.Module):
             return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
-        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer is None else None
+        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer in (None, self.layer) else None
 
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
