@@ -62,6 +62,24 @@ class NativeImage(ImageSizes):
         return PatchGrid(1, rows, columns)
 
 
+class ScaledImage(ImageSizes):
+    """An image is scaled to as many patches as there may be, its sides rounded down to multiples (Gemma 4)."""
+
+    multiple: int  # pixels
+    max_patches: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        factor = sqrt(self.max_patches * self.patch**2 / (width * height))
+        h, w = (floor(factor * x / self.multiple) for x in (height, width))
+        longest = self.max_patches * self.patch**2 // self.multiple**2
+        if h == 0:
+            h, w = 1, max(1, min(width // height, longest))
+        elif w == 0:
+            h, w = max(1, min(height // width, longest)), 1
+        side = self.multiple // self.patch
+        return PatchGrid(1, h * side, w * side)
+
+
 class TiledImage(ImageSizes):
     """An image is fitted to the best of some resolutions and cut into tiles, before which it stands as a whole (LLaVA-NeXT).
 

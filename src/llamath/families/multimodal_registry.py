@@ -20,6 +20,7 @@ MULTIMODAL = {
     "aya_vision": "aya_vision",
     "cohere2_vision": "cohere2_vision",
     "gemma3": "gemma3",
+    "gemma4": "gemma4",
     "internvl": "internvl",
     "llava": "llava",
     "llava_next": "llava_next",
