@@ -51,6 +51,7 @@ CAUSAL_CLASSES = {
     "aria_text": "AriaTextForCausalLM",
     "axk1": "AXK1ForCausalLM",
     "bamba": "BambaForCausalLM",
+    "bitnet": "BitNetForCausalLM",
     "bloom": "BloomForCausalLM",
     "cohere": "CohereForCausalLM",
     "cohere2": "Cohere2ForCausalLM",

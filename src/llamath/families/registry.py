@@ -21,6 +21,7 @@ FAMILIES = {
     "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
+    "bitnet": "bitnet",
     "bloom": "bloom",
     "classic": "classic",
     "cohere": "cohere",
