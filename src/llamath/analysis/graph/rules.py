@@ -213,6 +213,7 @@ RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
