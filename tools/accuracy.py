@@ -26,7 +26,8 @@ from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
-from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"

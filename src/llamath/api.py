@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .analysis.explain import Explanation
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
+    from .analysis.image_pass import Images
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryReport
@@ -222,6 +223,7 @@ def memory(
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
     on: GPUs | None = None,
+    images: str = "",
     train: Literal[False] = False,
 ) -> MemoryReport: ...
 @overload
@@ -252,6 +254,7 @@ def memory(
     kv_dtype: str = "",
     chunk: Tokens | Literal["all"] | None = None,
     on: GPUs | None = None,
+    images: str = "",
     train: bool = False,
     lora: str = "",
     layout: str | Layout = "",
@@ -267,14 +270,14 @@ def memory(
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
     `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
-    the context and the batch. In training, `batch` counts the sequences on each GPU, `layout` spreads the model over GPUs
-    (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    the context and the batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the sequences on each GPU,
+    `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
     """
     loaded = load(model)
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
     if train:
-        if unused := _given(kv_dtype=kv_dtype, chunk=chunk):
+        if unused := _given(kv_dtype=kv_dtype, chunk=chunk, images=images):
             raise ArgumentError(unused, " is for inference, not for training")
         if context is not None and not isinstance(context, int | str):
             raise ArgumentError("context", " should be one number of tokens for training, found several")
@@ -312,6 +315,7 @@ def memory(
         batch=batch,
         chunk=PREFILL_CHUNK if chunk is None else MAX_TOKENS - 1 if chunk == "all" else _tokens("chunk", chunk),
         imatrix=imatrix,
+        images=_images(images),
     )
     stored = None if dtype else _stored_weights(loaded)
     notes = _file_notes(loaded) if dtype else ()
@@ -335,12 +339,14 @@ def flops(
     tflops: float | None = None,
     counted_by: str = "exact",
     precision: str = "bf16",
+    images: str = "",
 ) -> FlopsReport:
     """Count the FLOPs of prefill, decode and a training step, exactly, next to the formulas that publications use.
 
     `attention` counts the pairs that the causal mask lets through, or all; `unpacked` decodes latent attention with unpacked keys and
     values; `recompute` and `flash` are settings of training. `on` and the speed of a training run, either `tokens_per_second` or the
-    `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`.
+    `tflops` of each GPU as one convention counts them (`counted_by`), give the MFU at the GPU's peak in one `precision`. `images` are those
+    of each sequence of a multimodal model, `"2x1024"` or `"2x1024x768"`; their tokens are part of the context.
     """
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
@@ -349,6 +355,7 @@ def flops(
     _check_text(dtype=dtype, kv_dtype=kv_dtype)
     request = FlopsRequest(
         context=None if context is None else _tokens("context", context),
+        images=_images(images),
         batch=batch,
         masked=_choice("attention", attention, ("causal", "full")) == "causal",
         unpacked=unpacked,
@@ -678,13 +685,13 @@ def edit(
 
 def models(
     *words: str,
-    sort: Literal["params", "active", "context"] | None = None,
-    kind: Literal["dense", "moe", "hybrid", "recurrent"] | None = None,
+    sort: Literal["params", "active", "context", "date"] | None = None,
+    kind: Literal["dense", "moe", "hybrid", "recurrent", "vision"] | None = None,
     max_size: int | str | None = None,
 ) -> PresetList:
     """Return the presets whose name, id or family has all these words, with their sizes; if none has, it is an error.
 
-    `sort` puts the largest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
+    `sort` puts the largest or newest first. `max_size` is a limit of the weights, like `"24GiB"`, in the
     dtype or with the quantization of the config.
     """
     from .analysis.preset_list import KINDS, SORT_KEYS, find_presets
@@ -748,6 +755,14 @@ def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: st
     except LlamathError as error:
         reason = str(error)
     raise ArgumentError(argument, f" should be {expected}, found {safe(repr(value), 60)}", hint=reason)
+
+
+def _images(text: str) -> Images | None:
+    """Read the images of each sequence; None without any."""
+    from .analysis.image_pass import parse_images
+
+    _check_text(images=text)
+    return parse_images(text) if text else None
 
 
 def _positive(argument: str, value: int | None) -> int | None:

@@ -22,7 +22,7 @@ from support.reference_data import tiny_configs
 GATHERED = {"linear_attn.out_proj"}
 """transformers splits the outputs of this layer and gathers; Megatron and llamath split the inputs, which are already sharded."""
 
-OTHER_NAMES = {"granitemoe", "granitemoehybrid", "lfm2_moe"}
+OTHER_NAMES = {"granitemoe", "granitemoehybrid", "jamba", "lfm2_moe"}
 """Their plans name only experts, by their module names, or nothing that is stored under this name."""
 
 

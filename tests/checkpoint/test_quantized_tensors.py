@@ -16,7 +16,8 @@ from click.testing import CliRunner
 import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
-from llamath.checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
 from support.reference_data import TRUTH, tiny_configs, truth
 from support.sparse_checkpoints import write_safetensors

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.inference.choose_storage import weight_storage
 from llamath.analysis.inference.gguf_mixture import gguf_tensors, gguf_traits
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.weight_bytes import GGUFNaming, WeightStorage
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.checkpoint.quantization import gguf_file_types as rules
@@ -253,3 +254,20 @@ def test_an_unknown_scheme_is_refused_with_a_hint(name: str) -> None:
     with pytest.raises(LlamathError) as problem:
         parse_weight_format(name)
     assert problem.value.hint
+
+
+@pytest.mark.parametrize("slug", ["gpt2", "bloom-560m", "deepseek-v3", "gpt-oss-20b", "falcon-7b"])
+def test_lines_of_weights_sum_to_their_bytes(slug: str) -> None:
+    model = llamath.load(slug)
+    for name in ("", *WEIGHT_FORMATS):
+        calculator = MemoryCalculator(model, MemoryRequest(dtype=name, context=8))
+        try:
+            storage = calculator.storage
+        except LlamathError:
+            continue
+        assert storage is not None and sum(x.bytes for x in calculator.weights) == storage.bytes, name
+
+
+def test_biases_of_fused_qkv_are_counted_in_gguf_files() -> None:
+    biases = [x for x in storage("gpt2", "q8_0").weights if x.leaf.pattern.endswith((".q.bias", ".k.bias", ".v.bias"))]
+    assert sum(x.total for x in biases) == 12 * 3 * 768 * 4

@@ -22,8 +22,8 @@ UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
 """Keys that no family reads: one for the loader, and the format of the stored weights."""
 DIMS = "hidden_size n_embd d_model num_hidden_layers n_layer n_layers vocab_size intermediate_size num_key_value_heads".split()
 TEXT = ("language_model", "lm_head")
-DOT_DECIDES = {"opt13b", "facebookopt13b"}
-"""Names that two presets share without dots: OPT 1.3B and OPT 13B."""
+DOT_DECIDES = {"opt13b", "facebookopt13b", "cerebrasgpt13b", "cerebrascerebrasgpt13b"}
+"""Names that two presets share without dots: OPT 1.3B and OPT 13B, and Cerebras-GPT of these sizes."""
 
 
 def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[str]:
@@ -31,8 +31,8 @@ def names(preset: Preset, form: Callable[[str], str] = normalize_name) -> set[st
     return {form(x) for x in (preset.slug, *preset.aliases, *preset.ids, *(x.rpartition("/")[2] for x in preset.ids))}
 
 
-def test_catalog_has_at_least_a_hundred_presets() -> None:
-    assert len(PRESETS) >= 100
+def test_catalog_has_at_least_330_presets() -> None:
+    assert len(PRESETS) >= 330
 
 
 @pytest.mark.parametrize("slug", PRESETS)
@@ -40,9 +40,11 @@ def test_preset_file_is_well_formed(slug: str) -> None:
     with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
         text = file.read()
     data = json.loads(text)
-    keys = ["name", "ids", "aliases", "source", "parameters", "config"]
+    keys = ["name", "ids", "aliases", "released", "license", "source", "parameters", "config"]
     assert list(data) == [key for key in keys if key in data]
-    assert set(keys) - set(data) <= {"aliases"}
+    assert set(keys) - set(data) <= {"aliases", "released", "license"}
+    assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", data.get("released", "2020-01"))
+    assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", data.get("license", "mit"))
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)
     assert all(type(data[key]) is str and data[key] for key in ("name", "source"))
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
@@ -144,3 +146,21 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
     assert {x.family for x in llamath.models(kind="recurrent")} == {"mamba", "falcon_mamba"}
     with pytest.raises(llamath.LlamathError, match="no dense preset within"):
         llamath.models(kind="dense", max_size="1kB")
+
+
+def test_presets_sort_by_date_with_unknown_dates_last() -> None:
+    dates = [x.released for x in llamath.models(sort="date")]
+    known = [x for x in dates if x is not None]
+    assert known == sorted(known, reverse=True) and dates == known + [None] * (len(dates) - len(known))
+
+
+def test_nearly_all_presets_have_a_date_and_license() -> None:
+    for key in ("released", "license"):
+        unknown = [x.slug for x in PRESETS.values() if getattr(x, key) is None]
+        assert len(unknown) <= len(PRESETS) // 20, (key, unknown)
+
+
+def test_series_are_dated_in_their_order() -> None:
+    for series in (("llama-1-7b", "llama-2-7b", "llama-3-8b", "llama-3.1-8b", "llama-3.2-1b", "llama-3.3-70b", "llama-4-scout"),):
+        dates = [PRESETS[x].released or "" for x in series]
+        assert dates == sorted(dates) and all(dates)

@@ -30,7 +30,7 @@ NO_SDPA = frozenset(
 UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache."""
 RECURRENT = frozenset(
-    "bamba falcon_mamba granitemoehybrid lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
+    "bamba falcon_h1 falcon_mamba granitemoehybrid jamba lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
 )
 """Families whose chunks transformers computes by algorithms of their own."""
 

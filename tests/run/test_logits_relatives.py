@@ -86,6 +86,30 @@ def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
+@pytest.mark.parametrize("label", ["plain", "StepFun's keys: windows, heads, clamps, predicted tokens"])
+@torch.no_grad()
+def test_step3p5_in_a_wrapper(label: str) -> None:
+    eyes = {
+        "width": 32,
+        "layers": 1,
+        "heads": 4,
+        "image_size": 28,
+        "mlp_ratio": 1.0,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4},
+    }
+    tied = {"tie_word_embeddings": unproven(f"step3p5-{label}").get("tie_word_embeddings", False)}
+    both = pair({"model_type": "step3p7", "text_config": unproven(f"step3p5-{label}"), "vision_config": eyes} | tied)
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@torch.no_grad()
+def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
+    both = pair(unproven("longcat_flash-zero experts"))
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
 @torch.no_grad()
 def test_falcon_rounds_alibi_to_bfloat16() -> None:
     twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2

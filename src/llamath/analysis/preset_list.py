@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ..catalog import Preset, normalize_name, presets, slugs
-from ..checkpoint.quantization.schemes import declared_weight_format
+from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
-from ..core.tree import Block, fold
+from ..core.tree import Block, fold, fold_blocks
 from ..loading import load
 from ..model import Model
 from ..utils.errors import UnknownModel, nearest, safe
@@ -34,8 +34,10 @@ class PresetSummary(Record):
     kv_heads: int | None
     vocabulary: int
     context: int | None
-    kinds: tuple[str, ...]  # dense or moe, and hybrid or recurrent if some or all layers have recurrent states
+    kinds: tuple[str, ...]  # dense or moe; hybrid or recurrent if some or all layers have recurrent states; vision if it reads images
     weight_bytes: int  # in the dtype, or with the quantization, of its config
+    released: str | None  # YYYY-MM-DD or YYYY-MM
+    license: str | None
     source: str
 
 
@@ -64,21 +66,28 @@ class PresetList(Report):
 
     def html_tables(self) -> Iterable[str]:
         """A row for each preset."""
-        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context")
+        columns = ("preset", "total", "active", "layers", "width", "heads", "KV heads", "vocabulary", "context", "released", "license")
         rows = (
-            (x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context)
+            (
+                *(x.preset, short_count(x.total), short_count(x.active), x.layers, x.width, x.heads, x.kv_heads, x.vocabulary, x.context),
+                *(x.released or UNKNOWN, x.license or UNKNOWN),
+            )
             for x in self.models
         )
         yield html_table(columns, rows)
 
 
-KINDS = ("dense", "moe", "hybrid", "recurrent")
-SORT_KEYS: Mapping[str, Callable[[PresetSummary], int]] = {
+UNKNOWN = "unknown"
+"""What tables show for a date or a license that is not known."""
+
+KINDS = ("dense", "moe", "hybrid", "recurrent", "vision")
+SORT_KEYS: Mapping[str, Callable[[PresetSummary], int | str]] = {
     "params": lambda x: x.total,
     "active": lambda x: x.active,
     "context": lambda x: x.context or 0,
+    "date": lambda x: x.released or "",
 }
-"""What presets can be sorted by, the largest first."""
+"""What presets can be sorted by, the largest or newest first; those whose value is unknown come last."""
 
 
 def find_presets(words: Sequence[str] = (), sort: str | None = None, kind: str | None = None, max_bytes: int | None = None) -> PresetList:
@@ -123,6 +132,8 @@ def _summarize_preset(preset: Preset) -> PresetSummary:
         context=_int(tree.context),
         kinds=_kinds(tree),
         weight_bytes=_weight_bytes(model),
+        released=preset.released,
+        license=preset.license,
         source=preset.source,
     )
 
@@ -137,7 +148,7 @@ def _has_word(preset: Preset, word: str) -> bool:
 
 def _kinds(tree: Decoder) -> tuple[str, ...]:
     has_experts = any(x.num_experts for x in fold(tree))
-    mixers = [x for layer, _ in tree.layers.distinct() for _, x in layer.children]
+    mixers = [x.block for x in fold_blocks(tree)]
     has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))
     return ("moe" if has_experts else "dense", *(["hybrid" if has_attention else "recurrent"] if has_states else []))
 

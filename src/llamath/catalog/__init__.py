@@ -1,4 +1,4 @@
-"""The catalog of presets: published models as JSON files with name, public ids, source, parameters and config."""
+"""The catalog of presets: published models as JSON files with name, public ids, release date, license, source, parameters and config."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Preset(Record):
     name: str
     ids: tuple[str, ...]
     aliases: tuple[str, ...]
+    released: str | None  # YYYY-MM-DD or YYYY-MM, when the weights of the first id became available; None if unknown
+    license: str | None  # as the repository of the first id names it; None if unknown
     source: str
     parameters: int
     config: Mapping[str, Any]
@@ -48,8 +50,17 @@ def read_preset(slug: str) -> Preset:
     from ..utils.strict_json import read_json
 
     data = read_json(os.path.join(FOLDER, f"{slug}.json"))
-    names = {key: tuple(data.get(key, ())) for key in ("ids", "aliases")}
-    return Preset(slug=slug, name=data["name"], source=data["source"], parameters=data["parameters"], config=data["config"], **names)
+    return Preset(
+        slug=slug,
+        name=data["name"],
+        ids=tuple(data["ids"]),
+        aliases=tuple(data.get("aliases", ())),
+        released=data.get("released"),
+        license=data.get("license"),
+        source=data["source"],
+        parameters=data["parameters"],
+        config=data["config"],
+    )
 
 
 def presets() -> Iterator[Preset]:

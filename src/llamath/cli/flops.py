@@ -10,12 +10,13 @@ from ..model import Model
 from ..utils.errors import LlamathError, safe
 from ..utils.key_values import number, parse_key_values, plain
 from .command_group import command as make_command
-from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, takes_model
+from .model_options import batch_option, context_option, dtype_option, images_option, kv_dtype_option, on_option, takes_model
 from .output import echo, echo_json
 
 _EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
     "llamath flops llama-3-8b --on 64xh100 --mfu tokens_per_second=600000",
+    "llamath flops google/gemma-3-4b-it --context 4k --images 2x1024",
     "llamath flops llama-2-70b --on 2048xa100 --mfu tflops=150,counted_by=palm",
 )
 _MFU = {"tokens_per_second": number(1e-9, 1e18), "tflops": number(1e-9, 1e18), "counted_by": plain, "precision": plain}
@@ -27,6 +28,7 @@ _ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 @takes_model
 @context_option("Tokens of each sequence: 8192, 8k.  [default: MODEL's own context]")
 @batch_option
+@images_option
 @on_option("GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.")
 @click.option(
     "--mfu",

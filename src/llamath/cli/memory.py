@@ -16,6 +16,7 @@ from .model_options import (
     batch_option,
     context_option,
     dtype_option,
+    images_option,
     kv_dtype_option,
     on_option,
     print_inference,
@@ -51,6 +52,7 @@ _TRAINING: Mapping[str, Reader] = {
 @kv_dtype_option
 @context_option("Tokens of each sequence: 4096, 8k, 128k. Repeat it for a table.", multiple=True)
 @batch_option
+@images_option
 @click.option("--chunk", default="", metavar="TOKENS", help="Prompt tokens per forward pass, or all.  [default: 2048]")
 @click.option("--train", is_flag=True, help="Memory of a training step with --batch sequences on each GPU.")
 @click.option("--lora", metavar="SPEC", help="Train adapters only: r=16,targets=q,v; or attention, mlp, all; saved=embed.")

@@ -136,6 +136,12 @@ def kv_dtype_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--kv-dtype", type=_KV_DTYPE, default="", metavar="NAME", help=text)(command)
 
 
+def images_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --images."""
+    help_text = "Images of each sequence, COUNTxSIDE or COUNTxWIDTHxHEIGHT in pixels: 2x1024."
+    return click.option("--images", default="", metavar="IMAGES", help=help_text)(command)
+
+
 def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --batch."""
     return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)

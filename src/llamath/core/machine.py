@@ -95,7 +95,7 @@ class Machine(Protocol[X]):
         ...
 
     def scale_by_weight(self, x: X, weight: Weight) -> X:
-        """X · w, with one stored number w, or one for each head of x."""
+        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
@@ -178,8 +178,23 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X) -> X:
-        """softmax(q kᵀ / √h) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each."""
+    def add_axial_positions(self, x: X, table: Weight) -> X:
+        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+        ...
+
+    def standardize(self, x: X, bias: Weight, scale: Weight) -> X:
+        """(x − bias) · scale, with one number of each for each channel."""
+        ...
+
+    def clip(self, x: X, low: Weight, high: Weight) -> X:
+        """X clamped to two stored numbers."""
+        ...
+
+    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None) -> X:
+        """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
+
+        The scale is 1 / √h unless it is given.
+        """
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:

@@ -188,9 +188,18 @@ class FoldedBlock(NamedTuple):
     active: int
 
 
-def fold_blocks(block: Block, depth: int = 0) -> Iterator[FoldedBlock]:
-    """Yield a block and every distinct block inside it, at any depth, with its number of copies."""
-    yield FoldedBlock("", block, 1, 1)
+def fold_blocks(block: Block, depth: int = 0) -> Sequence[FoldedBlock]:
+    """Return a block and every distinct block inside it, at any depth, with its number of copies.
+
+    Blocks never change, so each keeps those inside it.
+    """
+    kept: dict[int, tuple[FoldedBlock, ...]] = vars(block).setdefault("_folded_blocks", {})
+    if depth not in kept:
+        kept[depth] = (FoldedBlock("", block, 1, 1), *_blocks_inside(block, depth))
+    return kept[depth]
+
+
+def _blocks_inside(block: Block, depth: int) -> Iterator[FoldedBlock]:
     for name, child in block.children:
         if isinstance(child, Block):
             yield from _fold_inside(name, child, (1, 1), depth)

@@ -14,7 +14,7 @@ from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, we
 from ..core.expr import Expr
 from ..core.tree import repeat, sequence
 from .registry import family
-from .shared import read_layer_types, rope_from
+from .shared import layer_kinds, rope_from
 
 NAMES = HF_SANDWICH.with_changes(
     outside={
@@ -78,9 +78,14 @@ ROPES = {
 
 @family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
 def gemma4(c: Config) -> Decoder:
+    return gemma4_decoder(c, c.dim("p", "hidden_size_per_layer_input", default=256, least=0), window=512)
+
+
+def gemma4_decoder(c: Config, p: Expr | None, window: int) -> Decoder:
+    """Return the model with per-layer embeddings of width p; `window` is the default size of the window."""
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    p, norm = c.dim("p", "hidden_size_per_layer_input", default=256, least=0), rms(d, c.get("rms_norm_eps", 1e-6))
-    types = [*read_layer_types(c, L, ROPES)[:-1], FULL]
+    norm, window = rms(d, c.get("rms_norm_eps", 1e-6)), c.get("sliding_window", window)
+    types = [*layer_kinds(c, L, ROPES, lambda i: SLIDING if (i + 1) % 6 else FULL)[:-1], FULL]
     first_shared = L - c.get("num_kv_shared_layers", 0)
     kv_layers = {kind: i for i, kind in enumerate(types[: max(first_shared, 0)])}
     if set(kv_layers) != set(types):
@@ -91,7 +96,7 @@ def gemma4(c: Config) -> Decoder:
         mlp = _mlp(c, d, norm, shares_kv=kv_layer is not None)
         return ScaledLayer(
             attn_norm=norm,
-            attn=_attention(c, d, types, kind, kv_layer),
+            attn=_attention(c, d, types, kind, kv_layer, window),
             attn_out_norm=norm,
             mlp_norm=norm if isinstance(mlp, MLP) else None,
             mlp=mlp,
@@ -123,8 +128,8 @@ def _per_layer(c: Config, d: Expr, L: Expr, p: Expr) -> PerLayerEmbedding:
     return PerLayerEmbedding(embed=embedding(rows, L * p, p**0.5), projection=linear(L * p, d), norm=norm, size=p, factor=d**-0.5)
 
 
-def _attention(c: Config, d: Expr, types: list[str], kind: str, kv_layer: int | None) -> Attention:
-    heads, eps, window = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6), c.get("sliding_window", 512)
+def _attention(c: Config, d: Expr, types: list[str], kind: str, kv_layer: int | None, window: int) -> Attention:
+    heads, eps = c.heads(d, num_heads=8, num_kv_heads=4, head_dim=256), c.get("rms_norm_eps", 1e-6)
     k_eq_v, bidirectional = c.get("attention_k_eq_v", False), c.get("use_bidirectional_attention", "") == "all"
     ropes = c.sub("rope_parameters") if "rope_parameters" in c else Config(ROPES)
     if kind == FULL:

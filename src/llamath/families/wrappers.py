@@ -8,8 +8,12 @@ WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
-    **dict.fromkeys("gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
+    **dict.fromkeys(
+        "cohere2_vision gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")
+    ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
+    "aria": WHOLE,
+    "cohere_compass": ("model.", "model.language_model."),
     "deepseek_vl_v2": ("", "language."),
 }
 """Model type of the wrapper → the prefix of the text model's names, and the prefix that replaces it in files."""
@@ -29,6 +33,9 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("aya_vision cohere2_vision".split(), "cohere2"),
     **{x: f"{x}_text" for x in "gemma3 gemma4 llama4 muse_glimmer qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_vl".split()},
     **{x: f"{x}_text" for x in "minimax_m3_vl mistral_large4 qwen3_vl_moe qwen4_exp".split()},
+    "aria": "aria_text",
+    "cohere_compass": "cohere_compass_text",
+    "gemma4_unified": "gemma4_unified_text",
     **dict.fromkeys("blip-2 instructblip instructblipvideo".split(), "opt"),
     **dict.fromkeys("deepseek_vl_hybrid glmasr janus perception_lm".split(), "llama"),
     **dict.fromkeys("audioflamingo3 got_ocr2 musicflamingo pp_chart2table qwen2_audio vibevoice vibevoice_asr".split(), "qwen2"),
@@ -43,6 +50,7 @@ TEXT_MODEL_TYPES = {
     "mistral3": "mistral",
     "nemotron_h_omni": "nemotron_h",
     "paligemma": "gemma",
+    "step3p7": "step3p5",
     "shieldgemma2": "gemma3_text",
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""

@@ -116,9 +116,9 @@ def side_by_side(left: Sequence[str], right: Sequence[str], gap: int = 4) -> lis
 
 def wrap(text: str, indent: str = "  ", width: int | None = None) -> list[str]:
     """Return long text as several lines, broken at spaces only."""
-    lines, line = [], ""
+    lines, line, room = [], "", (width or terminal_width()) - len(indent)
     for word in text.split(" "):
-        if line and len(indent) + len(line) + 1 + len(word) > (width or terminal_width()):
+        if line and len(line) + 1 + len(word) > room:
             lines.append(indent + line)
             line = word
         else:

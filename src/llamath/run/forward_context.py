@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from math import isqrt
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..core.attention_facts import AttentionWindow
-from ..core.positions import Alibi, LogNScaling, QwenDynamicRope, Rope, TemperatureTuning
+from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
 from .kv_cache import Cache, key_positions
-from .rope import LENGTH_DEPENDENT, RopeCosSin, cos_sin
+from .rope import LENGTH_DEPENDENT, RopeCosSin, axial_cos_sin, cos_sin
 
 
 class AttentionPattern(NamedTuple):
@@ -74,6 +75,7 @@ class ForwardContext:
         self.positions = self.to_positions(self.token_index)  # (T,), or (B, T) if rows are padded
         self.block_limits = block_limits
         self.per_layer_inputs: Tensor | None = None  # (B, T, L, p), the per-layer embeddings
+        self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
         self._rope_cos_sin: dict[int, RopeCosSin] = {}
         self._rope_complex: dict[int, Tensor] = {}
         self._masks: dict[tuple[int, int], Mask] = {}  # by identity: `shared_pattern` makes equal patterns the same object
@@ -107,7 +109,20 @@ class ForwardContext:
             self._rope_complex[id(rope)] = torch.complex(rotation.cos, rotation.sin)
         return self._rope_complex[id(rope)]
 
+    def split_rope(self, rope: SplitAxialRope) -> tuple[RopeCosSin, RopeCosSin]:
+        """Cosines and sines of the rotation of each half of a head, by the column and by the row of each patch."""
+        rows, columns = self.patch_grid or (isqrt(self.new_length),) * 2
+        plain = Rope(theta=rope.theta, dim=rope.dim // 2)
+        row, column = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
+        halves = (cos_sin(plain, x.to(self.positions.device), 0) for x in (column, row))
+        across, down = (RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), False) for cos, sin in halves)
+        return across, down
+
     def _compute_rope(self, rope: Rope) -> RopeCosSin:
+        if isinstance(rope, AxialRope):
+            grid = self.patch_grid or (isqrt(self.new_length),) * 2
+            cos, sin = axial_cos_sin(rope, *grid, self.positions.device)
+            return RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved)
         end = self.cache.prefill_length if isinstance(rope, QwenDynamicRope) else self.past_length + self.new_length
         if self.padding is None or not isinstance(rope, LENGTH_DEPENDENT):
             cos, sin = cos_sin(rope, self.positions, end)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
+from ..core.positions import AxialRope, DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
 
 LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
 """Kinds whose angles depend on the sequence length; a cached key keeps the angle it was computed with, as in transformers."""
@@ -41,6 +41,15 @@ def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]
     frequencies, scale = _cached_frequencies(rope, length if isinstance(rope, LENGTH_DEPENDENT) else 0)
     angle = positions[..., None].float() * frequencies.to(positions.device)
     return angle.cos() * scale, angle.sin() * (-scale if rope.reverse else scale)
+
+
+def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the cosine and sine of each pair's angle for every patch of a grid, row by row, `(rows · columns, dim / 2)`."""
+    frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
+    row = torch.arange(rows, device=device).repeat_interleave(columns)[:, None] * frequencies[0::2]
+    column = torch.arange(columns, device=device).repeat(rows)[:, None] * frequencies[1::2]
+    angle = torch.cat((row, column), -1)
+    return angle.cos(), angle.sin()
 
 
 @singledispatch

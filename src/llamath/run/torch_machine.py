@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core.positions import LogNScaling, Rope, TemperatureTuning
+from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend
 from .forward_context import ForwardContext
@@ -43,7 +43,6 @@ class TorchMachine(ForwardContext):
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1
         self.last_only = last_only
-        self.patch_grid: tuple[int, int] | None = None  # rows and columns of the patches of an image; None: a square
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
@@ -123,7 +122,7 @@ class TorchMachine(ForwardContext):
 
     def scale_by_weight(self, x: Tensor, weight: Tensor) -> Tensor:
         weight = weight.to(x.dtype)
-        return x * (weight if weight.numel() == 1 else weight[:, None])
+        return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
@@ -181,6 +180,7 @@ class TorchMachine(ForwardContext):
         return x[:, n:]
 
     def add_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        table = table.flatten(0, -2)
         if x.shape[1] != len(table):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
@@ -198,8 +198,19 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
+
+    def standardize(self, x: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+        return ((x.float() - bias.float()) * scale.float()).to(x.dtype)
+
+    def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return x.clamp(low.to(x.dtype), high.to(x.dtype))
+
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
@@ -210,6 +221,8 @@ class TorchMachine(ForwardContext):
     # Tokens meet
 
     def rope(self, x: Tensor, rope: Rope | None) -> Tensor:
+        if isinstance(rope, SplitAxialRope):
+            return torch.cat([apply_rope(part, y) for part, y in zip(x.chunk(2, -1), self.split_rope(rope), strict=True)], -1)
         return apply_rope(x, self.rope_cos_sin(rope))
 
     def update_cache(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
@@ -265,7 +278,7 @@ class TorchMachine(ForwardContext):
 
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
-        state = self.cache.layers[mixer.layer]
+        state = self.cache.layers[mixer.cache_layer]
         assert state is None or isinstance(state, RecurrentState)
         return RecurrentState() if state is None else state
 
@@ -306,7 +319,8 @@ class TorchMachine(ForwardContext):
         for e in chosen.unique().tolist():
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
-            out = experts[e](self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else experts[e](self, inputs) * weight
+            expert = experts[e] if e < len(experts) else _identity
+            out = expert(self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else expert(self, inputs) * weight
             y = y.index_add(0, at, out.float())
         return y.to(x.dtype).view(x.shape)
 
@@ -322,6 +336,11 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
     top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
     kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
     return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+
+
+def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
+    """Compute an expert without weights, which returns its input."""
+    return x
 
 
 def local_tensor(x: Tensor) -> Tensor:

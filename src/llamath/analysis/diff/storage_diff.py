@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoint.quantization.schemes import declared_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...utils.errors import LlamathError, UnknownQuantization
 from ...utils.record_type import Record
 from ..inference.choose_storage import weight_storage

@@ -15,6 +15,7 @@ from ...utils.number_format import format_count, format_flops, format_ranges
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.recorder import Graph, Region, record
+from ..image_pass import ImagePass, Images, check_tokens, image_pass
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
@@ -87,6 +88,7 @@ class FlopsRequest(Record):
     flash: bool = False  # a fused attention kernel, which recomputes scores in its backward pass
     dtype: str = ""  # of the weights, for the intensity
     kv_dtype: str = ""  # of the cache, for the intensity
+    images: Images | None = None  # of each sequence, whose tokens are part of its context
 
 
 class FlopsRow(Record):
@@ -169,7 +171,7 @@ class FlopsReport(Report):
         *("model=model.name", "name=model.name", "context=request.context", "batch=request.batch", "attention", "forward=forward.total"),
         *("train=training.model", "per_token=forward_per_token", "conventions=convention_counts", "full_attention"),
         *("prefill=prefill.total", "decode=decode.total", "latent", "decode_otherwise=decode_otherwise.total", "training", "groups"),
-        *("formula=forward.total.symbol", "letters", "products=rows", "intensity", "notes", "mfu"),
+        *("formula=forward.total.symbol", "letters", "products=rows", "intensity", "notes", "mfu", "images"),
     )
 
     model: Model
@@ -185,6 +187,7 @@ class FlopsReport(Report):
     prefill_intensity: tuple[_Intensity, ...]
     decode_intensity: tuple[_Intensity, ...]  # with absorbed latent attention, which reads the latent cache
     dtypes: tuple[str, str]  # of weights and cache
+    images: ImagePass | None = None  # through the vision tower and the projector, before the prefill
     mfu: MFU | None = None  # if the speed of a training run is given
 
     @property
@@ -247,7 +250,8 @@ class FlopsReport(Report):
             return f"{self.model.name}, {self.request.context:,} tokens: MFU {self.mfu.by['exact'].mfu:.2%} at {rate}"
         passes = (("forward", self.forward.total), ("decode", self.decode.total), ("training", self.training.model))
         totals = ", ".join(f"{name} {format_flops(n)}" for name, n in passes)
-        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {totals}"
+        images = f"; {self.images.images} {format_flops(self.images.flops.total)}" if self.images else ""
+        return f"{self.model.name}, {format_count(self.request.batch, 'sequence')} of {self.request.context:,} tokens: {totals}{images}"
 
     def html_tables(self) -> Iterable[str]:
         """A row for each product."""
@@ -295,8 +299,10 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
 def count_model_flops(model: Model, request: FlopsRequest | None = None) -> FlopsReport:
     """Count the FLOPs of a model's passes."""
     request = request or FlopsRequest()
-    tree, context, batch, masked = model.tree, _check_request(request, model.tree), request.batch, request.masked
+    tree, context, batch, masked = model.text.tree, _check_request(request, model.tree), request.batch, request.masked
     sequences = Expr.variable("B", batch) if batch > 1 else Expr.const(1)
+    images = None if request.images is None else image_pass(model.tree, request.images, sequences)
+    check_tokens(images, context)
     prompt, last = (record(tree, batch=sequences, new_tokens=context, past_tokens=Expr.const(0), last_only=x) for x in (False, True))
     absorbed = record(tree, batch=sequences, past_tokens=context - 1, decode=True)
     unpacked = record(tree, batch=sequences, new_tokens=Expr.const(1), past_tokens=context - 1)
@@ -320,6 +326,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
         prefill_intensity=_arithmetic_intensity(prefill, _weight_bytes_read(tree, sizes.storage, context * batch), cached),
         decode_intensity=decode_intensity,
         dtypes=(sizes.packer.name, sizes.kv_dtype),
+        images=images,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...core.expr import Expr, total
@@ -29,13 +30,18 @@ def peak_of_layers(graph: Graph) -> Peak | None:
     return max(map(_peak_of_region, graph.layers), key=lambda x: int(x.elements), default=None)
 
 
-def _peak_of_region(region: Region) -> Peak:
+def peak_elements(graph: Graph) -> Expr:
+    """Return the most elements that live at once in any region of the pass of a tower, for all of its tokens."""
+    return max((_peak_of_region(x, lambda size: size).elements for x in graph.regions), key=int)
+
+
+def _peak_of_region(region: Region, measure: Callable[[Expr], Expr] = elements_per_token) -> Peak:
     ends = _last_uses(region)
     live: dict[Node, Expr] = {}
     most, at_peak, peak_node = -1, list[Expr](), region.nodes[0]
     for i, node in enumerate(region.nodes):
         if not node.is_view and node.op not in CACHED:
-            live[node] = elements_per_token(node.size)
+            live[node] = measure(node.size)
         if (size := sum(map(int, live.values()))) > most:
             most, at_peak, peak_node = size, list(live.values()), node
         live = {x: elements for x, elements in live.items() if ends[x] > i}

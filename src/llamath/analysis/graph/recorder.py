@@ -395,8 +395,17 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def encoder_attention(self, q: Node, k: Node, v: Node) -> Node:
-        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform())
+    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
+
+    def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
+        return self.add_node("standardize", (x,), x.shape, weights=(bias, scale))
+
+    def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
+        return self.add_node("clip", (x,), x.shape, weights=(low, high))
+
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
+        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -527,6 +536,15 @@ def record(
         past_tokens=recorder.past_tokens,
         regions=tuple(recorder.regions),
     )
+
+
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+    none = Expr.const(0)
+    recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
+    return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
 
 
 def _variable(symbol: str, value: int) -> Expr:

@@ -212,6 +212,7 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
@@ -219,6 +220,7 @@ RULES: Mapping[str, Rule] = {
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
     "clamp": Rule(kind="act", name="{source}_clamp", description=describe.clamp, saved=save_clamp),
     "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
+    "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
     "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
@@ -261,6 +263,7 @@ RULES: Mapping[str, Rule] = {
     "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),
     "split_heads": Rule(),
     "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
+    "standardize": Rule(kind="multiply", name="{source}_standard", description="(x − bias) · scale", saved=save_scale_by_weight),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
     "xielu": Rule(kind="act", name="act", description="xIELU, with stored slopes", saved=save_xielu),
 }

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ...core.blocks import Decoder, Linear
 from ...core.towers import Multimodal
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...utils.errors import LlamathError
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage
+
+
+def find_format(name: str) -> WeightFormat:
+    """Return the format of weights with a name; the table of schemes is imported only for a name that is no plain dtype."""
+    if name in PLAIN_FORMATS:
+        return PLAIN_FORMATS[name]
+    from ...checkpoint.quantization.schemes import parse_weight_format
+
+    return parse_weight_format(name)
 
 
 def weight_storage(

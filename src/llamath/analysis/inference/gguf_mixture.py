@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
 from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
@@ -15,7 +16,7 @@ from ...checkpoint.quantization.gguf_file_types import (
     ModelTraits,
     assign_types,
 )
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder, LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_field
@@ -40,7 +41,8 @@ def gguf_mixture(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix:
         packer.gguf_file_type, (x.tensor for x in parts), gguf_traits(tree, gguf.arch), imatrix, packer.is_pure
     ):
         for leaf in leaves[tensor]:
-            size = int(leaf.weight.size) // tensor.shape[-1] * DTYPES[dtype].size(tensor.shape[-1])
+            *rows, row = map(int, leaf.weight.shape)  # a bias may be a part of the tensor's only row
+            size = prod(rows) * DTYPES[dtype].size(row)
             key = (leaf.pattern, id(leaf.weight), dtype)
             old = merged[key].leaf if key in merged else leaf._replace(copies=0, active=0)
             merged[key] = StoredWeight(leaf._replace(copies=old.copies + leaf.copies, active=old.active + leaf.active), dtype, size)

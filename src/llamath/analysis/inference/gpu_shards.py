@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.blocks import Decoder
 from ...core.expr import Expr, ceil_div, minimum, product, round_div, routed_bytes, total
-from ...core.tree import Folded, fold
+from ...core.tree import TOWER_GROUPS, Folded, fold
 from ...utils.record_type import Record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage, WeightShard, pipeline_stages, slice_layers, weight_shards
@@ -171,9 +171,9 @@ class ShardedModel:
 
     @cached_property
     def reads(self) -> list[list[WeightRead]]:
-        """Every weight that a pass reads on one GPU of each stage."""
+        """Every weight that a pass over text reads on one GPU of each stage: not those of towers."""
         return [
-            [*map(self._read, shards, sizes), *self._tied_head(i)]
+            [*(self._read(x, n) for x, n in zip(shards, sizes, strict=True) if x.group not in TOWER_GROUPS), *self._tied_head(i)]
             for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
         ]
 

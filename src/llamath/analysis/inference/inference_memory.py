@@ -10,19 +10,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat, declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
-from ..flops.flop_count import forward_flops
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
+from ..image_pass import ImagePass, Images, check_tokens, image_pass
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
-from .choose_storage import weight_storage
+from .choose_storage import find_format, weight_storage
 from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class MemoryRequest(Record):
     context: int | None = None  # tokens of each sequence; None: the model's own
     batch: int = 1
     chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
+    images: Images | None = None  # of each sequence, whose tokens are part of its context
     imatrix: bool | None = None  # GGUF types chosen with an importance matrix; None: where the type needs one
 
 
@@ -188,7 +189,7 @@ class MemoryCalculator:
     ) -> None:
         _check_request(request)
         self.tree, self.request = model.tree, request
-        self.packer = parse_weight_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
+        self.packer = find_format(request.dtype) if request.dtype else _format_of_weights(model, stored)
         self.kv_dtype = request.kv_dtype or {"F32": "fp32", "F16": "fp16"}.get(self.packer.compute_dtype, "bf16")
         self.model, self.stored, self._checkpoint_notes = model, stored, tuple(checkpoint_notes)
 
@@ -209,11 +210,15 @@ class MemoryCalculator:
     @cached_property
     def prefill_flops(self) -> Expr:
         """The FLOPs of a prefill with logits of the last token, in B, T and P."""
+        from ..flops.flop_count import forward_flops
+
         return forward_flops(record(self.tree, last_only=True)).total
 
     @cached_property
     def decode_flops(self) -> Expr:
         """The FLOPs of a decode step, in B and P."""
+        from ..flops.flop_count import forward_flops
+
         return forward_flops(self.decode).total
 
     @cached_property
@@ -271,6 +276,17 @@ class MemoryCalculator:
         """The bytes of an element of the activations."""
         return DTYPES[self.packer.compute_dtype].bytes
 
+    def image_pass(self, batch: int) -> ImagePass | None:
+        """Return the pass of the images of all sequences; None without images."""
+        if self.request.images is None:
+            return None
+        return image_pass(self.tree, self.request.images, batch)
+
+    def prefill_activations(self, tokens: int, batch: int) -> Expr:
+        """Return the bytes of the activations of a prefill, or of its images in the vision tower if those need more."""
+        images, text = self.image_pass(batch), self.activations(tokens)
+        return text if images is None else maximum(text, images.activation_bytes(self.element_bytes))
+
     def activations(self, tokens: int) -> Expr:
         """Return the bytes of the activations of a pass over this many tokens of all sequences together."""
         return product((tokens, self.peak.width.in_brackets(), Expr.factor(self.element_bytes)))
@@ -280,7 +296,7 @@ class MemoryCalculator:
         """The bytes of everything but the weights, in T and B."""
         context, batch = Expr.variable("T", 1), Expr.variable("B", 1)
         cache = sum_cache_specs(self.cache_specs, context, batch, self.kv_dtype).bytes
-        activations = self.activations(prefill_chunk(context, batch, self.request.chunk))
+        activations = self.prefill_activations(prefill_chunk(context, batch, self.request.chunk), batch)
         used = total((cache, activations, logits_bytes(batch, self.tree)))
         return used + overhead_bytes(used)
 
@@ -293,8 +309,12 @@ class MemoryCalculator:
         tokens, sequences = Expr.variable("T", context), Expr.variable("B", batch)
         cache = sum_cache_specs(self.cache_specs, tokens, sequences, self.kv_dtype)
         chunk = prefill_chunk(tokens, sequences, self.request.chunk)
-        activations, logits = self.activations(chunk.alias("n")), logits_bytes(sequences, self.tree)
+        activations, logits = self.prefill_activations(chunk.alias("n"), sequences), logits_bytes(sequences, self.tree)
+        images = self.image_pass(sequences)
+        check_tokens(images, context)
         peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
+        if images is not None:
+            peak += f"; or that of all images at once in the vision tower: {images.summary} of the context"
         dynamic = [
             *_cache_lines(cache),
             MemoryLine(what="activations", bytes=activations, note=peak, exact=False),
@@ -411,7 +431,7 @@ def _format_of_weights(model: Model, stored: StoredWeights | None) -> WeightForm
     except UnknownQuantization:
         if stored is None:
             raise
-        return parse_weight_format("bf16")
+        return PLAIN_FORMATS["bf16"]
 
 
 def _check_request(request: MemoryRequest) -> None:

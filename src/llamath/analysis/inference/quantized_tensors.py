@@ -20,7 +20,7 @@ from .gguf_mixture import gguf_tensors, gguf_traits
 from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_kind, unpacked_dtype
 
 if TYPE_CHECKING:
-    from ...checkpoint.quantization.schemes import WeightFormat
+    from ...checkpoint.quantization.weight_format import WeightFormat
     from ...model import Model
 
 _EXPERT = re.compile(r"\.experts\.\d+\.")

@@ -13,7 +13,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.blocks import Attention, Decoder, Linear
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...model import Model
 from ...utils.errors import LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable

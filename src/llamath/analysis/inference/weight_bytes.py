@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
-from ...checkpoint.quantization.schemes import WeightFormat
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...core.expr import Expr, ceil_div, product, total
 from ...core.tree import Folded
 from ...utils.record_type import Record

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
-from ...checkpoint.quantization.schemes import WeightFormat, declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
 from ...core.expr import Expr, maximum, product, total
 from ...core.tree import Stack
 from ...utils.errors import LlamathError, nearest, safe
@@ -20,7 +20,7 @@ from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.saved_rules import Kernels
-from ..inference.choose_storage import weight_storage
+from ..inference.choose_storage import find_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
@@ -271,7 +271,7 @@ class TrainingJob:
         gradient = (
             ADAPTER_BYTES
             if self.lora
-            else DTYPES[parse_weight_format(self.request.gradients).unpacked_dtype].bytes
+            else DTYPES[find_format(self.request.gradients).unpacked_dtype].bytes
             if self.request.gradients
             else self.size
         )
@@ -368,7 +368,7 @@ def _weight_format(model: Model, dtype: str) -> WeightFormat:
         declared = declared_weight_format(model.config.data)
         if declared.name == dtype:
             return declared
-    return parse_weight_format(dtype)
+    return find_format(dtype)
 
 
 def training_dtype(model: Model) -> str:
@@ -389,7 +389,7 @@ def _check_request(request: TrainRequest) -> None:
     for name, n in counts.items():
         if n is not None and not 1 <= n < MAX_TOKENS:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
-    if request.gradients and (parse_weight_format(request.gradients).is_packed or parse_weight_format(request.gradients).gguf_file_type):
+    if request.gradients and (find_format(request.gradients).is_packed or find_format(request.gradients).gguf_file_type):
         raise LlamathError(f"gradients cannot be stored in {request.gradients}", hint="bf16, fp16 or fp32")
     if layout.zero not in range(4):
         raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.formats.dtypes import PLAIN_FLOATS
 from ...checkpoint.open import packings_of
 from ...checkpoint.quantization.recipes import read_recipe
-from ...checkpoint.quantization.schemes import declared_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_count
 from ..inference.choose_storage import weight_storage

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, StoredTensor, UnnamedWeight
-from ...checkpoint.quantization.schemes import declared_weight_format, parse_weight_format
+from ...checkpoint.quantization.schemes import parse_weight_format
+from ...checkpoint.quantization.weight_format import declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.tree import Block, sequence, walk

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...utils.errors import LlamathError, nearest, safe
 from ...utils.record_type import Record
-from ..formats.dtypes import GGML, PLAIN, DType, find_dtype
+from ..formats.dtypes import GGML, PLAIN, find_dtype
 from ..formats.manifest import Tensor
-from . import QUANTIZATION_KEYS, detect
+from . import detect
 from .matrix_formats import (
-    MatrixFormat,
     awq_format,
     bnb_4bit_format,
     bnb_int8_format,
@@ -27,53 +26,13 @@ from .matrix_formats import (
     nvfp4_format,
 )
 from .packed_tensors import Detection, Packing
+from .weight_format import PLAIN_FORMATS, WeightFormat
 
 if TYPE_CHECKING:
-    from .recipes import Recipe
+    pass
 
 _MatrixFunction = Callable[[int, int], int]
 """A number for a matrix of (outputs, inputs)."""
-
-
-class WeightFormat(Record):
-    """A storage format of weights: the matrices of linear layers are packed, everything else has a plain dtype."""
-
-    name: str  # as users write it
-    unpacked_dtype: str = "BF16"  # of everything that is not packed
-    packing: str = ""  # the scheme of the packed matrices, or the short name of the plain dtype
-    matrix: MatrixFormat | None = None  # how packed matrices are stored; None: nothing is packed, or as the recipe chooses
-    recipe: Recipe | None = None  # the format of each matrix, if a quantization config declares it
-    experts_only: bool = False  # in mixtures of experts, only the experts are packed
-    gguf_file_type: str = ""  # llama.cpp chooses a type for every tensor
-    is_pure: bool = False  # every quantized matrix has the type of the file instead
-    own_rate: str = ""  # the GPU rate of a plain dtype
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether matrices are packed."""
-        return self.matrix is not None or self.recipe is not None
-
-    @property
-    def matrix_bytes(self) -> _MatrixFunction | None:
-        """The bytes of a matrix; None if nothing is packed, or if the recipe chooses."""
-        return None if self.matrix is None else self.matrix.bytes
-
-    @property
-    def formula(self) -> str:
-        """The formula of `matrix_bytes`, for a matrix [out, in]."""
-        return "" if self.matrix is None else self.matrix.formula
-
-    @property
-    def compute_rate(self) -> str:
-        """The GPU rate that applies to products of packed matrices; empty: that of `compute_dtype`."""
-        return self.own_rate if self.matrix is None else self.matrix.compute_rate
-
-    @property
-    def compute_dtype(self) -> str:
-        """The plain dtype of activations."""
-        if self.gguf_file_type or self.unpacked_dtype == "F16":
-            return "F16"
-        return "F32" if self.unpacked_dtype == "F32" else "BF16"
 
 
 class _ScaleLayout(Record):
@@ -221,12 +180,7 @@ def find_packings(tensors: Sequence[Tensor], config: Mapping[str, Any] | None = 
     return detection.packings
 
 
-_PLAIN_FORMATS = {
-    "fp32": WeightFormat(name="fp32", unpacked_dtype="F32", packing="fp32", own_rate="fp32"),
-    "fp16": WeightFormat(name="fp16", unpacked_dtype="F16", packing="fp16"),
-    "bf16": WeightFormat(name="bf16", unpacked_dtype="BF16", packing="bf16"),
-}
-_FIXED_FORMATS = _PLAIN_FORMATS | {x.name: x for scheme in SCHEMES for x in scheme.formats}
+_FIXED_FORMATS = PLAIN_FORMATS | {x.name: x for scheme in SCHEMES for x in scheme.formats}
 COMPUTE_RATES = {name: x.compute_rate for name, x in _FIXED_FORMATS.items() if x.compute_rate}
 """Weight format → the GPU rate that applies to products of its matrices; others are unpacked to 16 bits first."""
 _ALIASES = {
@@ -276,8 +230,8 @@ def parse_weight_format(name: str) -> WeightFormat:
     """Parse a dtype or quantization scheme: `bf16`, `fp8`, `awq`, `gptq-8bit-g32`, `q4_k_m`, `q4_k-pure`."""
     word = name.strip().lower()
     word = _ALIASES.get(word, word)
-    if (dtype := find_dtype(word)) is not None and dtype.short_name in _PLAIN_FORMATS:
-        return _PLAIN_FORMATS[dtype.short_name]
+    if (dtype := find_dtype(word)) is not None and dtype.short_name in PLAIN_FORMATS:
+        return PLAIN_FORMATS[dtype.short_name]
     if word in _FIXED_FORMATS:
         return _FIXED_FORMATS[word]
     if word in _GGUF_FILE_TYPES:
@@ -300,24 +254,3 @@ def _grouped_format(name: str, method: str, bits: int, group: int) -> WeightForm
         raise LlamathError(f"expected a group size that is a multiple of 32 for {method}, found {group}", hint="-g32, -g64, -g128")
     matrix = awq_format(4, group) if method == "awq" else gptq_format(bits, group)
     return WeightFormat(name=name, unpacked_dtype="F16", packing=method, matrix=matrix)
-
-
-def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
-    """Return the format that a model's configuration declares for its weights: a plain dtype, or a quantization recipe."""
-    from .recipes import read_recipe
-
-    dtype = find_dtype(str(config.get("dtype") or config.get("torch_dtype") or ""))
-    plain = _PLAIN_FORMATS[dtype.short_name if dtype is not None and dtype.name in ("F32", "F16") else "bf16"]
-    for key in QUANTIZATION_KEYS:
-        if isinstance(section := config.get(key), Mapping):
-            recipe = read_recipe(section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization")
-            return WeightFormat(name=recipe.name, unpacked_dtype=_unpacked_dtype(section, dtype, plain), recipe=recipe)
-    return plain
-
-
-def _unpacked_dtype(section: Mapping[str, Any], dtype: DType | None, plain: WeightFormat) -> str:
-    """Return the dtype of what a recipe leaves unquantized: the config's; AWQ, GPTQ and LLM.int8() write F16 if it has none."""
-    method = str(section.get("quant_method", "")).lower()
-    if dtype is None and (method in ("awq", "gptq") or (method == "bitsandbytes" and not section.get("load_in_4bit"))):
-        return "F16"
-    return plain.unpacked_dtype

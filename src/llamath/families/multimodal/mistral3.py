@@ -5,12 +5,13 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import PIXTRAL_LARGE, merging_projector, read_tower, with_features
+from ..towers import PIXTRAL_LARGE, merging_projector, read_tower, with_features, with_merged_patches
 from ..wrappers import LLAVA_FORMS
 
 
 @multimodal(forms=LLAVA_FORMS)
 def mistral3(c: Config, text: Decoder) -> Assembly:
-    tower = with_features(c, read_tower(c, "pixtral", PIXTRAL_LARGE), default=-1)
+    tower = with_features(c, read_tower(c, "pixtral", PIXTRAL_LARGE), default=-1, strategy=None)
     projector = merging_projector(c, tower.block, text)
+    tower = with_merged_patches(tower, c.get("spatial_merge_size", 2))
     return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.preset_list import PresetList, PresetSummary
+from ...analysis.preset_list import UNKNOWN, PresetList, PresetSummary
 from ...hardware import DTYPES, Device, DeviceList
 from ...utils.number_format import format_count, short_count
 from ..csv_rows import format_table
-from ..table import bold, dim, fit_table, wrap
+from ..table import bold, dim, fit_table, terminal_width, wrap
 
-_PRESET_HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context")
+_PRESET_HEADER = ("preset", "total", "active", "L", "width", "H/K", "vocab", "context", "released", "license")
 """L layers, H heads, K key/value heads, as in all formulas."""
+_LICENSE_WIDTH, _WIDE = 14, 130
 
 
 def models_text(presets: PresetList) -> str:
     """Return one line for each preset."""
     if not presets.models:
         return "no preset matches all these words"
-    lines = fit_table([_PRESET_HEADER, *map(_preset_row, presets)], right=range(1, 8), drop=(6, 5, 4, 7))
+    lines = fit_table([_PRESET_HEADER, *map(_preset_row, presets)], right=range(1, 8), drop=(6, 5, 4, 3, 7))
     return "\n".join([bold(lines[0]), *lines[1:], format_count(len(presets), "preset")])
 
 
@@ -26,7 +27,13 @@ def _preset_row(x: PresetSummary) -> tuple[str, ...]:
     active = short_count(x.active) if x.active != x.total else ""
     heads = "/".join(str(n) for n in (x.heads, x.kv_heads) if n is not None)
     context = "" if x.context is None else f"{x.context:,}"
-    return x.preset, short_count(x.total), active, f"{x.layers}", f"{x.width:,}", heads, f"{x.vocabulary:,}", context
+    sizes = (short_count(x.total), active, f"{x.layers}", f"{x.width:,}", heads, f"{x.vocabulary:,}", context)
+    return x.preset, *sizes, x.released or UNKNOWN, _shorten(x.license or UNKNOWN)
+
+
+def _shorten(name: str) -> str:
+    """Return the beginning of a long name where the terminal is too narrow for the table with the whole of it."""
+    return name if len(name) <= _LICENSE_WIDTH or terminal_width() >= _WIDE else f"{name[: _LICENSE_WIDTH - 1]}…"
 
 
 _GPU_HEADER = ("gpu", "vendor", "GiB", "GB/s", "16-bit", "fp8", "int8", "fp4", "link")

@@ -24,6 +24,8 @@ def flops_text(model: Model, report: FlopsReport) -> str:
     lines = [bold(x) for x in wrap(head, indent="")]
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", indent="")]
     lines += [dim(x) for x in wrap(_attention(report), indent="")]
+    if report.images is not None:
+        lines += [dim(x) for x in wrap(f"with {report.images.summary} of the context", indent="")]
     table = fit_table(list(_rows(report)), right=(2, 3, 4, 5), drop=(1,))
     lines += ["", bold(table[0]), *table[1:], *wrap(f"with {_legend(model, report)}"), ""]
     lines += [*_passes(report), "", *_conventions(report), "", *_intensity(report)]
@@ -89,6 +91,9 @@ def _legend(model: Model, report: FlopsReport) -> str:
 def _passes(report: FlopsReport) -> list[str]:
     t, B = report.training, report.request.batch
     rows = [("pass", "FLOPs", "per token")]
+    if (images := report.images) is not None:
+        rows += [_pass(f"images, {group}", images.flops.of(group), images.tokens * B) for group in ("vision", "projector")]
+        rows.append(_pass("images and prefill", images.flops.total + report.prefill.total, report.tokens))
     rows.append(_pass("prefill, head on the last token", report.prefill.total, report.tokens))
     rows.append(_pass("forward, head on every token", report.forward.total, report.tokens))
     if report.request.masked:

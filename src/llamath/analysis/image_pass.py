@@ -1,0 +1,96 @@
+"""`image_pass`: the pass of images through the vision tower and projector of a multimodal model: patches, tokens, FLOPs, activations."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import ClassVar
+
+from ..core.blocks import Decoder
+from ..core.expr import Expr, product
+from ..core.image_sizes import PatchGrid
+from ..core.towers import ModelPart, Multimodal
+from ..utils.errors import LlamathError, safe
+from ..utils.number_format import format_count
+from ..utils.record_type import Record
+from .flops.flop_count import Flops, forward_flops
+from .graph.liveness import peak_elements
+from .graph.recorder import Graph, record_part
+
+_MAX_IMAGES, _MAX_SIDE = 10_000, 100_000
+
+
+class Images(Record):
+    """Images of one size in each sequence."""
+
+    count: int
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{format_count(self.count, 'image')} of {self.width:,} × {self.height:,} pixels"
+
+
+def parse_images(text: str) -> Images:
+    """Read `2x1024` (two images of 1,024 pixels a side), `2x1024x768` (width and height), or `1024` (one image)."""
+    match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip())
+    if match is None:
+        hint = "2x1024 or 2x1024x768: number, width and height in pixels"
+        raise LlamathError(f"images: {safe(repr(text), 40)} is no number with a size", hint=hint)
+    count, width = int(match[1] or 1), int(match[2])
+    height = int(match[3] or width)
+    if not 0 < count <= _MAX_IMAGES or not all(0 < x <= _MAX_SIDE for x in (width, height)):
+        hint = f"from 1 to {_MAX_IMAGES:,} images of 1 to {_MAX_SIDE:,} pixels a side"
+        raise LlamathError(f"images: {safe(repr(text), 40)} is out of range", hint=hint)
+    return Images(count=count, width=width, height=height)
+
+
+class ImagePass(Record):
+    """The images of all sequences in the vision tower and its projector."""
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("count=images.count", "width=images.width", "height=images.height", "tiles=grid.tiles", "patches_per_tile=grid.patches"),
+        *("tokens", "flops=flops.total", "groups=flops.by_group"),
+    )
+
+    images: Images  # of one sequence
+    grid: PatchGrid  # of one image
+    tokens: int  # of the images of one sequence, in its context
+    graph: Graph
+
+    @cached_property
+    def flops(self) -> Flops:
+        """The FLOPs for the images of all sequences."""
+        return forward_flops(self.graph)
+
+    @property
+    def summary(self) -> str:
+        """What becomes of the images, in words."""
+        tiles = f"{self.grid.tiles} tiles of " if self.grid.tiles > 1 else ""
+        return f"{self.images}: {tiles}{self.grid.rows} × {self.grid.columns} patches each, {format_count(self.tokens, 'token')}"
+
+    def activation_bytes(self, width: int) -> Expr:
+        """The bytes of the largest peak of activations, with flash attention."""
+        return product((peak_elements(self.graph), width))
+
+
+def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePass:
+    """Record the pass of these images of each of `batch` sequences."""
+    if not isinstance(tree, Multimodal) or tree.vision is None:
+        raise LlamathError("the model reads no images", hint="images are for multimodal models; `llamath models --type vision` lists them")
+    vision = tree.vision
+    sizes = vision.image_sizes.of_images(images.count)
+    grid = sizes.grid(images.width, images.height)
+    part = ModelPart(vision=vision, projector=tree.projector)
+    count = product((batch, images.count * grid.tiles))
+    pixels = product(vision.patches.weight.shape[1:])
+    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels))
+    tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
+    return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
+
+
+def check_tokens(images: ImagePass | None, context: int) -> None:
+    """Refuse images with more tokens than a sequence has."""
+    if images is not None and images.tokens > context:
+        message = f"the tokens of {images.images} are {images.tokens:,}, more than the {context:,} of the whole sequence"
+        raise LlamathError(message, hint="--context counts the tokens of text and images together")

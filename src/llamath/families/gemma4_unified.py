@@ -1,0 +1,13 @@
+"""Gemma 4 12B: Gemma 4 without experts and per-layer embeddings."""
+
+from __future__ import annotations
+
+from ..core.blocks import Decoder
+from ..core.config import Config
+from .gemma4 import IN_GGUF, NAMES, gemma4_decoder
+from .registry import family
+
+
+@family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
+def gemma4_unified(c: Config) -> Decoder:
+    return gemma4_decoder(c, None, window=1024)

@@ -1,0 +1,116 @@
+"""Towers and projectors compute what those of transformers do, with as many FLOPs as torch counts there."""
+
+from __future__ import annotations
+
+from math import prod
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+import llamath
+from llamath.analysis.image_pass import Images, image_pass
+from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, TiledImage
+from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower
+from llamath.run import canonical_weights, load_weights
+from llamath.run.kv_cache import Cache
+from llamath.run.module import Module, TensorOptions
+from llamath.run.torch_machine import TorchMachine
+from support.reference_data import multimodal_configs
+from support.transformers_pair import perturb_weights
+
+pytestmark = pytest.mark.transformers
+
+
+def reference_of(config: dict[str, Any]) -> Any:
+    import transformers
+
+    torch.manual_seed(0)
+    made = transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
+    perturb_weights(made)
+    return made.eval()
+
+
+def part_with_weights(model: llamath.Model, reference: Any) -> Module:
+    """The vision part of a model, with the weights of the reference."""
+    assert isinstance(model.tree, Multimodal)
+    part = ModelPart(vision=model.tree.vision, projector=model.tree.projector)
+    with TemporaryDirectory() as folder:
+        reference.save_pretrained(folder)
+        tensors = load_file(f"{folder}/model.safetensors")
+    scheme = next(x for x in (model.family.hf, *model.family.hf_forms) if {y.name for y in x.tensors(model.tree)} == tensors.keys())
+    module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
+    load_weights(module, canonical_weights(part, scheme, tensors))
+    return module
+
+
+PROJECTORS = {"gemma4": "embed_vision"}
+"""Names of projectors that differ."""
+PATCH = 4
+"""Pixels on a side of a patch of Gemma 4's tiny tower."""
+
+
+def image_size(sizes: ImageSizes) -> tuple[int, int]:
+    """Width and height of test images, different if a model reads such."""
+    if isinstance(sizes, TiledImage):
+        return sizes.size * 2 - 9, sizes.size - 5
+    if isinstance(sizes, ScaledImage):
+        return 640, 300
+    return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
+
+
+def patches_of(pixels: Tensor, patch: int) -> Tensor:
+    return torch.nn.functional.unfold(pixels, patch, stride=patch).mT
+
+
+def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
+    """What the projector of transformers makes of one image, and its number of tokens in the text."""
+    made: list[Tensor] = []
+    projector = getattr(reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector"))
+    hook = projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
+    kind, options, pixels = reference.config.model_type, {}, tiles
+    if kind.startswith(("llava_next", "llava_onevision")):
+        options, pixels = {"image_sizes": torch.tensor([[height, width]])}, tiles[None]
+    elif kind == "gemma4":
+        places = torch.cartesian_prod(torch.arange(tiles.shape[2] // PATCH), torch.arange(tiles.shape[3] // PATCH)).flip(-1)
+        options, pixels = {"image_position_ids": places[None]}, (patches_of(tiles, PATCH) + 1) / 2
+    elif reference.config.vision_config.model_type == "pixtral":
+        options = {"image_sizes": torch.tensor([[height, width]])}
+    found = reference.model.get_image_features(pixel_values=pixels, **options).pooler_output
+    hook.remove()
+    return torch.cat([x.flatten(0, -2) for x in made]), sum(len(x.flatten(0, -2)) for x in found)
+
+
+def pooling_flops(vision: Any, patches: int) -> int:
+    """The product with a matrix of zeros and ones by which transformers averages Gemma 4's features."""
+    return 2 * patches * patches // vision.pool**2 * int(vision.patches.weight.shape[0]) if isinstance(vision, PooledVisionTower) else 0
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+@torch.no_grad()
+def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
+    model, reference = llamath.load(config), reference_of(config)
+    vision = model.tree.vision  # type: ignore[attr-defined]
+    if vision is None:
+        pytest.skip("the model reads no images")
+    module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
+    grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
+    tiles = torch.randn(grid.tiles, prod(vision.patches.weight.shape[1:]) // patch**2, grid.rows * patch, grid.columns * patch)
+    patches = patches_of(tiles, patch)
+    machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
+    machine.patch_grid = (grid.rows, grid.columns)
+    ours = module(machine, patches).flatten(0, -2)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        expected, tokens = features(reference, tiles, width, height)
+    assert ours.shape == expected.shape
+    torch.testing.assert_close(ours, expected, atol=2e-5, rtol=1e-4)
+    images = image_pass(model.tree, Images(count=1, width=width, height=height))
+    assert images.tokens == tokens
+    if vision.pooling is None:  # transformers computes it, though nothing reads it
+        assert images.flops.total + pooling_flops(vision, grid.patches) == counter.get_total_flops()
+    assert image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total == 3 * images.flops.total
