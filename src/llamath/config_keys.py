@@ -214,6 +214,24 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of q and k; cache; compute",
         ),
         "v_head_dim": ("v, size of a value head", "weights of v and o; compute"),
+        # attention to selected keys
+        "index_n_heads": (
+            "Hi, query heads of the indexer, which selects the keys that queries attend to",
+            "weights of the indexer; compute",
+        ),
+        "index_head_dim": (
+            "hi, size of a head of the indexer, which caches one key of this size",
+            "weights of the indexer; cache; compute",
+        ),
+        "index_topk": ("ki, the most keys that a query attends to", "compute: keys beyond them are scored, but not attended to"),
+        "indexer_types": (
+            "for each layer: full, with an indexer; shared, with the selection of the nearest earlier one",
+            "weights of indexers; cache; compute",
+        ),
+        "index_topk_pattern": ("for each layer: F, with an indexer, or S, without one (GLM-5)", "weights of indexers; cache; compute"),
+        "index_topk_freq": ("n: every nth layer has an indexer (GLM-5)", "weights of indexers; cache; compute"),
+        "index_skip_topk_offset": ("layers at the start that all have an indexer (GLM-5)", "weights of indexers; cache; compute"),
+        "indexer_rope_interleave": ("whether the indexer rotates adjacent channels", _FIXED),
         # recurrent mixers
         "linear_num_key_heads": ("Hk, key heads of linear attention", "weights of linear attention; compute"),
         "linear_key_head_dim": ("hk, size of a key head of linear attention", "weights of linear attention; cache: its state; compute"),

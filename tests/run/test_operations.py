@@ -131,6 +131,16 @@ class Softmax(AttentionBase):
     kv_heads: int = K
     head_dim: int = h
 
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
+
+
+class Selecting(Softmax):
+    """The facts of an indexer, and of attention to the keys that it selects."""
+
+    top_k: int = Expr("ki", 3)
+
 
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
@@ -139,6 +149,7 @@ class Recurrence(RecurrentMixer):
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
+INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
 MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
@@ -262,6 +273,13 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
+    case(
+        "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS
+    ),
+    case("reuse_selection", INDEXER, passes=ALL_PASSES),
+    case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
+    case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     *(
         case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
         for bias in (None, w(d))
@@ -365,6 +383,10 @@ def prepare(
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
+    if case.spec.name == "reuse_selection":
+        module.a.shares_selection, module.a.selecting_layer = True, 0
+        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, sizes["S"], 1, 4), torch.randn(batch, at.tokens, 2)
+        m.select_keys(module.a, q, k, weights)
     return sizes, lambda: as_list(module(m, *inputs)), inputs
 
 

@@ -5,6 +5,7 @@ Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head siz
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
@@ -92,10 +93,16 @@ class AttentionBase(Block):
     """Base of the mixers in which every query attends to the keys in its window."""
 
     group: ClassVar[str] = "attention"
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
+
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        """Heads and size of each cached row of another layer that it reads."""
+        raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
 class Attention(AttentionBase):
@@ -123,6 +130,10 @@ class Attention(AttentionBase):
     qk_preprocess: QKPreprocess = QKPreprocess()
     gate_activation: str = "sigmoid"  # softplus is computed in float32
     gate_per_head: bool = False
+
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
 
     def forward(self, m: Machine[X], x: X) -> X:
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
@@ -156,52 +167,6 @@ class NarrowValueAttention(Attention):
         v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
         k, v = m.update_cache(self, k, v)
         return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
-
-
-class LatentAttention(AttentionBase):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are projected from one latent vector."""
-
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
-    q: Linear | None = None  # either one matrix
-    q_down: Linear | None = None  # or two with a norm between
-    q_norm: Norm | None = None
-    q_up: Linear | None = None
-    kv_down: Linear  # to the latent vector and the rotary key that all heads share
-    kv_norm: Norm
-    k_up: Linear
-    v_up: Linear
-    o: Linear
-    heads: int
-    nope_dim: int
-    rope_dim: int
-    v_dim: int
-    kv_lora_rank: int
-    q_factor: float = 1.0  # factor of the queries
-    latent_factor: float = 1.0  # factor of the normalized latent vectors
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
-        if self.q is not None:
-            q = self.q(m, x)
-        else:
-            assert self.q_down is not None and self.q_norm is not None and self.q_up is not None
-            q = self.q_up(m, self.q_norm(m, self.q_down(m, x)))
-        q = m.scale_by_position(m.split_heads(m.scale(q, self.q_factor), h), self.score_transform.temperature)
-        q, q_rope = m.split(q, n, p)  # (B, T, H, n), (B, T, H, p)
-        q_rope = m.rope(q_rope, self.rope)
-        latent, k_rope = m.split(m.split_heads(self.kv_down(m, x), r + p), r, p)  # one head for all
-        latent = m.scale(self.kv_norm(m, latent), self.latent_factor)
-        (cached,) = m.update_cache(self, m.concat(latent, m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
-        latent, k_rope = m.split(cached, r, p)
-        if m.absorbs:  # the up-projections are applied to the queries and to the result
-            q = m.concat(m.per_head_linear(q, self.k_up.weight, n, transposed=True), q_rope)  # (B, T, H, r + p)
-            y = m.per_head_linear(m.attention(self, q, cached, latent, h), self.v_up.weight, self.v_dim)
-        else:  # the latent vectors are expanded to keys and values
-            latent = m.merge_heads(latent)
-            k = m.concat(m.split_heads(self.k_up(m, latent), n), k_rope)  # (B, S, H, n + p)
-            v = m.split_heads(self.v_up(m, latent), self.v_dim)
-            y = m.attention(self, m.concat(q, q_rope), k, v, h)
-        return self.o(m, m.merge_heads(y))
 
 
 class MLP(Block):
@@ -272,6 +237,7 @@ class ExpertGroups(NamedTuple):
     groups: int
     kept: int
     top_scores: int
+    other_score: float = -inf  # of the experts in the other groups
 
 
 class MoE(Block):

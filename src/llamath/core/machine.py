@@ -212,13 +212,25 @@ class Machine(Protocol[X]):
         ...
 
     def read_cache(self, mixer: Block) -> Sequence[X]:
-        """Return the keys and values of the layer `mixer.kv_layer`."""
+        """Return the keys and values, or latent vectors, of the layer `mixer.kv_layer`."""
         ...
 
-    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None) -> X:
+    def select_keys(self, indexer: Block, q: X, k: X, weights: X) -> X:
+        """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        """
+        ...
+
+    def reuse_selection(self, mixer: Block) -> X:
+        """The keys that the nearest earlier layer with an indexer selected."""
+        ...
+
+    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None) -> X:
         """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
 
-        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim.
+        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
+        `selected` keys only, if there are any.
         """
         ...
 

@@ -21,6 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
+from .selected_keys import SelectedKeys, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -44,6 +45,7 @@ class TorchMachine(ForwardContext):
         self.absorbs = self.new_length == 1
         self.last_only = last_only
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
+        self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
     # Each token alone
@@ -240,12 +242,27 @@ class TorchMachine(ForwardContext):
         assert isinstance(cache, KVCache)
         return cache
 
-    def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
+    def select_keys(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        selected = select_keys(q, k[:, :, 0], weights, mask, indexer.top_k)
+        if indexer.shares_selection:
+            self._selections[indexer.layer] = selected
+        return selected
+
+    def reuse_selection(self, mixer: Any) -> Tensor:
+        return self._selections[mixer.selecting_layer]
+
+    def attention(
+        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+    ) -> Tensor:
         transform = mixer.score_transform
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
-        return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, params).transpose(1, 2)
+        kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
+        if kept is not None:
+            k, v = kept.gather(k), kept.gather(v)
+        return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), kept or mask, params).transpose(1, 2)
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         state, taps = self._state(mixer), weight.shape[1]
@@ -330,12 +347,12 @@ class TorchMachine(ForwardContext):
         return x
 
 
-def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
-    """Set the scores of all groups but the `kept` best to zero; a group counts as much as its `best` highest scores."""
+def _mask_groups(scores: Tensor, groups: int, kept: int, best: int, other: float) -> Tensor:
+    """Set the scores of all groups but the `kept` best to `other`; a group counts as much as its `best` highest scores."""
     grouped = scores.unflatten(-1, (groups, -1))
     top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
     kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
-    return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+    return grouped.masked_fill(~kept_groups[..., None], other).flatten(-2)
 
 
 def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001

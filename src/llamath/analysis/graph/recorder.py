@@ -49,6 +49,7 @@ class Node:
         "storage",
         "weights",
         "width",
+        "without_gradient",
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class Node:
         self.weights = weights
         self.attributes = attributes
         self.storage: Node = inputs[0].storage if view else self
+        self.without_gradient = False
         self.in_expert: bool = op == "dispatch" or (op != "combine" and any(x.in_expert for x in inputs))
         self.sharding, self.max_parts = _sharding(op, inputs, weights)
 
@@ -221,6 +223,7 @@ class GraphRecorder:
         self._region: Region
         self._path = ""
         self._group = ""
+        self._without_gradient = False
 
     @property
     def absorbs(self) -> bool:
@@ -228,9 +231,10 @@ class GraphRecorder:
 
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
-        path, group, self._path, self._group = self._path, self._group, block.path, block.group
+        before = self._path, self._group, self._without_gradient
+        self._path, self._group, self._without_gradient = block.path, block.group, before[2] or block.block.without_gradient
         result = type(block.block).forward(cast(Any, block), self, *inputs)
-        self._path, self._group = path, group
+        self._path, self._group, self._without_gradient = before
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
         return result
 
@@ -267,6 +271,7 @@ class GraphRecorder:
         used = tuple([x for x in weights if x is not None])
         sizes = tuple([x if isinstance(x, Expr) else Expr.const(x) for x in shape])
         node = Node(op, self._path, self._group, inputs, sizes, width, used, view, attributes)
+        node.without_gradient = self._without_gradient
         self._region.nodes.append(node)
         return node
 
@@ -421,13 +426,14 @@ class GraphRecorder:
         keys = self.visible_keys(window)
         shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
         return [
-            self.add_node("update_cache", (x,), shape, window=window, slot=i, rows=len(rows))
-            for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+            self.add_node("update_cache", (x,), shape, window=window, name=name)
+            for x, shape, name in zip(rows, shapes, mixer.cached_rows[: len(rows)], strict=True)
         ]
 
     def read_cache(self, mixer: _Bound) -> list[Node]:
-        shape = (self.batch, self.visible_keys(mixer.window), mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_cache", (), shape, layer=mixer.kv_layer, slot=i) for i in range(2)]
+        shape = (self.batch, self.visible_keys(mixer.window))
+        rows = zip(mixer.shared_rows, mixer.cached_rows, strict=True)
+        return [self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name) for row, name in rows]
 
     def visible_keys(self, window: AttentionWindow) -> Expr:
         """The number of keys that the attention of this pass computes with."""
@@ -438,14 +444,29 @@ class GraphRecorder:
             return minimum(self.past_tokens + 1, reach)
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
-    def attention(self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None) -> Node:
+    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
+        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
+        return self.add_node(
+            "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
+        )
+
+    def reuse_selection(self, mixer: _Bound) -> Node:
+        shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
+        return self.add_node("reuse_selection", (), shape, width=INT64)
+
+    def attention(
+        self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
+    ) -> Node:
         facts = {
+            "top_k": None if selected is None else mixer.top_k,
+            "gathers": selected is not None and self.decode,
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
-        return self.add_node("attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
+        inputs = (q, k, v) if selected is None else (q, k, v, selected)
+        return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
         return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ...core.blocks import Attention, LatentAttention, RMSNorm
+from ...core.blocks import Attention, RMSNorm
+from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
 from .scheme import Scheme, half_split_order, interleaved_order
