@@ -62,6 +62,15 @@ class ProjectedLinear(Linear):
         return Linear.forward(self, m, self.projection(m, x))
 
 
+class NormedLinear(Linear):
+    """W norm(x) + b (BitNet)."""
+
+    norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.norm(m, x))
+
+
 class Norm(Block):
     """Base of the norms; without `weight` it only normalizes."""
 

@@ -52,6 +52,7 @@ CAUSAL_CLASSES = {
     "axk1": "AXK1ForCausalLM",
     "bamba": "BambaForCausalLM",
     "biogpt": "BioGptForCausalLM",
+    "bitnet": "BitNetForCausalLM",
     "bloom": "BloomForCausalLM",
     "codegen": "CodeGenForCausalLM",
     "cohere": "CohereForCausalLM",

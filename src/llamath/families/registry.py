@@ -22,6 +22,7 @@ FAMILIES = {
     "axk1": "axk1",
     "bamba": "bamba",
     "biogpt": "biogpt",
+    "bitnet": "bitnet",
     "bloom": "bloom",
     "classic": "classic",
     "codegen": "codegen",
