@@ -35,6 +35,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "lfm2/intermediate_size": ("F before it is reduced to two thirds and rounded; block_ff_dim takes precedence", "weights of the MLP"),
         "intermediate_multiple_size": ("r, the width of the MLP over d: F = r · d (GPT-NeoX Japanese)", "weights of the MLP; compute"),
         "intermediate_size_mlp": ("F, the width of the MLP in layers without experts (Llama 4)", "weights of these layers; compute"),
+        "gemma3n/intermediate_size": ("F, the width of the MLP, or a list with one for each layer", "weights of the MLP; compute"),
+        "activation_sparsity_pattern": ("share of the gate's inputs that each layer sets to zero (Gemma 3n)", "compute: the MLP"),
+        "laurel_rank": ("r, rank of the low-rank residual of each layer (Gemma 3n)", "weights of two matrices; compute"),
+        "altup_num_inputs": (
+            "n, residual streams, of which each layer computes one (Gemma 3n)",
+            "weights of the routers and of 2·(n − 1) projections; compute",
+        ),
+        "altup_active_idx": ("number of the residual stream that the layers compute (Gemma 3n)", "compute: which stream"),
+        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "compute: the branch"),
+        "altup_coef_clip": ("limit of the weights of residual streams in training (Gemma 3n)", "nothing: training only"),
         "expansion_ratio": ("r, the width of the MLP over d: F = r · d (MPT)", "weights of the MLP; compute"),
         "block_ff_dim": ("F before LFM2 takes two thirds of it, scales it and rounds it up", "weights of the MLP; compute"),
         "block_auto_adjust_ff_dim": ("whether block_ff_dim is reduced and rounded; false: it is F itself", "weights of the MLP; compute"),
@@ -189,6 +199,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "step3p5/layer_types": (
             "type of each layer: full attention, or a sliding window with another number of heads",
             "weights of attention; cache; compute",
+        ),
+        "gemma3n/layer_types": (
+            "type of each layer: full attention or a sliding window; the last ones use another's keys",
+            "weights of k and v in some cases; cache; compute",
         ),
         "hybrid/layer_types": ("type of each layer: full attention, or a recurrent mixer", "weights of the mixers; cache; compute"),
         "attn_layer_indices": ("numbers of the layers with attention; others have Mamba-2 (Bamba)", "weights of these layers; cache"),

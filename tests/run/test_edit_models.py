@@ -102,6 +102,7 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
 
 INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
+    ("gemma3n_text", "num_kv_shared_layers"): "later layers use the keys and values of the dropped one",
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
     ("gpt_neox_japanese", "model_type"): "the last layer always has a bias",

@@ -192,7 +192,7 @@ CASES = [
     case("l2_norm", f32(B, T, G, n), 1e-6),
     *(
         case("act", x(B, T, d), name)
-        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus")
+        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus", "tanh")
     ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
@@ -213,6 +213,9 @@ CASES = [
     case("scale_by_position", Q, LogNScaling(original_context=4)),
     case("softcap", x(B, T, V), 30.0),
     case("softcap", x(B, T, V), None),
+    case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
+    case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
+    case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),

@@ -106,6 +106,18 @@ class Machine(Protocol[X]):
         """Cap · tanh(x / cap); x itself without a cap."""
         ...
 
+    def keep_outliers(self, x: X, deviations: float) -> X:
+        """Max(x − mean − deviations · std, 0), with the mean and the standard deviation of each vector."""
+        ...
+
+    def match_rms(self, x: X, y: X) -> X:
+        """X · rms(y) / √max(mean(x²), 1e-5)."""
+        ...
+
+    def mix_streams(self, x: X, weights: X) -> X:
+        """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
+        ...
+
     def clamp(self, x: X, limit: float) -> X:
         """X clamped to ± limit."""
         ...

@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
     "softplus": F.softplus,
+    "tanh": torch.tanh,
 }
 
 
@@ -131,6 +132,15 @@ class TorchMachine(ForwardContext):
 
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
+
+    def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
+        return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
+
+    def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
+
+    def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights @ x
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)

@@ -193,6 +193,9 @@ class _BoundStack:
         self._groups = groups
         self._bound: dict[int, _Bound] = {}
 
+    def __iter__(self) -> Iterator[_Bound]:
+        return (self.bind(x, LETTERS[0]) for x in self.stack)
+
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
         return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
@@ -338,6 +341,15 @@ class GraphRecorder:
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
+
+    def keep_outliers(self, x: Node, deviations: float) -> Node:
+        return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
+
+    def match_rms(self, x: Node, y: Node) -> Node:
+        return self.add_node("match_rms", (x, y), x.shape)
+
+    def mix_streams(self, x: Node, weights: Node) -> Node:
+        return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)

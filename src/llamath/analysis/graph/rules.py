@@ -23,8 +23,11 @@ from .saved_rules import (
     save_expert_outputs,
     save_gated,
     save_ids,
+    save_keep_outliers,
     save_l2_norm,
     save_linear,
+    save_match_rms,
+    save_mix_streams,
     save_mixer_inputs,
     save_multiply,
     save_norm,
@@ -138,6 +141,10 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
+def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, node.inputs[1].shape[-1]))
+
+
 def _select_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
     q, k, _ = node.inputs
@@ -248,6 +255,7 @@ RULES: Mapping[str, Rule] = {
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
@@ -255,8 +263,10 @@ RULES: Mapping[str, Rule] = {
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
+    "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
