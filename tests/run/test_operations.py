@@ -170,6 +170,7 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
+    case("add_sinusoids", x(B, T, d), 2, passes=(PROMPT, DECODE)),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),

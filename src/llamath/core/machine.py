@@ -38,6 +38,10 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
+    def add_sinusoids(self, x: X, offset: int) -> X:
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ω from 1 down to 1/10000 in geometric steps."""
+        ...
+
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
         """W x + b, with W `[out, in]`."""
         ...

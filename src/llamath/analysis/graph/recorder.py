@@ -287,6 +287,9 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
+    def add_sinusoids(self, x: Node, offset: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
+
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
