@@ -193,6 +193,9 @@ class _BoundStack:
         self._groups = groups
         self._bound: dict[int, _Bound] = {}
 
+    def __iter__(self) -> Iterator[_Bound]:
+        return (self.bind(x, LETTERS[0]) for x in self.stack)
+
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
         return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
@@ -284,6 +287,9 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
+    def add_sinusoids(self, x: Node, offset: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
+
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
@@ -335,6 +341,15 @@ class GraphRecorder:
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
+
+    def keep_outliers(self, x: Node, deviations: float) -> Node:
+        return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
+
+    def match_rms(self, x: Node, y: Node) -> Node:
+        return self.add_node("match_rms", (x, y), x.shape)
+
+    def mix_streams(self, x: Node, weights: Node) -> Node:
+        return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
@@ -397,7 +412,7 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
         return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
