@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, project_heads
+from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Stack, Weight
@@ -28,8 +28,20 @@ class EncoderAttention(Attention):
         assert self.k is not None and self.v is not None
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
         k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
-        v = project_heads(self, m, self.v, x)
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+        v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale)))
+
+
+class ClippedLinear(Linear):
+    """A linear layer whose inputs and outputs are clamped to stored numbers (Gemma 4)."""
+
+    input_min: Weight
+    input_max: Weight
+    output_min: Weight
+    output_max: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.clip(Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)), self.output_min, self.output_max)
 
 
 class AttentionPooling(Block):
@@ -83,22 +95,79 @@ class VisionTower(Block):
         return m.drop_tokens(x, 1) if self.drops_class_token else x
 
 
-class MLPProjector(Block):
-    """linear_2(act(linear_1 x)) on the features of patches; with a patch merger, of which k × k become one before."""
+class PooledVisionTower(VisionTower):
+    """A vision transformer with positions by column and row, whose result are averages of pool × pool features (Gemma 4)."""
+
+    axial_positions: Weight  # [2, places, d_v]
+    std_bias: Weight | None = None
+    std_scale: Weight | None = None
+    pool: int
+    factor: float  # of the averages
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_axial_positions(self.patches(m, pixels), self.axial_positions)
+        x = m.scale(m.pool_patches(m.layers(self.layers, x), self.pool), self.factor)
+        if self.std_bias is None or self.std_scale is None:
+            return x
+        return m.standardize(x, self.std_bias, self.std_scale)
+
+
+class PatchEmbedder(VisionTower):
+    """Normalized pixels of large patches, projected, with positions by column and row; there are no layers (Gemma 4 12B)."""
+
+    pixel_norm: Norm
+    axial_positions: Weight  # [places, 2, d_v]
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
+        return apply_optional(self.norm_after, m, m.add_axial_positions(x, self.axial_positions, places_first=True))
+
+
+class LayerScale(Norm):
+    """w · x, one factor for each channel of a branch (InternViT)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.weight is not None
+        return m.scale_by_weight(x, self.weight)
+
+
+class LinearProjector(Block):
+    """A linear layer on the features of each patch, or of side × side patches joined."""
 
     group: ClassVar[str] = "projector"
     norm: Norm | None = None
-    merger: Linear | None = None  # W `[d_v, k² d_v]` on the features of k × k patches
-    linear_1: Linear
-    linear_2: Linear
-    activation: str
+    linear: Linear
     merge: int = 1
 
     def forward(self, m: Machine[X], x: X) -> X:
-        x = apply_optional(self.norm, m, x)
-        if self.merger is not None:
-            x = self.merger(m, m.merge_patches(x, self.merge, by_channel=True))
-        return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge)
+        return self.linear(m, apply_optional(self.norm, m, x))
+
+
+class MLPProjector(Block):
+    """linear_2(act(linear_1 x)), or linear_2(linear_1 x · act(gate x)), on the features of each patch, or of side × side patches joined."""
+
+    group: ClassVar[str] = "projector"
+    patch_norm: Norm | None = None  # before patches are joined
+    merger: Linear | None = None  # W `[d_v, side² d_v]`, on the joined features
+    norm: Norm | None = None
+    linear_1: Linear
+    gate: Linear | None = None
+    linear_2: Linear
+    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    activation: str
+    merge: int = 1  # patches on a side of the square that becomes one token
+    by_channel: bool = False  # the joined features are ordered by channel, then by patch
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = apply_optional(self.patch_norm, m, x)
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge, by_channel=self.by_channel)
+        x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
+        if self.gate is None:
+            return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
 
 
 class PooledProjector(Block):
