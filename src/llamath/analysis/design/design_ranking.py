@@ -86,7 +86,9 @@ def rank_best(ranges: Iterable[FfnRange], costs: HabitCosts, request: DesignRequ
         worst = -heap[0][0][1] if len(heap) == keep else None
         if not (request.by_error or exact) and worst is not None and base > worst:
             continue
-        design = exact or (_by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request))
+        design = exact or (
+            _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
+        )
         entry = ((not design.key[0], -design.key[1], -design.key[2]), -serial, design)
         if len(heap) < keep:
             heappush(heap, entry)
