@@ -193,6 +193,7 @@ CASES = [
     case("multiply", x(B, T, H, h), x(B, T, H, Expr.const(1))),
     case("scale", x(B, T, d), 0.5),
     case("scale", x(B, T, d), 1.0),
+    case("scale_by_tanh", x(B, T, d), w(1)),
     case("scale_by_weight", x(B, T, d), w(1)),
     case("scale_by_weight", f32(B, T, H, m), w(H)),
     case("scale_by_position", Q, None),

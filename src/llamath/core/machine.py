@@ -94,6 +94,10 @@ class Machine(Protocol[X]):
         """X · w, with one stored number w, or one for each head of x."""
         ...
 
+    def scale_by_tanh(self, x: X, weight: Weight) -> X:
+        """X · tanh(w), with one stored number w."""
+        ...
+
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
         """Queries times a factor that depends on their positions."""
         ...

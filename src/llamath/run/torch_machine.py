@@ -118,6 +118,9 @@ class TorchMachine(ForwardContext):
         weight = weight.to(x.dtype)
         return x * (weight if weight.numel() == 1 else weight[:, None])
 
+    def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight.tanh()
+
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 

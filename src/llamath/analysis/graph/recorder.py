@@ -325,6 +325,9 @@ class GraphRecorder:
     def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
         return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
 
+    def scale_by_tanh(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("scale_by_tanh", (x,), x.shape, weights=(weight,))
+
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape)
 

@@ -252,6 +252,7 @@ RULES: Mapping[str, Rule] = {
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
+    "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
