@@ -272,6 +272,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layer_start_index": ("first layer with experts (ERNIE)", "weights of these layers"),
         "moe_layer_end_index": ("last layer with experts; -1: the last of all (ERNIE)", "weights of these layers"),
         "moe_layer_interval": ("n: every nth layer between these two has experts (ERNIE)", "weights of these layers"),
+        "zero_expert_num": (
+            "Z, experts without weights, which return their input, among those that the router chooses from (LongCat)",
+            "weights of the router; compute",
+        ),
+        "zero_expert_type": ("what experts without weights compute: identity (LongCat)", "nothing: others are rejected"),
+        "expert_ffn_hidden_size": ("Fe, the width of each expert (LongCat)", "weights of the experts; compute"),
         "interleave_moe_layer_step": ("n: every nth layer has experts, the others a dense MLP (Llama 4)", "weights of these layers"),
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
         "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
@@ -361,6 +367,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "nemotron_h/use_bias": ("whether Mamba's input and output projections have biases", "weights: biases of Mamba"),
         "mamba/use_bias": ("whether in_proj and out_proj of Mamba have biases", "weights: biases of Mamba"),
         "mlp_bias": ("whether gate, up and down have biases", "weights: biases of the MLP"),
+        "router_bias": ("whether the router has a bias (LongCat)", "weights: the numbers of that bias"),
         "lm_head_bias": ("whether the head has a bias", "weights: V numbers of the head's bias"),
         # activations and factors
         "hidden_act": ("activation of the MLP", "compute: no weight depends on it"),

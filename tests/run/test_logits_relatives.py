@@ -104,6 +104,13 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
 
 
 @torch.no_grad()
+def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
+    both = pair(unproven("longcat_flash-zero experts"))
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@torch.no_grad()
 def test_falcon_rounds_alibi_to_bfloat16() -> None:
     twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
     both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)

@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
+from llamath.core.image_sizes import FixedImage, ImageSizes, TiledImage
 from llamath.core.towers import ModelPart, Multimodal
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
@@ -23,7 +24,6 @@ from support.reference_data import multimodal_configs
 from support.transformers_pair import perturb_weights
 
 pytestmark = pytest.mark.transformers
-COUNT = 2
 
 
 def reference_of(config: dict[str, Any]) -> Any:
@@ -48,22 +48,29 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     return module
 
 
-def image_size(model: llamath.Model) -> tuple[int, int]:
-    """Width and height of test images: those of the tower, or two different ones."""
-    sizes = model.tree.vision.image_sizes  # type: ignore[attr-defined]
-    return (sizes.size, sizes.size) if hasattr(sizes, "size") else (3 * sizes.multiple, 2 * sizes.multiple)
+def image_size(sizes: ImageSizes) -> tuple[int, int]:
+    """Width and height of test images, different if a model reads such."""
+    if isinstance(sizes, TiledImage):
+        return sizes.size * 2 - 9, sizes.size - 5
+    return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
 def patches_of(pixels: Tensor, patch: int) -> Tensor:
     return torch.nn.functional.unfold(pixels, patch, stride=patch).mT
 
 
-def features(reference: Any, pixels: Tensor) -> Tensor:
-    """The features of images as transformers computes them, `(tokens, d)`."""
-    sizes = torch.tensor([pixels.shape[-2:]] * len(pixels))
-    options = {"image_sizes": sizes} if reference.config.vision_config.model_type == "pixtral" else {}
+def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
+    """What the projector of transformers makes of one image, and its number of tokens in the text."""
+    made: list[Tensor] = []
+    hook = reference.model.multi_modal_projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
+    kind, options, pixels = reference.config.model_type, {}, tiles
+    if kind.startswith(("llava_next", "llava_onevision")):
+        options, pixels = {"image_sizes": torch.tensor([[height, width]])}, tiles[None]
+    elif reference.config.vision_config.model_type == "pixtral":
+        options = {"image_sizes": torch.tensor([[height, width]])}
     found = reference.model.get_image_features(pixel_values=pixels, **options).pooler_output
-    return torch.cat([x.flatten(0, -2) for x in found])
+    hook.remove()
+    return torch.cat([x.flatten(0, -2) for x in made]), sum(len(x.flatten(0, -2)) for x in found)
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
@@ -71,20 +78,19 @@ def features(reference: Any, pixels: Tensor) -> Tensor:
 def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     model, reference = llamath.load(config), reference_of(config)
     vision = model.tree.vision  # type: ignore[attr-defined]
-    module, (width, height) = part_with_weights(model, reference), image_size(model)
-    pixels = torch.randn(COUNT, int(vision.patches.weight.shape[1]), height, width)
-    patches = patches_of(pixels, int(vision.patch_size))
+    module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
+    grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
+    tiles = torch.randn(grid.tiles, int(vision.patches.weight.shape[1]), grid.rows * patch, grid.columns * patch)
+    patches = patches_of(tiles, patch)
     machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
-    grid = vision.image_sizes.grid(width, height)
     machine.patch_grid = (grid.rows, grid.columns)
     ours = module(machine, patches).flatten(0, -2)
-    expected = features(reference, pixels)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        expected, tokens = features(reference, tiles, width, height)
     assert ours.shape == expected.shape
     torch.testing.assert_close(ours, expected, atol=2e-5, rtol=1e-4)
-    images = image_pass(model.tree, Images(count=COUNT, width=width, height=height))
-    assert images.tokens == len(expected)
+    images = image_pass(model.tree, Images(count=1, width=width, height=height))
+    assert images.tokens == tokens
     if vision.pooling is None:  # transformers computes it, though nothing reads it
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            for one in pixels:  # together, transformers computes the attention between images that are masked
-                features(reference, one[None])
         assert images.flops.total == counter.get_total_flops()
+    assert image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total == 3 * images.flops.total

@@ -79,12 +79,13 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     if not isinstance(tree, Multimodal) or tree.vision is None:
         raise LlamathError("the model reads no images", hint="images are for multimodal models; `llamath models --type vision` lists them")
     vision = tree.vision
-    grid = vision.image_sizes.grid(images.width, images.height)
+    sizes = vision.image_sizes.of_images(images.count)
+    grid = sizes.grid(images.width, images.height)
     part = ModelPart(vision=vision, projector=tree.projector)
     count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
     graph, output = record_part(part, (count, Expr.const(grid.patches), pixels))
-    tokens = images.count * vision.image_sizes.tokens(images.width, images.height, int(output.shape[1]))
+    tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
     return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
 
 

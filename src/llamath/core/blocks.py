@@ -152,6 +152,8 @@ class LatentAttention(AttentionBase):
     rope_dim: int
     v_dim: int
     kv_lora_rank: int
+    q_factor: float = 1.0  # factor of the queries
+    latent_factor: float = 1.0  # factor of the normalized latent vectors
 
     def forward(self, m: Machine[X], x: X) -> X:
         n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
@@ -160,11 +162,12 @@ class LatentAttention(AttentionBase):
         else:
             assert self.q_down is not None and self.q_norm is not None and self.q_up is not None
             q = self.q_up(m, self.q_norm(m, self.q_down(m, x)))
-        q = m.scale_by_position(m.split_heads(q, h), self.score_transform.temperature)
+        q = m.scale_by_position(m.split_heads(m.scale(q, self.q_factor), h), self.score_transform.temperature)
         q, q_rope = m.split(q, n, p)  # (B, T, H, n), (B, T, H, p)
         q_rope = m.rope(q_rope, self.rope)
         latent, k_rope = m.split(m.split_heads(self.kv_down(m, x), r + p), r, p)  # one head for all
-        (cached,) = m.update_cache(self, m.concat(self.kv_norm(m, latent), m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
+        latent = m.scale(self.kv_norm(m, latent), self.latent_factor)
+        (cached,) = m.update_cache(self, m.concat(latent, m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
         latent, k_rope = m.split(cached, r, p)
         if m.absorbs:  # the up-projections are applied to the queries and to the result
             q = m.concat(m.per_head_linear(q, self.k_up.weight, n, transposed=True), q_rope)  # (B, T, H, r + p)
@@ -256,6 +259,7 @@ class MoE(Block):
     router_softcap: float | None = None  # soft cap of the router's logits
     choice_by_logits: bool = False  # the correction is added to the logits, not to the scores
     output_factor: float = 1.0  # of the sum of routed and shared experts
+    zero_experts: int = 0  # further outputs of the router, for experts without weights that return their input (LongCat)
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
@@ -371,6 +375,26 @@ class NormedResidualLayer(Layer):
         x = apply_optional(self.attn_norm, m, x)
         x = apply_optional(self.mlp_norm, m, m.add(x, _residual_branch(self, m, self.attn, x, self.attn_out_norm)))
         return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
+
+
+class ShortcutLayer(Layer):
+    """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
+
+    shortcut: MoE
+    second_attn_norm: Norm
+    second_attn: AttentionBase
+    second_mlp_norm: Norm
+    second_mlp: MLP
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm))
+        normed = apply_optional(self.mlp_norm, m, x)
+        shortcut = self.shortcut(m, normed)
+        x = m.add(x, _residual_branch(self, m, self.mlp, normed, self.mlp_out_norm))
+        x = m.add(x, _residual_branch(self, m, self.second_attn, self.second_attn_norm(m, x), None))
+        x = m.add(x, _residual_branch(self, m, self.second_mlp, self.second_mlp_norm(m, x), None))
+        return m.add(x, shortcut)
 
 
 class TwoNormLayer(Layer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, sqrt
 from typing import NamedTuple
 
 from ..utils.record_type import Record
@@ -30,6 +30,10 @@ class ImageSizes(Record):
         """Return the tiles and patches of an image of this size."""
         raise NotImplementedError
 
+    def of_images(self, count: int) -> ImageSizes:  # noqa: ARG002
+        """Return how `count` images of one sequence are brought to size."""
+        return self
+
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         """Return the tokens of an image in the text, where the projector makes `per_tile` of each tile."""
         return self.grid(width, height).tiles * per_tile
@@ -56,3 +60,47 @@ class NativeImage(ImageSizes):
         sides = (max(1, floor(x / ratio)) if ratio > 1 else x for x in (height, width))
         rows, columns = (-(-x // self.multiple) * self.multiple // self.patch for x in sides)
         return PatchGrid(1, rows, columns)
+
+
+class TiledImage(ImageSizes):
+    """An image is fitted to the best of some resolutions and cut into tiles, before which it stands as a whole (LLaVA-NeXT).
+
+    Rows and columns of padding are left out of the text, and each row ends with a learned token.
+    """
+
+    size: int  # side of a tile
+    resolutions: tuple[tuple[int, int], ...]  # height and width
+    max_tiles: int | None = None  # features of more tiles are resized to as many (LLaVA-OneVision)
+    only_alone: bool = False  # several images stand as a whole only
+
+    def of_images(self, count: int) -> ImageSizes:
+        return self.replace(resolutions=()) if self.only_alone and count > 1 else self
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = self._tiles(width, height)
+        side = self.size // self.patch
+        return PatchGrid(1 + rows * columns, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        side, (rows, columns) = self.size // self.patch, self._tiles(width, height)
+        if not rows * columns:
+            return per_tile + 1
+        h, w = rows * side, columns * side
+        if width / height > w / h:
+            h -= (h - int(round(height * (w / width), 7))) // 2 * 2
+        else:
+            w -= (w - int(round(width * (h / height), 7))) // 2 * 2
+        if self.max_tiles is not None and (ratio := sqrt(h * w / (self.max_tiles * side**2))) > 1.1:
+            h, w = int(h // ratio), int(w // ratio)
+        return per_tile + h * (w + 1)
+
+    def _tiles(self, width: int, height: int) -> tuple[int, int]:
+        """Rows and columns of tiles: of the resolution that keeps most pixels, and of those the one with the least padding."""
+
+        def kept(resolution: tuple[int, int]) -> tuple[int, int]:
+            scale = min(resolution[1] / width, resolution[0] / height)
+            pixels = min(int(width * scale) * int(height * scale), width * height)
+            return pixels, pixels - resolution[0] * resolution[1]
+
+        h, w = max(self.resolutions, key=kept, default=(0, 0))
+        return h // self.size, w // self.size

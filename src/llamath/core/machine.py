@@ -91,7 +91,7 @@ class Machine(Protocol[X]):
         ...
 
     def scale_by_weight(self, x: X, weight: Weight) -> X:
-        """X · w, with one stored number w, or one for each head of x."""
+        """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
     def scale_by_tanh(self, x: X, weight: Weight) -> X:

@@ -83,22 +83,51 @@ class VisionTower(Block):
         return m.drop_tokens(x, 1) if self.drops_class_token else x
 
 
-class MLPProjector(Block):
-    """linear_2(act(linear_1 x)) on the features of patches; with a patch merger, of which k × k become one before."""
+class LayerScale(Norm):
+    """w · x, one factor for each channel of a branch (InternViT)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.weight is not None
+        return m.scale_by_weight(x, self.weight)
+
+
+class LinearProjector(Block):
+    """A linear layer on the features of each patch, or of side × side patches joined."""
 
     group: ClassVar[str] = "projector"
     norm: Norm | None = None
-    merger: Linear | None = None  # W `[d_v, k² d_v]` on the features of k × k patches
-    linear_1: Linear
-    linear_2: Linear
-    activation: str
+    linear: Linear
     merge: int = 1
 
     def forward(self, m: Machine[X], x: X) -> X:
-        x = apply_optional(self.norm, m, x)
-        if self.merger is not None:
-            x = self.merger(m, m.merge_patches(x, self.merge, by_channel=True))
-        return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge)
+        return self.linear(m, apply_optional(self.norm, m, x))
+
+
+class MLPProjector(Block):
+    """linear_2(act(linear_1 x)), or linear_2(linear_1 x · act(gate x)), on the features of each patch, or of side × side patches joined."""
+
+    group: ClassVar[str] = "projector"
+    patch_norm: Norm | None = None  # before patches are joined
+    merger: Linear | None = None  # W `[d_v, side² d_v]`, on the joined features
+    norm: Norm | None = None
+    linear_1: Linear
+    gate: Linear | None = None
+    linear_2: Linear
+    newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    activation: str
+    merge: int = 1  # patches on a side of the square that becomes one token
+    by_channel: bool = False  # the joined features are ordered by channel, then by patch
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = apply_optional(self.patch_norm, m, x)
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge, by_channel=self.by_channel)
+        x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
+        if self.gate is None:
+            return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
 
 
 class PooledProjector(Block):

@@ -100,6 +100,7 @@ CAUSAL_CLASSES = {
     "lfm2_moe": "Lfm2MoeForCausalLM",
     "llama": "LlamaForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
+    "longcat_flash": "LongcatFlashForCausalLM",
     "mamba": "MambaForCausalLM",
     "mamba2": "Mamba2ForCausalLM",
     "mellum": "MellumForCausalLM",

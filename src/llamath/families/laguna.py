@@ -75,7 +75,7 @@ def _moe(c: Config, d: Expr, activation: str) -> MoE:
     E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
     return MoE(
         router=linear(E, d),
-        correction=weight(E, role="bias"),
+        correction=weight(E, role="bias").replace(buffer=True),
         experts=repeat(swiglu(d, Fe, activation), E, active=k),
         shared=swiglu(d, c.dim("Fs", "shared_expert_intermediate_size"), activation),
         top_k=k,

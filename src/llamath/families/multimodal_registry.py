@@ -17,9 +17,16 @@ from .registry import Family
 from .wrappers import with_wrapper_prefix
 
 MULTIMODAL = {
+    "aya_vision": "aya_vision",
+    "cohere2_vision": "cohere2_vision",
     "gemma3": "gemma3",
+    "internvl": "internvl",
     "llava": "llava",
+    "llava_next": "llava_next",
+    "llava_onevision": "llava_onevision",
     "mistral3": "mistral3",
+    "paligemma": "paligemma",
+    "vipllava": "vipllava",
 }
 """Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""
 

@@ -74,6 +74,7 @@ FAMILIES = {
     "lfm2_moe": "lfm2_moe",
     "llama": "llama",
     "llama4": "llama4_text",
+    "longcat_flash": "longcat_flash",
     "mamba": "mamba",
     "mamba2": "mamba2",
     "mellum": "mellum",

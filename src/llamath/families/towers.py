@@ -5,18 +5,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isqrt
 from typing import Any
 
-from ..core.attention_facts import AttentionWindow
+from ..core.attention_facts import AttentionWindow, QKPreprocess
 from ..core.blocks import MLP, Decoder, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
-from ..core.image_sizes import FixedImage, NativeImage
+from ..core.image_sizes import FixedImage, NativeImage, TiledImage
 from ..core.positions import AxialRope, Rope
-from ..core.towers import AttentionPooling, EncoderAttention, MLPProjector, PatchEmbedding, PooledProjector, VisionTower
+from ..core.towers import (
+    AttentionPooling,
+    EncoderAttention,
+    LayerScale,
+    LinearProjector,
+    MLPProjector,
+    PatchEmbedding,
+    PooledProjector,
+    VisionTower,
+)
 from ..core.tree import repeat
 from ..utils.errors import UnknownModel, safe
 from .multimodal_registry import Part, Tower
@@ -31,6 +40,24 @@ PIXTRAL_LARGE = {
     "patch_size": 14, "image_size": 1540,
 }  # fmt: skip
 """The same of Mistral 3."""
+
+SIGLIP_LARGE = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "patch_size": 14, "image_size": 384,
+    "num_hidden_layers": 26, "num_attention_heads": 16, "vision_use_head": False,
+}  # fmt: skip
+"""The same of LLaVA-OneVision."""
+AYA_TOWER = SIGLIP_LARGE | {"num_attention_heads": 14}
+"""The same of Aya Vision."""
+PALIGEMMA_TOWER = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4096, "patch_size": 14, "image_size": 224,
+    "num_hidden_layers": 27, "num_attention_heads": 16, "vision_use_head": False,
+}  # fmt: skip
+"""The same of PaliGemma."""
+COMMAND_A_TOWER = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 3072, "image_size": 512, "num_hidden_layers": 27,
+    "num_attention_heads": 12,
+}  # fmt: skip
+"""The same of Command A Vision."""
 
 _ENCODER_NAMES = {
     "layers.{l}.attn_norm": "vision_model.encoder.layers.{l}.layer_norm1",
@@ -55,6 +82,21 @@ SIGLIP_NAMES = _ENCODER_NAMES | {
     "pooling.norm": "vision_model.head.layernorm",
     "pooling.mlp.up": "vision_model.head.mlp.fc1",
     "pooling.mlp.down": "vision_model.head.mlp.fc2",
+}
+INTERNVIT_NAMES = {
+    "class_token": "embeddings.cls_token",
+    "patches": "embeddings.patch_embeddings.projection",
+    "positions": "embeddings.position_embeddings",
+    "layers.{l}.attn_norm": "encoder.layer.{l}.layernorm_before",
+    **{f"layers.{{l}}.attn.{x}": f"encoder.layer.{{l}}.attention.{x}_proj" for x in "qkv"},
+    **{f"layers.{{l}}.attn.{x}_norm": f"encoder.layer.{{l}}.attention.{x}_norm" for x in "qk"},
+    "layers.{l}.attn.o": "encoder.layer.{l}.attention.projection_layer",
+    "layers.{l}.attn_out_norm.weight": "encoder.layer.{l}.lambda_1",
+    "layers.{l}.mlp_norm": "encoder.layer.{l}.layernorm_after",
+    "layers.{l}.mlp.up": "encoder.layer.{l}.mlp.fc1",
+    "layers.{l}.mlp.down": "encoder.layer.{l}.mlp.fc2",
+    "layers.{l}.mlp_out_norm.weight": "encoder.layer.{l}.lambda_2",
+    "norm_after": "layernorm",
 }
 PIXTRAL_NAMES = {
     "patches": "patch_conv",
@@ -117,6 +159,7 @@ def vit_layer(norm: Norm, attention: EncoderAttention, feed_forward: MLP) -> Lay
 
 def siglip_tower(c: Config) -> Tower:
     """Read SigLIP: positions of a fixed square, a norm after the layers."""
+    c.ignore("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act")
     d, F, L, H = vit_sizes(c)
     p, s = side(c, "p_v", "patch_size", 16), side(c, "s_v", "image_size", 224)
     eps, activation = c.get("layer_norm_eps", 1e-6), c.activation("hidden_act", "gelu_pytorch_tanh")
@@ -161,7 +204,7 @@ def clip_tower(c: Config) -> Tower:
 
 def pixtral_tower(c: Config) -> Tower:
     """Read Pixtral: rotary positions in two dimensions, images of any shape."""
-    c.ignore("head_dim", "vocab_size")
+    c.ignore("head_dim", "vocab_size", "is_composition")
     d, F, L, H = vit_sizes(c, width=1024, mlp_width=4096, layers=24, heads=16)
     p, s = side(c, "p_v", "patch_size", 16), side(c, "s_v", "image_size", 1024)
     theta = c.sub("rope_parameters").get("rope_theta", c.get("rope_theta", 1e4))
@@ -178,9 +221,39 @@ def pixtral_tower(c: Config) -> Tower:
     return Tower(tower, PIXTRAL_NAMES)
 
 
+def internvit_tower(c: Config) -> Tower:
+    """Read InternViT: a class token, factors for the channels of each branch, and norms of one kind or the other."""
+    d, F, L, H = vit_sizes(c, width=1024, mlp_width=4096, layers=24, heads=16)
+    p, s = side(c, "p_v", "patch_size", 14), side(c, "s_v", "image_size", 448)
+    eps, bias = c.get("layer_norm_eps", 1e-6), c.get("attention_bias", False)
+    kinds = {"layer_norm": layer_norm(d, eps), "rms_norm": rms(d, eps)}
+    if (kind := c.get("norm_type", "layer_norm")) not in kinds:
+        raise c.error("norm_type", f"is the unknown kind {safe(repr(kind), 40)}", f"known: {', '.join(kinds)}")
+    if c.get("use_mask_token", False):
+        raise c.error("use_mask_token", "asks for a mask token, which is for training alone")
+    norm, attention = kinds[kind], encoder_attention(c, d, H, bias, o_bias=True)
+    if c.get("use_qk_norm", False):
+        attention = attention.replace(q_norm=rms(d, 1e-6), k_norm=rms(d, 1e-6), qk_preprocess=QKPreprocess(across_heads=True))
+    scaled = LayerScale(weight=weight(d, role="scale"))
+    feed_forward = mlp(d, F, c.activation("hidden_act", "gelu"), bias=True)
+    layer = vit_layer(norm, attention, feed_forward).replace(attn_out_norm=scaled, mlp_out_norm=scaled)
+    positions = weight(1, Expr("N_v", (s // p) ** 2 + 1), d, role="lookup")
+    tower = VisionTower(
+        class_token=weight(1, 1, d, role="scale"),
+        patches=patch_embedding(c, d, p, bias=True),
+        positions=positions if c.get("use_absolute_position_embeddings", True) else None,
+        layers=repeat(layer, L),
+        norm_after=None if c.get("use_mean_pooling", True) else layer_norm(d, eps),
+        patch_size=p,
+        image_sizes=FixedImage(patch=p, size=s),
+    )
+    return Tower(tower, INTERNVIT_NAMES)
+
+
 TOWERS: dict[str, Callable[[Config], Tower]] = {
     "siglip_vision_model": siglip_tower,
     "clip_vision_model": clip_tower,
+    "internvl_vision": internvit_tower,
     "pixtral": pixtral_tower,
 }
 """`model_type` of a `vision_config` → its reader."""
@@ -192,16 +265,20 @@ def vit_sizes(c: Config, width: int = 768, mlp_width: int = 3072, layers: int = 
     return d, F, c.dim("L_v", "num_hidden_layers", default=layers), c.dim("H_v", "num_attention_heads", default=heads)
 
 
-def with_features(c: Config, tower: Tower, default: int) -> Tower:
-    """Read which hidden states of a tower are its features (`vision_feature_layer`), and whether the class token is one of them."""
-    numbers: Any = c.get("vision_feature_layer", None)
+def with_features(c: Config, tower: Tower, default: int | Sequence[int], strategy: str | None = "default") -> Tower:
+    """Read which hidden states of a tower are its features (`vision_feature_layer`), and, unless `strategy` is None, whether its first
+    token, the class, is left out.
+    """
+    numbers: Any = c.get("vision_feature_layer|vision_feature_layers", None)
     numbers = default if numbers is None else numbers
-    numbers = tuple(numbers) if isinstance(numbers, list) else (numbers,)
+    numbers = tuple(numbers) if isinstance(numbers, (list, tuple)) else (numbers,)
     states = int(tower.block.layers.n) + 1
     if not numbers or not all(type(x) is int and -states <= x < states for x in numbers):
         raise c.error("vision_feature_layer", f"should name hidden states of a tower with {states - 1} layers, not {numbers!r:.60}")
-    drops = tower.block.class_token is not None and c.get("vision_feature_select_strategy", "default") == "default"
-    return tower._replace(block=tower.block.replace(feature_layers=numbers, drops_class_token=drops))
+    drops = "full" if strategy is None else c.get("vision_feature_select_strategy", strategy)
+    if drops not in ("default", "full"):
+        raise c.error("vision_feature_select_strategy", f"should be default or full, not {safe(repr(drops), 40)}")
+    return tower._replace(block=tower.block.replace(feature_layers=numbers, drops_class_token=drops == "default"))
 
 
 def feature_width(tower: VisionTower) -> Expr:
@@ -225,19 +302,56 @@ def with_merged_patches(tower: Tower, side: int) -> Tower:
     return tower
 
 
+def shuffled_projector(c: Config, tower: VisionTower, text: Decoder, norm: Norm | None = None) -> Part:
+    """Read the projector of Aya Vision and Command A Vision: squares of patches joined, then a gated MLP; `norm` is that of one feature."""
+    k, d = c.dim("k_v", "downsample_factor", default=2), text.embed.weight.shape[1]
+    inner = c.dim("F_p", "alignment_intermediate_size", default=d)
+    if inner % 2:
+        raise c.error("alignment_intermediate_size", f"should be even, not {inner}", "half of it is the gate")
+    half, joined = Expr.const(inner // 2), product((k, k, feature_width(tower)))
+    up = linear(half, joined, True)
+    block = MLPProjector(norm=norm, linear_1=up, gate=up, linear_2=linear(d, half, True), activation="silu", merge=k)
+    return Part(block, {"norm": "layernorm", "linear_1": "linear_1", "gate": "linear_1", "linear_2": "linear_2"})
+
+
+def linear_projector(bias: bool, d: Expr, tower: VisionTower, name: str = "linear") -> Part:
+    """One linear layer on the features of each patch."""
+    return Part(LinearProjector(linear=linear(d, feature_width(tower), bias)), {"linear": name})
+
+
+def with_newlines(projector: Part, prefix: str, text: Decoder) -> Part:
+    """Return a projector with the learned token after each row of tiles; its names begin with this prefix."""
+    newline = weight(text.embed.weight.shape[1], role="scale")
+    names = {path: prefix + name for path, name in projector.names.items()} | {"newline": "image_newline"}
+    return projector._replace(block=projector.block.replace(newline=newline), names=names)
+
+
+def with_tiles(c: Config, tower: Tower, default: Sequence[Sequence[int]], max_tiles: int | None = None) -> Tower:
+    """Read the resolutions that images are fitted to (`image_grid_pinpoints`), for images cut into tiles."""
+    found: Any = c.get("image_grid_pinpoints", None) or default
+    if not all(isinstance(x, (list, tuple)) and len(x) == 2 and all(type(y) is int and y > 0 for y in x) for x in found):
+        raise c.error("image_grid_pinpoints", "should be a list of heights and widths, like [[336, 672]]")
+    sizes = tower.block.image_sizes
+    assert isinstance(sizes, FixedImage)
+    resolutions = tuple((int(h), int(w)) for h, w in found)
+    tiles = TiledImage(patch=sizes.patch, size=sizes.size, resolutions=resolutions, max_tiles=max_tiles, only_alone=max_tiles is not None)
+    return tower._replace(block=tower.block.replace(image_sizes=tiles))
+
+
 def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     """Read Mistral 3's projector: a norm, a linear layer on squares of patches, two linear layers."""
     bias, activation = c.get("multimodal_projector_bias", False), c.activation("projector_hidden_act", "gelu")
     k, d, dv = c.dim("k_v", "spatial_merge_size", default=2), text.embed.weight.shape[1], tower.patches.weight.shape[0]
     block = MLPProjector(
-        norm=rms(dv, text.norm.eps if text.norm else 1e-5),
+        patch_norm=rms(dv, text.norm.eps if text.norm else 1e-5),
         merger=linear(dv, product((k, k, dv))),
         linear_1=linear(d, feature_width(tower), bias),
         linear_2=linear(d, d, bias),
         activation=activation,
         merge=k,
+        by_channel=True,
     )
-    return Part(block, {x: x for x in ("linear_1", "linear_2", "norm")} | {"merger": "patch_merger.merging_layer"})
+    return Part(block, {x: x for x in ("linear_1", "linear_2")} | {"patch_norm": "norm", "merger": "patch_merger.merging_layer"})
 
 
 def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:

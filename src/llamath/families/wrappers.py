@@ -9,7 +9,9 @@ NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
-    **dict.fromkeys("gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")),
+    **dict.fromkeys(
+        "cohere2_vision gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(), ("model.", "model.language_model.")
+    ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "aria": WHOLE,
     "cohere_compass": ("model.", "model.language_model."),

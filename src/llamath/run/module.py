@@ -58,6 +58,7 @@ class Module(nn.Module):
         sizes = {name: int(x) for name in spec.fields if isinstance(x := getattr(spec, name), Expr)}
         self.spec = spec.replace(**sizes) if sizes else spec
         self.layer = layer  # index of the decoder layer that it is part of
+        self.cache_layer = layer  # index of the cache that its mixer uses
         self._forward: Callable[..., Tensor] = type(spec).forward
         for name in spec.fields:
             field = getattr(self.spec, name)
@@ -100,7 +101,7 @@ class Module(nn.Module):
             return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
-        return KVCache(min(capacity, self.pattern.span or capacity)) if self.cache_layer == self.layer else None
+        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer is None else None
 
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
@@ -134,6 +135,9 @@ class Decoder(Module):
         for mixer in (layer.attn for layer in self.layers):
             if mixer is not None and isinstance(mixer.spec, AttentionBase) and mixer.spec.kv_layer is not None:
                 self.layers[mixer.spec.kv_layer].attn.shares_kv = True
+        for i, mixer in enumerate(self._mixers()[len(self.layers) :], len(self.layers)):
+            for module in mixer.modules():
+                module.cache_layer = i
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False
@@ -161,12 +165,15 @@ class Decoder(Module):
 
     def new_cache(self, capacity: int) -> Cache:  # type: ignore[override]
         """Return an empty cache for `capacity` tokens in each row."""
-        mixers = [layer.attn for layer in self.layers]
-        return Cache([None if x is None else x.new_cache(capacity) for x in mixers], capacity)
+        return Cache([None if x is None else x.new_cache(capacity) for x in self._mixers()], capacity)
+
+    def _mixers(self) -> list[Any]:
+        """The mixers in the order of their caches: the first of each layer, then all others."""
+        return [layer.attn for layer in self.layers] + [x for layer in self.layers for x in _further_mixers(layer)]
 
     def ropes(self) -> list[Rope]:
         """The rotary embeddings of the layers, without repetition."""
-        mixers = [layer.attn for layer in self.layers if layer.attn is not None]
+        mixers = [x for x in self._mixers() if x is not None]
         ropes = [x.rope for x in mixers if isinstance(x.spec, AttentionBase) and x.rope is not None]
         return list({id(x): x for x in ropes}.values())
 
@@ -192,6 +199,12 @@ class Decoder(Module):
         from .distributed.collectives import all_gather_text
 
         return next((x for x in all_gather_text(self.mesh, text) if x), "")
+
+
+def _further_mixers(layer: Module) -> list[Module]:
+    """Return the mixers of a layer that are not its first."""
+    children = [x for name, x in layer.named_children() if name != "attn"]
+    return [x for x in children if isinstance(x, Module) and isinstance(x.spec, (AttentionBase, RecurrentMixer))]
 
 
 class _HasTree(Protocol):

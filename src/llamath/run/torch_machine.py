@@ -116,7 +116,7 @@ class TorchMachine(ForwardContext):
 
     def scale_by_weight(self, x: Tensor, weight: Tensor) -> Tensor:
         weight = weight.to(x.dtype)
-        return x * (weight if weight.numel() == 1 else weight[:, None])
+        return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
     def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
         return x * weight.tanh()
@@ -177,6 +177,7 @@ class TorchMachine(ForwardContext):
         return x[:, n:]
 
     def add_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        table = table.flatten(0, -2)
         if x.shape[1] != len(table):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
@@ -261,7 +262,7 @@ class TorchMachine(ForwardContext):
 
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
-        state = self.cache.layers[mixer.layer]
+        state = self.cache.layers[mixer.cache_layer]
         assert state is None or isinstance(state, RecurrentState)
         return RecurrentState() if state is None else state
 
@@ -302,7 +303,8 @@ class TorchMachine(ForwardContext):
         for e in chosen.unique().tolist():
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
-            out = experts[e](self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else experts[e](self, inputs) * weight
+            expert = experts[e] if e < len(experts) else _identity
+            out = expert(self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else expert(self, inputs) * weight
             y = y.index_add(0, at, out.float())
         return y.to(x.dtype).view(x.shape)
 
@@ -318,6 +320,11 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
     top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
     kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
     return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+
+
+def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
+    """Compute an expert without weights, which returns its input."""
+    return x
 
 
 def local_tensor(x: Tensor) -> Tensor:
