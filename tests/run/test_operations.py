@@ -228,6 +228,7 @@ CASES = [
     case("drop_tokens", x(B, PATCHES, d), 1),
     case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
     case("add_positions", x(B, PATCHES, d), w(1, PATCHES, d)),
+    case("add_resized_positions", x(B, PATCHES, d), w(9, d)),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),

@@ -170,6 +170,10 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
+    def add_resized_positions(self, x: X, table: Weight) -> X:
+        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+        ...
+
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
         """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
         ...
@@ -178,12 +182,19 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X) -> X:
-        """softmax(q kᵀ / √h) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each."""
+    def encoder_attention(self, q: X, k: X, v: X, window: int | None = None) -> X:
+        """softmax(q kᵀ / √h) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
+
+        Given a `window`, the image is cut into windows of that many patches a side, each by itself.
+        """
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
         """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
+        ...
+
+    def each(self, blocks: Stack, inputs: Sequence[X]) -> Sequence[X]:
+        """Each block of a stack on an input of its own."""
         ...
 
     # Tokens meet

@@ -86,6 +86,8 @@ class Rule(Record):
 def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new = node.shape[1]
+    if "pairs" in node.attributes:
+        return Expr.const(node.attributes["pairs"])
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
     past, window = node.attributes["past_tokens"], node.attributes["window"]
@@ -212,6 +214,7 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
