@@ -128,7 +128,11 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
         family.name,
         *(
             kind
-            for kind, present in (("latent", "kv_lora_rank" in recording.keys_read), ("hybrid", "c" in letters), ("mamba", "R" in letters))
+            for kind, present in (
+                ("latent", "kv_lora_rank" in recording.keys_read),
+                ("hybrid", "c" in letters),
+                ("mamba", "R" in letters and "F" not in letters),
+            )
             if present
         ),
     )

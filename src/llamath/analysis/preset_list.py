@@ -9,7 +9,7 @@ from ..catalog import Preset, normalize_name, presets, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
-from ..core.tree import Block, fold
+from ..core.tree import Block, fold, fold_blocks
 from ..loading import load
 from ..model import Model
 from ..utils.errors import UnknownModel, nearest, safe
@@ -148,7 +148,7 @@ def _has_word(preset: Preset, word: str) -> bool:
 
 def _kinds(tree: Decoder) -> tuple[str, ...]:
     has_experts = any(x.num_experts for x in fold(tree))
-    mixers = [x for layer, _ in tree.layers.distinct() for _, x in layer.children]
+    mixers = [x.block for x in fold_blocks(tree)]
     has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))
     return ("moe" if has_experts else "dense", *(["hybrid" if has_attention else "recurrent"] if has_states else []))
 

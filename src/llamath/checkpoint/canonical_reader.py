@@ -26,7 +26,7 @@ from .tensor_reader import MergedTensor, TensorReader
 
 Array = Any
 """A numpy array."""
-CHUNK_VALUES = 1 << 19
+CHUNK_VALUES = 1 << 18
 """Values in a chunk, if a row has not more."""
 MAX_ROW = 1 << 26
 """Maximum number of values in a row, and in a matrix that is stored transposed and packed."""
@@ -34,7 +34,7 @@ _ROW_MULTIPLE = 256
 """Chunks of many rows begin at multiples of this, so that no head and no packed word is cut."""
 _READABLE = frozenset((*MANTISSA_BITS, "F8_E4M3FNUZ", "F8_E5M2FNUZ"))
 """Plain dtypes of weights."""
-_ROW_WORDS, _VALUE_WORDS = frozenset(("heads", "each", "rows", "rotary", "tiled")), frozenset(("shifted", "decay"))
+_ROW_WORDS, _VALUE_WORDS = frozenset(("heads", "each", "rows", "quarters", "rotary", "tiled")), frozenset(("shifted", "decay"))
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds of packed weights that are dequantized as [out, in] even where plain files store the matrix transposed."""
 _MAX_FLIPPED_BYTES = 1 << 26
@@ -78,6 +78,7 @@ class RowChunk:
 
     importance = False  # whether it was quantized with an importance matrix
     half_steps: Callable[[], tuple[Array, Array]] | None = None  # of a packed weight: flat, towards 0 and away from it
+    error_limit = 0.0  # the relative error up to which the whole is rounding, though values are beyond their bounds
     error: Array = None  # of values that were computed: how far each may be from those of another program, flat
 
     def __init__(self, dtype: str, raw: Array = None, blocks: Blocks | None = None, kind: str = "") -> None:
@@ -133,13 +134,23 @@ class RowChunk:
         if self.error is not None:
             return self.error
         if self._blocks is not None:
-            half = np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
-            flat = np.broadcast_to(half, self._blocks.levels.shape).reshape(-1)
+            flat = np.broadcast_to(self._half_gap, self._blocks.levels.shape).reshape(-1)
             return flat if self._origin is None else flat[self._origin]
         if self._steps is not None:
             return np.minimum(*self._steps)
         bits = np.maximum(np.abs(self.values.astype("f4")).view("u4"), 1) - 1  # a power of two has a closer neighbor below it
         return (bits & np.uint32(0x7F800000)).view("f4") * np.float32(2.0 ** -(MANTISSA_BITS[dtype or self.dtype] + 1))
+
+    @property
+    def group_radius(self) -> Array:
+        """Such a distance for each group of consecutive values; None if the chunk is not made of groups in order."""
+        return None if self._blocks is None or self._origin is not None else self._half_gap.reshape(-1)
+
+    @property
+    def _half_gap(self) -> Array:
+        assert self._blocks is not None
+        np = require_numpy()
+        return np.abs(self._blocks.scale) * np.float32(SMALLEST_HALF_GAP.get(self.dtype, 0.5))
 
     def radius(self, positions: Array, upward: Array, dtype: str = "") -> Array:
         """Return how far the number that was rounded to each value lies at most above it, or below it."""
@@ -165,7 +176,12 @@ class RowChunk:
     def with_columns(self, order: Array) -> RowChunk:
         """Return the chunk with its columns in another order."""
         if self._blocks is None:
-            return RowChunk(self.dtype, self.raw[:, order], None, self.kind)
+            result = RowChunk(self.dtype, self.raw[:, order], None, self.kind)
+            if (half_steps := self.half_steps) is not None:
+                shape = self.raw.shape
+                result.half_steps = lambda: tuple(x.reshape(shape)[:, order].reshape(-1) for x in half_steps())
+                result.error_limit = self.error_limit
+            return result
         positions = require_numpy().arange(self._blocks.levels.size).reshape(-1, len(order))
         return self.reordered(positions[:, order])
 
@@ -410,7 +426,7 @@ class CanonicalReader:
                 inward, outward = opened.half_steps(place.matrix, begin, end)
                 return pick(inward).reshape(-1), pick(outward).reshape(-1)
 
-            chunk.half_steps = half_steps
+            chunk.half_steps, chunk.error_limit = half_steps, opened.error_limit
         return chunk
 
     def _read_whole(self, name: str) -> StoredArray:
@@ -439,7 +455,7 @@ def _keep_freed_memory() -> None:
     M_MMAP_THRESHOLD). Reading and comparing takes a fifth of the time.
     """
     np = require_numpy()
-    np.empty(_LARGEST_THRESHOLD, "u1").fill(0)
+    np.empty(_LARGEST_THRESHOLD, "u1")
 
 
 def _is_consecutive(order: Array, first: int) -> bool:

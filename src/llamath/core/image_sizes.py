@@ -80,6 +80,46 @@ class PixelBudget(ImageSizes):
         return PatchGrid(1, rows // self.patch, columns // self.patch)
 
 
+class ScaledImage(ImageSizes):
+    """An image is scaled to as many patches as there may be, its sides rounded down to multiples (Gemma 4)."""
+
+    multiple: int  # pixels
+    max_patches: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        factor = sqrt(self.max_patches * self.patch**2 / (width * height))
+        h, w = (floor(factor * x / self.multiple) for x in (height, width))
+        longest = self.max_patches * self.patch**2 // self.multiple**2
+        if h == 0:
+            h, w = 1, max(1, min(width // height, longest))
+        elif w == 0:
+            h, w = max(1, min(height // width, longest)), 1
+        side = self.multiple // self.patch
+        return PatchGrid(1, h * side, w * side)
+
+
+class SplitImage(ImageSizes):
+    """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
+
+    size: int  # side of a tile
+    longest: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if width >= height:
+            w, h = self.longest, int(self.longest * height / width)
+        else:
+            w, h = int(self.longest * width / height), self.longest
+        w, h = max(w + w % 2, 1), max(h + h % 2, 1)
+        if w >= h:  # rounded up to whole tiles, first the longer side
+            columns = -(-w // self.size)
+            rows = -(-int(columns * self.size * h / w) // self.size)
+        else:
+            rows = -(-h // self.size)
+            columns = -(-int(rows * self.size * w / h) // self.size)
+        tiles, side = rows * columns, self.size // self.patch
+        return PatchGrid(tiles + 1 if tiles > 1 else 1, side, side)
+
+
 class TiledImage(ImageSizes):
     """An image is fitted to the best of some resolutions and cut into tiles, before which it stands as a whole (LLaVA-NeXT).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import Linear, Norm, RMSNorm, apply_optional
+from .blocks import Attention, Linear, Norm, RMSNorm, apply_optional
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
@@ -126,7 +126,8 @@ class Mamba2(RecurrentMixer):
 
     The concatenation of x, b and c passes the convolution and the activation; b and c of each group serve heads / state_groups
     consecutive heads. With the step s = softplus(dt + dt_bias), clamped to `dt_limits`:
-    S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))).
+    S ← exp(−exp(a_log) · s) · S + s · x ⊗ b; y = S c + skip · x. The result is out(norm(y · silu(z))), with `norm_before_gate`
+    out(norm(y) · silu(z)). The projections z, x, b, c and dt are multiplied by `multipliers`.
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
@@ -143,7 +144,7 @@ class Mamba2(RecurrentMixer):
     dt_bias: Weight
     a_log: Weight
     skip: Weight
-    norm: Norm
+    norm: Norm | None = None
     out: Linear
     heads: int
     head_dim: int
@@ -151,16 +152,44 @@ class Mamba2(RecurrentMixer):
     state_size: int
     activation: str
     dt_limits: tuple[float, float] = (0.0, inf)
+    multipliers: tuple[float, ...] = (1.0,) * 5
+    norm_before_gate: bool = False
 
     def forward(self, m: Machine[X], x: X) -> X:
         inner, states = self.heads * self.head_dim, self.state_groups * self.state_size
-        mixed = m.act(self.conv(m, m.concat(self.x(m, x), self.b(m, x), self.c(m, x))), self.activation)
+        by_z, by_x, by_b, by_c, by_dt = self.multipliers
+        v, b, c = m.scale(self.x(m, x), by_x), m.scale(self.b(m, x), by_b), m.scale(self.c(m, x), by_c)
+        mixed = m.act(self.conv(m, m.concat(v, b, c)), self.activation)
         v, b, c = m.split(m.to_float32(mixed), inner, states, states)
         v, b, c = m.split_heads(v, self.head_dim), m.split_heads(b, self.state_size), m.split_heads(c, self.state_size)
-        dt = m.softplus(self.dt(m, x), self.dt_bias, *self.dt_limits)  # (B, T, Hm)
-        y = m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip))  # (B, T, Hm, m)
-        y = m.multiply(m.merge_heads(y), m.act(m.to_float32(self.z(m, x)), "silu"))
-        return self.out(m, self.norm(m, m.to_model_dtype(y)))
+        dt = m.softplus(m.scale(self.dt(m, x), by_dt), self.dt_bias, *self.dt_limits)  # (B, T, Hm)
+        y = m.merge_heads(m.add(m.ssm_scan(self, v, b, c, dt, self.a_log), m.scale_by_weight(v, self.skip)))  # (B, T, Hm · m)
+        gate = m.act(m.to_float32(m.scale(self.z(m, x), by_z)), "silu")
+        if self.norm_before_gate:
+            return self.out(m, m.to_model_dtype(m.multiply(apply_optional(self.norm, m, y), gate)))
+        return self.out(m, apply_optional(self.norm, m, m.to_model_dtype(m.multiply(y, gate))))
+
+
+class BranchMultipliers(NamedTuple):
+    """Factors of the inputs and outputs of two branches."""
+
+    attention_in: float = 1.0
+    attention_out: float = 1.0
+    state_in: float = 1.0
+    state_out: float = 1.0
+
+
+class ParallelMixers(Block):
+    """Attention and a recurrent mixer that read the same x; the result is the sum of both, each with factors (Falcon-H1)."""
+
+    attention: Attention
+    state: Mamba2
+    multipliers: BranchMultipliers = BranchMultipliers()
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        by = self.multipliers
+        y = m.scale(self.state(m, m.scale(x, by.state_in)), by.state_out)
+        return m.add(y, m.scale(self.attention(m, m.scale(x, by.attention_in)), by.attention_out))
 
 
 class ShortConv(RecurrentMixer):

@@ -99,6 +99,10 @@ class AxialRope(Rope):
     by_halves: bool = False
 
 
+class SplitAxialRope(Rope):
+    """Rotary positions in two dimensions: the first half of a head turns with a patch's column, the second with its row (Gemma 4)."""
+
+
 class Alibi(Record):
     """ALiBi: scale · 2^(−max·i/H) · (key's position) is added to the scaled scores of head i. If H is not a power of
     two, the slopes are those of the power below, followed by every other slope of the power above (Press et al. 2022, arXiv:2108.12409).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, project_heads
+from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Stack, Weight
@@ -30,8 +30,20 @@ class EncoderAttention(Attention):
         assert self.k is not None and self.v is not None
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
         k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
-        v = project_heads(self, m, self.v, x)
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.window_side)))
+        v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)))
+
+
+class ClippedLinear(Linear):
+    """A linear layer whose inputs and outputs are clamped to stored numbers (Gemma 4)."""
+
+    input_min: Weight
+    input_max: Weight
+    output_min: Weight
+    output_max: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.clip(Linear.forward(self, m, m.clip(x, self.input_min, self.input_max)), self.output_min, self.output_max)
 
 
 class AttentionPooling(Block):
@@ -84,6 +96,34 @@ class VisionTower(Block):
         else:
             x = apply_optional(self.norm_after, m, m.layers(self.layers, x))
         return m.drop_tokens(x, 1) if self.drops_class_token else x
+
+
+class PooledVisionTower(VisionTower):
+    """A vision transformer with positions by column and row, whose result are averages of pool × pool features (Gemma 4)."""
+
+    axial_positions: Weight  # [2, places, d_v]
+    std_bias: Weight | None = None
+    std_scale: Weight | None = None
+    pool: int
+    factor: float  # of the averages
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_axial_positions(self.patches(m, pixels), self.axial_positions)
+        x = m.scale(m.pool_patches(m.layers(self.layers, x), self.pool), self.factor)
+        if self.std_bias is None or self.std_scale is None:
+            return x
+        return m.standardize(x, self.std_bias, self.std_scale)
+
+
+class PatchEmbedder(VisionTower):
+    """Normalized pixels of large patches, projected, with positions by column and row; there are no layers (Gemma 4 12B)."""
+
+    pixel_norm: Norm
+    axial_positions: Weight  # [places, 2, d_v]
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
+        return apply_optional(self.norm_after, m, m.add_axial_positions(x, self.axial_positions, places_first=True))
 
 
 class LayerScale(Norm):

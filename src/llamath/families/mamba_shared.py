@@ -7,6 +7,7 @@ from typing import Any
 
 from ..config_keys import any_name
 from ..core.config import Config
+from ..core.constructors import rms
 from ..core.expr import Expr
 from ..core.mixers import Mamba, Mamba2, MambaSizes
 from ..core.mixers import mamba as mamba_mixer
@@ -83,13 +84,15 @@ def time_step_limit(c: Config) -> tuple[float, float]:
     return float(ends[0]), float(ends[1])
 
 
-def selective_mixer(c: Config, d: Expr, norm_eps: float) -> Mamba:
+def selective_mixer(c: Config, d: Expr) -> Mamba:
     """Read Mamba as hybrids name its sizes, with norms of time steps, b and c."""
+    eps = c.get("rms_norm_eps", 1e-6)
     i = Expr("i", c.get("mamba_expand", 2) * d)
     N, R = c.dim("N", "mamba_d_state", default=16), auto_dim(c, "R", "mamba_dt_rank", -(-d // 16))
     kernel, conv_bias = c.dim("c", "mamba_d_conv", default=4), c.get("mamba_conv_bias", True)
     bias, activation = c.get("mamba_proj_bias", False), c.activation("hidden_act")
-    return mamba_mixer(d, i, N, R, kernel, bias=bias, conv_bias=conv_bias, activation=activation, norm_eps=norm_eps)
+    mixer = mamba_mixer(d, i, N, R, kernel, bias=bias, conv_bias=conv_bias, activation=activation)
+    return mixer.replace(dt_norm=rms(R, eps), b_norm=rms(N, eps), c_norm=rms(N, eps))
 
 
 def mamba2_sizes(c: Config, d: Expr, inner: int | None = None) -> MambaSizes:
@@ -113,11 +116,11 @@ def checked_sizes(c: Config, sizes: MambaSizes, inner: int, head_key: str, group
     return sizes
 
 
-def mamba2_layer(c: Config, d: Expr, eps: float) -> Mamba2:
+def mamba2_layer(c: Config, d: Expr, eps: float, inner: int | None = None) -> Mamba2:
     """Read Mamba-2 as hybrids name its sizes."""
     return mamba2_mixer(
         d,
-        mamba2_sizes(c, d),
+        mamba2_sizes(c, d, inner),
         c.dim("c", "mamba_d_conv", default=4),
         eps,
         bias=c.get("mamba_proj_bias", False),

@@ -20,6 +20,9 @@ MULTIMODAL = {
     "aya_vision": "aya_vision",
     "cohere2_vision": "cohere2_vision",
     "gemma3": "gemma3",
+    "gemma4": "gemma4",
+    "gemma4_unified": "gemma4_unified",
+    "idefics3": "idefics3",
     "internvl": "internvl",
     "llava": "llava",
     "llava_next": "llava_next",
@@ -28,6 +31,7 @@ MULTIMODAL = {
     "paligemma": "paligemma",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
+    "smolvlm": "smolvlm",
     "vipllava": "vipllava",
 }
 """Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""

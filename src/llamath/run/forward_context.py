@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.attention_facts import AttentionWindow
-from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, TemperatureTuning
+from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
 from .kv_cache import Cache, key_positions
 from .rope import LENGTH_DEPENDENT, RopeCosSin, axial_cos_sin, cos_sin
 
@@ -109,6 +109,15 @@ class ForwardContext:
             self._rope_complex[id(rope)] = torch.complex(rotation.cos, rotation.sin)
         return self._rope_complex[id(rope)]
 
+    def split_rope(self, rope: SplitAxialRope) -> tuple[RopeCosSin, RopeCosSin]:
+        """Cosines and sines of the rotation of each half of a head, by the column and by the row of each patch."""
+        rows, columns = self.patch_grid or (isqrt(self.new_length),) * 2
+        plain = Rope(theta=rope.theta, dim=rope.dim // 2)
+        row, column = torch.arange(rows).repeat_interleave(columns), torch.arange(columns).repeat(rows)
+        halves = (cos_sin(plain, x.to(self.positions.device), 0) for x in (column, row))
+        across, down = (RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), False) for cos, sin in halves)
+        return across, down
+
     def _compute_rope(self, rope: Rope) -> RopeCosSin:
         if isinstance(rope, AxialRope):
             grid = self.patch_grid or (isqrt(self.new_length),) * 2
@@ -156,6 +165,10 @@ class Mask:
     def fits_one_block(self, heads: int, fused: bool) -> bool:
         """Whether all queries are processed at once; a fused kernel that stores no scores may always do so for a causal triangle."""
         return self._ctx.new_length == 1 or (self._is_causal_triangle and fused) or self._ctx.new_length <= self._block_size(heads)
+
+    def visible(self, queries: slice) -> Tensor:
+        """Which keys these queries see, `(T, S)` or `(B, T, S)`."""
+        return self._visible(queries, slice(None)).squeeze(-3) if self._ctx.padding is not None else self._visible(queries, slice(None))
 
     @cached_property
     def full_block(self) -> MaskBlock:

@@ -32,6 +32,7 @@ class Tally:
         self.square_difference = self.square_a = self.square_b = 0.0  # of the chunks that differ
         self.changed: set[tuple[int, int]] = set()  # places of values that are not finite in only one of the two
         self.codebook = ""  # type without a bound for single values
+        self.error_limit = 0.0  # relative error up to which values beyond their bounds are rounding, too
 
     def add(self, other: Tally) -> None:
         """Add what was found in later chunks."""
@@ -39,7 +40,7 @@ class Tally:
             self.first = other.first
         for name in ("values", "differing", "beyond", "square_difference", "square_a", "square_b"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("max_difference", "largest_share", "codebook"):
+        for name in ("max_difference", "largest_share", "codebook", "error_limit"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         if len(self.rows) < _MAX_ROWS:
             self.rows |= other.rows
@@ -64,12 +65,22 @@ class Tally:
         """Whether all differences are within the rounding bounds."""
         if self.codebook:
             return self.relative_error <= CODEBOOK_ERRORS[self.codebook] and not self.changed
-        return not self.beyond
+        return not self.beyond or self._is_moved
+
+    @property
+    def _is_moved(self) -> bool:
+        """Whether nearly all values differ, none by many steps and all together as little as quantizers like GPTQ cause."""
+        differ = self.differing * 10 >= self.values * 9 and not self.changed
+        return differ and self.largest_share <= _MAX_MOVED and self.relative_error <= self.error_limit
 
 
 _MAX_ROWS = 4096
+_MAX_MOVED = 12
+"""The most half steps that a quantizer may move a value."""
 
 
+_SMALLEST = 2.0**-126
+"""The smallest normal float32."""
 _SPARSE = 8
 """If fewer than one in this many values differ, only they are looked at."""
 
@@ -98,7 +109,12 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.square_difference += square
         tally.max_difference = max(tally.max_difference, float(size.max()))
         square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
-        candidates = _find_candidates(size, _sure_radius(a, b), tally) if not _codebook(a, b) else None
+        if _codebook(a, b):
+            candidates = None
+        elif (sure := _sure_radius_of_groups(a, b)) is not None:
+            candidates = _find_in_groups(size, sure, tally)
+        else:
+            candidates = _find_candidates(size, _sure_radius(a, b), tally)
     else:
         positions = np.flatnonzero(unequal)
         positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
@@ -110,6 +126,7 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         _note_first(tally, int(positions[0]), first_row, width)
     tally.square_a += square_a
     tally.square_b += square_b
+    tally.error_limit = max(a.error_limit, b.error_limit)
     if candidates is None:
         tally.codebook = _codebook(a, b)
     elif len(candidates):
@@ -124,6 +141,16 @@ def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
         share = np.divide(size, sure, out=size, where=sure > 0)
         tally.largest_share = max(tally.largest_share, min(1.0, float(share.max())))
     return candidates
+
+
+def _find_in_groups(size: Array, sure: Array, tally: Tally) -> Array:
+    """Do the same with one radius for each group of values."""
+    np = require_numpy()
+    grouped = size.reshape(len(sure), -1)
+    shares = np.divide(grouped, np.maximum(sure, _SMALLEST)[:, None], out=grouped)
+    largest = float(shares.max())
+    tally.largest_share = max(tally.largest_share, min(1.0, largest))
+    return np.flatnonzero(size > 1) if largest > 1 else np.zeros(0, "i8")
 
 
 def _equal_bytes(x: Array, y: Array) -> bool:
@@ -206,6 +233,13 @@ def _sure_radius(a: RowChunk, b: RowChunk) -> Array:
         if rule and x.has_bound and not x.word and x.is_quantized >= has_blocks:
             sure = sure + x.sure_radius("" if rule == "own" else rule)
     return sure
+
+
+def _sure_radius_of_groups(a: RowChunk, b: RowChunk) -> Array:
+    """Return such differences by group, if one of the chunks is of a block type and its groups are in order; else None."""
+    if a.is_quantized == b.is_quantized or a.word or b.word or a.error is not None or b.error is not None:
+        return None
+    return (a if a.is_quantized else b).group_radius
 
 
 def combined_radius(a: RowChunk, b: RowChunk, positions: Array) -> Array:

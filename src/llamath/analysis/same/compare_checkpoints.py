@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...checkpoint.canonical_reader import CanonicalWeight
 from ...checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor
 from ...utils.errors import LlamathError, safe
-from ...utils.number_format import format_count
+from ...utils.number_format import format_count, format_list
 from .adapted_side import open_side
 from .chunk_comparison import Tally, compare_chunks
 from .compared_side import ComparedSide
@@ -59,6 +59,8 @@ def _compare(a: ComparedSide, b: ComparedSide, progress: Progress) -> SameReport
     finder = CauseFinder(a, b)
     differences = [finder.explain(x, tallies.get(x.path)) if x.verdict == "different" else x for x in differences]
     others, notes = _compare_others(a, b)
+    if moved := [x for x in differences if x.verdict == "rounding" and x.beyond]:
+        notes.insert(0, _moved_note(moved))
     return SameReport(
         a=a.facts,
         b=b.facts,
@@ -159,6 +161,17 @@ def _index(position: int, shape: tuple[int, ...]) -> tuple[int, ...]:
         position, i = divmod(position, size)
         index.insert(0, i)
     return tuple(index)
+
+
+def _moved_note(moved: list[WeightDifference]) -> str:
+    """Say that weights are equal by their relative errors, not by a bound for each value."""
+    kinds = format_list(sorted({y for x in moved for y in (x.dtype_a, x.dtype_b) if y in ("awq", "gptq")}))
+    share = max(x.beyond / x.elements for x in moved)
+    return (
+        f"{format_count(len(moved), 'weight')} of {kinds}: up to {share:.1%} of the values are further than half a step apart, because "
+        "these quantizers move values to reduce the error of a layer. The relative errors of whole matrices are those of rounding; they "
+        "would hide a slight fine-tuning"
+    )
 
 
 class _Others(NamedTuple):

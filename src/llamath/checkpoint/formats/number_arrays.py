@@ -44,7 +44,9 @@ def to_float32(raw: Array, dtype: str) -> Any:
     """Return stored numbers as float32, exactly where it can hold them."""
     np = require_numpy()
     if dtype == "BF16":
-        return (raw.astype(np.uint32) << 16).view(np.float32)
+        words = raw.astype(np.uint32)
+        words <<= np.uint32(16)
+        return words.view(np.float32)
     if dtype.startswith("F8_"):
         return float8_table(dtype)[raw]
     return raw.astype(np.float32)

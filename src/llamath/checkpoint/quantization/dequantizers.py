@@ -160,45 +160,101 @@ class OpenedPacked:
 
     @property
     def has_half_steps(self) -> bool:
-        """Whether codes are the nearest ones, so that values have bounds; AWQ and GPTQ move values further to reduce a layer's error."""
-        return self._kind in _NEIGHBORS or self._kind in _INTEGER_WORDS
+        """Whether codes are the nearest ones, so that values have bounds."""
+        return self._kind in _NEIGHBORS or self._kind in _INTEGERS or self._kind in _TABLES
+
+    @property
+    def error_limit(self) -> float:
+        """The largest relative error of a matrix that quantizers cause which move values beyond half a step; 0 if none does."""
+        return _MOVED_ERRORS[self._bits] if self._kind in ("awq", "gptq") else 0.0
 
     def half_steps(self, matrix: int, first: int, last: int) -> tuple[Any, Any]:
-        """Return half the distance of each value to the next one towards 0, and away from it; a whole distance beyond the last value."""
+        """Return half the distance of each value to the next one towards 0, and away from it; a whole distance beyond the last value.
+
+        A table of bitsandbytes ends at the largest value of a block, so nothing lies beyond it.
+        """
         np = require_numpy()
         with np.errstate(invalid="ignore", over="ignore"):
             value, less, more = (self._open(matrix, step)(first, last) for step in (0, -1, 1))
-        if self._kind in _INTEGER_WORDS:
-            step = np.abs(more - less)
+        if self._kind in _INTEGERS:
+            step, (low, high) = np.abs(more - less), _INTEGERS[self._kind](self._bits)
             code = (value - less) / np.where(step, step, 1)
-            last_code = (1 << self._bits) - 1
-            half = step * np.where((code < 0.5) | (code > last_code - 0.5), np.float32(1), np.float32(0.5))
+            half = step * np.where((code < low + 0.5) | (code > high - 0.5), np.float32(1), np.float32(0.5))
+            if self._kind == "awq":  # AutoAWQ divides by the scale in float16
+                half += np.float32(2**-9) * (np.abs(value) + high * step)
+            elif self._kind == "gptq":  # it stores the scale in float16 after it chose the codes
+                half += np.float32(2**-11) * np.abs(value)
             return half, half
         inward, outward = np.abs(value - less) / 2, np.abs(more - value) / 2
+        if self._kind in _TABLES:
+            error = self._open(matrix, _SCALE_ERROR)(first, last) if "nested_absmax" in self._arrays else np.float32(0)
+            return inward + error, outward + error
         ends = ~((outward > 0) & np.isfinite(outward))
         return np.where(inward > 0, inward, outward), np.where(ends, 2 * inward, outward)
 
     @property
     def _bits(self) -> int:
+        words = self._arrays["values"][1]
         if self._kind == "compressed-int":
             return int(re.sub(r"\D", "", self._weight.kind))
-        return int(self._arrays["values"][1].shape[-1]) * 32 // self.shape[-1]
+        if self._kind == "gptq":
+            return int(words.shape[-2] * words.dtype.itemsize * 8 // self.shape[-1])
+        if self._kind == "hqq":
+            return int(self._arrays["nbits"][1].reshape(-1)[0])
+        return 4 if self._kind in ("awq", "int4-awq") else int(words.shape[-1]) * 32 // self.shape[-1]
 
     def _open(self, matrix: int, step: int) -> _Rows:
-        """Open one matrix, with the codes as they are, or those a step further; of integers in words, all codes 0 (−1) or 1."""
+        """Open one matrix, with the codes as they are, or those a step further; of integers in words, all codes 0 (−1) or 1.
+
+        With the step `_SCALE_ERROR`, the values are how far the rounding of scales may have moved them.
+        """
         if matrix != self._matrix:
             self._rows, self._matrix = {}, matrix
         if step not in self._rows:
             outer = self.shape[:-2]
             own = {end: (dtype, _matrix_of(array, outer, matrix)) for end, (dtype, array) in self._arrays.items()}
-            if step:
+            if step and self._kind in _TABLES:
+                own |= _other_tables(own, step)
+            elif step:
                 dtype, codes = own["values"]
-                own["values"] = (
-                    dtype,
-                    _constant_codes(codes, self._bits, step) if self._kind in _INTEGER_WORDS else _NEIGHBORS[self._kind](codes, step),
-                )
+                own["values"] = dtype, self._constant(codes, step) if self._kind in _INTEGERS else _NEIGHBORS[self._kind](codes, step)
             self._rows[step] = DEQUANTIZERS[self._kind](_Matrix(self._weight, own, self._config))
         return self._rows[step]
+
+    def _constant(self, words: Array, step: int) -> Any:
+        """Return words of the same shape whose codes are all 1 (step 1) or 0."""
+        if self._kind == "gptq":
+            return _constant_codes(words.T, self._bits, step).T
+        if self._kind == "hqq":
+            count = 10 if self._bits == 3 else 8 // self._bits
+            return require_numpy().full_like(words, sum(1 << self._bits * i for i in range(count)) if step > 0 else 0)
+        return _constant_codes(words, self._bits, step)
+
+
+def _other_tables(own: Mapping[str, tuple[str, Array]], step: int) -> dict[str, tuple[str, Array]]:
+    """Return tables of bitsandbytes with the values next to those of the codes, or with the errors that rounded scales cause."""
+    np = require_numpy()
+    table = to_float32(own["quant_map"][1], own["quant_map"][0]).reshape(-1)
+    if step != _SCALE_ERROR:
+        return {"quant_map": ("F32", _next_in_table(table, step))}
+    nested = to_float32(own["nested_quant_map"][1], own["nested_quant_map"][0]).reshape(-1)
+    gaps = np.maximum(*(np.abs(_next_in_table(nested, x) - nested) for x in (-1, 1))) * np.float32(0.5 + 2**-10)
+    state = json.loads(bytes(own["state"][1].tobytes()[:10_000])) | {"nested_offset": 0.0}
+    half = np.maximum(*(np.abs(_next_in_table(table, x) - table) for x in (-1, 1))) / 2
+    return {
+        "quant_map": ("F32", np.abs(table) + half),
+        "nested_quant_map": ("F32", gaps),
+        "state": ("U8", np.frombuffer(json.dumps(state).encode(), np.uint8)),
+    }
+
+
+def _next_in_table(table: Array, step: int) -> Any:
+    """Return the next value of each away from 0 (1) or towards it (−1), itself if there is none; of 0, the one above (−1) or below."""
+    np = require_numpy()
+    values = np.unique(table)
+    at = np.searchsorted(values, table)
+    upward = np.where(table == 0, step < 0, (table > 0) == (step > 0))
+    return values[np.clip(at + np.where(upward, 1, -1), 0, len(values) - 1)].astype(np.float32)
 
 
 def _constant_codes(words: Array, bits: int, step: int) -> Any:
@@ -245,12 +301,21 @@ _NEIGHBORS: Mapping[str, Callable[[Array, int], Any]] = {
     "fp8": _next_float8,
     "int8": _next_int8,
     "bnb-int8": _next_int8,
+    "eetq": _next_int8,
     "mxfp4": _next_fp4,
     "nvfp4": _next_fp4,
 }
 """Kinds of packing → the codes a step away from zero (1) or towards it (−1)."""
-_INTEGER_WORDS = frozenset(("compressed-int", "mlx"))
-"""Kinds that pack whole numbers into words, each with a scale for its group."""
+_INTEGERS: Mapping[str, Callable[[int], tuple[int, int]]] = {
+    **dict.fromkeys(("compressed-int", "mlx", "awq", "gptq", "hqq"), lambda bits: (0, (1 << bits) - 1)),
+    "int4-awq": lambda _: (-8, 7),
+}
+"""Kinds that pack whole numbers, each with a scale for its group → the lowest and the highest code."""
+_TABLES = frozenset(("bnb-nf4", "bnb-fp4"))
+"""Kinds whose codes are positions in a table."""
+_SCALE_ERROR = 2
+_MOVED_ERRORS = {2: 0.8, 3: 0.45, 4: 0.35, 8: 0.03}
+"""Bits → the largest relative error (root mean square) that AWQ and GPTQ cause, which move values to reduce the error of a layer."""
 
 
 def _matrix_of(array: Array, outer: Shape, i: int) -> Any:

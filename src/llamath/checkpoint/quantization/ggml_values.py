@@ -87,6 +87,11 @@ def _bits(x: Array) -> Array:
 def _split_fields(x: Array, bits: int) -> Array:
     """Split each byte into fields of this many bits, lowest first: `[…, n]` → `[…, 8/bits, n]`."""
     np = require_numpy()
+    if bits == 4:
+        halves = np.empty((*x.shape[:-1], 2, x.shape[-1]), "u1")
+        np.bitwise_and(x, 15, out=halves[..., 0, :])
+        np.right_shift(x, 4, out=halves[..., 1, :])
+        return halves
     return (x[..., None, :] >> np.arange(0, 8, bits, dtype="u1")[:, None]) & ((1 << bits) - 1)
 
 
@@ -145,10 +150,10 @@ def _q3_k(x: Array) -> Blocks:
 def _six_bit_scales(x: Array) -> tuple[Array, Array]:
     """Unpack twelve bytes to eight scales and eight minimums of 6 bits: the first four whole, the last four in two pieces."""
     np = require_numpy()
-    first, second, third = x[:, :4], x[:, 4:8], x[:, 8:]
-    scale = np.concatenate((first & 63, (third & 15) | (first >> 6 << 4)), -1)
-    minimum = np.concatenate((second & 63, (third >> 4) | (second >> 6 << 4)), -1)
-    return scale[:, :, None], minimum[:, :, None]
+    first, second, third = np.ascontiguousarray(x.T).reshape(3, 4, -1)
+    scale = np.concatenate((first & 63, (third & 15) | (first >> 6 << 4)))
+    minimum = np.concatenate((second & 63, (third >> 4) | (second >> 6 << 4)))
+    return scale.T[:, :, None], minimum.T[:, :, None]
 
 
 def _affine_k(x: Array, levels: Array) -> Blocks:

@@ -264,8 +264,8 @@ class _TraceRun:
         """Return the cache's size for the whole model: each layer shown counts for all layers of its kind."""
         elements = nbytes = 0
         for stage in walk.layers:
-            cache = None if stage.layer is None else self.cache.layers[self.index_of[stage.layer]]
-            if cache is not None:
-                elements += stage.times * sum(x.numel() for x in cache.tensors)
-                nbytes += stage.times * sum(x.nbytes for x in cache.tensors)
+            caches = [] if stage.layer is None else self.module.caches_of_layer(self.cache, self.index_of[stage.layer])
+            tensors = [x for cache in caches if cache is not None for x in cache.tensors]
+            elements += stage.times * sum(x.numel() for x in tensors)
+            nbytes += stage.times * sum(x.nbytes for x in tensors)
         return _CacheSize(tokens=self.cache.length, elements=elements, nbytes=nbytes)
