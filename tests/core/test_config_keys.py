@@ -163,10 +163,11 @@ def test_meaning_of_a_dimension_names_its_letter() -> None:
                 assert set(its) & set(words), (name, its, key, says[key])
 
 
-CHOICES = {
+CHOICES: dict[str, list[Any]] = {
     "moe_layers_enum": ["1"],
     "topk_method": ["greedy", "noaux_tc"],
     "attn_config.attn_type": ["multihead_attention", "multiquery_attention"],
+    "index_topk_pattern": ["FSF", "FFF"],
 }
 
 

@@ -11,14 +11,14 @@ import pytest
 
 import llamath
 from llamath.catalog import slugs
-from llamath.core import blocks, mixers, towers
+from llamath.core import blocks, latent_attention, mixers, towers
 from llamath.core.machine import Machine
 from llamath.core.sound import SoundBlock
 from llamath.core.tree import Block, Stack, fold_blocks
 from support.reference_data import multimodal_configs, tiny_configs, unproven_configs
 
 OPERATIONS = {name for name in vars(Machine) if not name.startswith("_")} - {"absorbs"}
-NAMES: dict[str, Any] = {**vars(blocks), **vars(mixers), **vars(towers)}
+NAMES: dict[str, Any] = {**vars(blocks), **vars(mixers), **vars(latent_attention), **vars(towers)}
 NOT_ALLOWED = (ast.Import, ast.ImportFrom, ast.While, ast.Try, ast.With, ast.Lambda, ast.Yield, ast.Global, ast.Delete)
 
 
@@ -33,7 +33,7 @@ class Function(NamedTuple):
 def forwards() -> list[Function]:
     """Every `forward` of the blocks, and the functions that they call."""
     helpers, found = {}, []
-    for module in (blocks, mixers, towers):
+    for module in (blocks, mixers, latent_attention, towers):
         for x in ast.parse(inspect.getsource(module)).body:
             if isinstance(x, ast.FunctionDef):
                 helpers[x.name] = Function(x.name, x, annotated_blocks(x))

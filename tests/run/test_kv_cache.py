@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from llamath.core.attention_facts import AttentionWindow, Heads, ScoreTransform
 from llamath.core.blocks import Layer
-from llamath.core.constructors import LatentSizes, decoder, gqa, mla, rms, swiglu
+from llamath.core.constructors import decoder, gqa, rms, swiglu
 from llamath.core.expr import Expr
+from llamath.core.latent_attention import LatentSizes, mla
 from llamath.core.mixers import DeltaHeads, gated_delta, short_conv
 from llamath.core.positions import Alibi, Rope
 from llamath.core.tree import repeat, sequence

@@ -131,6 +131,16 @@ class Softmax(AttentionBase):
     kv_heads: int = K
     head_dim: int = h
 
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
+
+
+class Selecting(Softmax):
+    """The facts of an indexer, and of attention to the keys that it selects."""
+
+    top_k: int = Expr("ki", 3)
+
 
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
@@ -139,6 +149,7 @@ class Recurrence(RecurrentMixer):
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
+INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
 MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
@@ -159,6 +170,7 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
+    case("add_sinusoids", x(B, T, d), 2, passes=(PROMPT, DECODE)),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
@@ -180,7 +192,7 @@ CASES = [
     case("l2_norm", f32(B, T, G, n), 1e-6),
     *(
         case("act", x(B, T, d), name)
-        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus")
+        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus", "tanh")
     ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
@@ -201,6 +213,9 @@ CASES = [
     case("scale_by_position", Q, LogNScaling(original_context=4)),
     case("softcap", x(B, T, V), 30.0),
     case("softcap", x(B, T, V), None),
+    case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
+    case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
+    case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
@@ -231,6 +246,7 @@ CASES = [
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),
     case("add_axial_positions", x(B, PATCHES, d), w(2, 9, d)),
+    case("add_axial_positions", x(B, PATCHES, d), w(9, 2, d), places_first=True),
     case("standardize", x(B, PATCHES, d), w(d), w(d), **OTHER_STEPS),
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
@@ -261,6 +277,13 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
+    case(
+        "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS
+    ),
+    case("reuse_selection", INDEXER, passes=ALL_PASSES),
+    case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
+    case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     *(
         case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
         for bias in (None, w(d))
@@ -364,6 +387,10 @@ def prepare(
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
+    if case.spec.name == "reuse_selection":
+        module.a.shares_selection, module.a.selecting_layer = True, 0
+        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, sizes["S"], 1, 4), torch.randn(batch, at.tokens, 2)
+        m.select_keys(module.a, q, k, weights)
     return sizes, lambda: as_list(module(m, *inputs)), inputs
 
 

@@ -19,7 +19,8 @@ from ..checkpoint.formats.manifest import Tensor
 from ..checkpoint.gguf_metadata import ARCHITECTURES, ROPE_FREQS, config_from_gguf
 from ..checkpoint.gguf_metadata.gguf_architectures import Architecture
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import MLP, Attention, AttentionBase, DenseAndMoE, LatentAttention, MoE
+from ..core.blocks import MLP, Attention, AttentionBase, DenseAndMoE, MoE
+from ..core.latent_attention import LatentAttention
 from ..core.mixers import GatedDeltaNet, Mamba, Mamba2
 from ..core.positions import (
     Alibi,

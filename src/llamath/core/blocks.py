@@ -5,6 +5,7 @@ Letters: d width, V vocabulary, L layers, H heads, K key/value heads, h head siz
 
 from __future__ import annotations
 
+from math import inf
 from typing import ClassVar, NamedTuple
 
 from .attention_facts import AttentionWindow, QKPreprocess, ScoreTransform
@@ -34,6 +35,15 @@ class Embedding(Block):
         return m.scale(m.lookup(ids, self.weight, self.offset), self.scale)
 
 
+class SinusoidalEmbedding(Embedding):
+    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM)."""
+
+    position_offset: int
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset)
+
+
 class ProjectedEmbedding(Embedding):
     """An embedding narrower than the model, projected to its width (OPT-350m)."""
 
@@ -50,6 +60,15 @@ class ProjectedLinear(Linear):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return Linear.forward(self, m, self.projection(m, x))
+
+
+class NormedLinear(Linear):
+    """W norm(x) + b (BitNet)."""
+
+    norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.norm(m, x))
 
 
 class Norm(Block):
@@ -83,10 +102,16 @@ class AttentionBase(Block):
     """Base of the mixers in which every query attends to the keys in its window."""
 
     group: ClassVar[str] = "attention"
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys", "values")  # what it caches for each token
     kv_layer: int | None = None  # the layer whose keys and values are used; None: the mixer's own
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
+
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        """Heads and size of each cached row of another layer that it reads."""
+        raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
 class Attention(AttentionBase):
@@ -115,6 +140,10 @@ class Attention(AttentionBase):
     gate_activation: str = "sigmoid"  # softplus is computed in float32
     gate_per_head: bool = False
 
+    @property
+    def shared_rows(self) -> tuple[tuple[int, int], ...]:
+        return ((self.kv_heads, self.head_dim),) * 2
+
     def forward(self, m: Machine[X], x: X) -> X:
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
         q = m.scale_by_position(q, self.score_transform.temperature)
@@ -134,50 +163,19 @@ class Attention(AttentionBase):
         return self.o(m, m.multiply(m.merge_heads(y), gate))
 
 
-class LatentAttention(AttentionBase):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values are projected from one latent vector."""
+class NarrowValueAttention(Attention):
+    """Attention whose values have a size of their own and are multiplied by a factor before they are cached (MiMo-V2)."""
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
-    q: Linear | None = None  # either one matrix
-    q_down: Linear | None = None  # or two with a norm between
-    q_norm: Norm | None = None
-    q_up: Linear | None = None
-    kv_down: Linear  # to the latent vector and the rotary key that all heads share
-    kv_norm: Norm
-    k_up: Linear
-    v_up: Linear
-    o: Linear
-    heads: int
-    nope_dim: int
-    rope_dim: int
     v_dim: int
-    kv_lora_rank: int
-    q_factor: float = 1.0  # factor of the queries
-    latent_factor: float = 1.0  # factor of the normalized latent vectors
+    v_scale: float = 1.0
 
     def forward(self, m: Machine[X], x: X) -> X:
-        n, p, r, h = self.nope_dim, self.rope_dim, self.kv_lora_rank, self.nope_dim + self.rope_dim
-        if self.q is not None:
-            q = self.q(m, x)
-        else:
-            assert self.q_down is not None and self.q_norm is not None and self.q_up is not None
-            q = self.q_up(m, self.q_norm(m, self.q_down(m, x)))
-        q = m.scale_by_position(m.split_heads(m.scale(q, self.q_factor), h), self.score_transform.temperature)
-        q, q_rope = m.split(q, n, p)  # (B, T, H, n), (B, T, H, p)
-        q_rope = m.rope(q_rope, self.rope)
-        latent, k_rope = m.split(m.split_heads(self.kv_down(m, x), r + p), r, p)  # one head for all
-        latent = m.scale(self.kv_norm(m, latent), self.latent_factor)
-        (cached,) = m.update_cache(self, m.concat(latent, m.rope(k_rope, self.rope)))  # (B, S, 1, r + p)
-        latent, k_rope = m.split(cached, r, p)
-        if m.absorbs:  # the up-projections are applied to the queries and to the result
-            q = m.concat(m.per_head_linear(q, self.k_up.weight, n, transposed=True), q_rope)  # (B, T, H, r + p)
-            y = m.per_head_linear(m.attention(self, q, cached, latent, h), self.v_up.weight, self.v_dim)
-        else:  # the latent vectors are expanded to keys and values
-            latent = m.merge_heads(latent)
-            k = m.concat(m.split_heads(self.k_up(m, latent), n), k_rope)  # (B, S, H, n + p)
-            v = m.split_heads(self.v_up(m, latent), self.v_dim)
-            y = m.attention(self, m.concat(q, q_rope), k, v, h)
-        return self.o(m, m.merge_heads(y))
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))  # (B, T, K, h)
+        v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
+        k, v = m.update_cache(self, k, v)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
 
 
 class MLP(Block):
@@ -219,6 +217,16 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class OutlierMLP(MLP):
+    """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations (Gemma 3n)."""
+
+    deviations: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        return self.down(m, m.gated(m.keep_outliers(self.gate(m, x), self.deviations), self.up(m, x), self.activation))
+
+
 class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 
@@ -248,6 +256,7 @@ class ExpertGroups(NamedTuple):
     groups: int
     kept: int
     top_scores: int
+    other_score: float = -inf  # of the experts in the other groups
 
 
 class MoE(Block):
@@ -435,6 +444,72 @@ class ScaledLayer(Layer):
         return m.scale_by_weight(x, self.scalar)
 
 
+class AltUp(Block):
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of n residual streams a layer computes one, the `active` one.
+
+    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
+    the token (Gemma 3n).
+    """
+
+    group: ClassVar[str] = "mlp"
+    scale: Weight  # factors of the corrected stream that the per-layer input reads
+    correct: Linear
+    predict: Linear
+    router: Linear
+    router_norm: Norm
+    width: int
+    streams: int
+    active: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        """Return the router's features of a stream, `(B, T, n)`."""
+        y = self.router(m, m.scale(self.router_norm(m, x), 1 / self.width))
+        return m.to_model_dtype(m.act(m.to_float32(y), "tanh"))
+
+
+class Laurel(Block):
+    """x + norm(right(left x)), a learned low-rank residual (LAuReL, arXiv:2411.07501)."""
+
+    group: ClassVar[str] = "mlp"
+    left: Linear
+    right: Linear
+    norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.add(x, self.norm(m, self.right(m, self.left(m, x))))
+
+
+class AltUpLayer(Layer):
+    """A layer of a model with several residual streams and per-layer embeddings (Gemma 3n)."""
+
+    altup: AltUp
+    laurel: Laurel
+    per_layer: PerLayerInput
+    scaled: bool  # whether `altup.scale` is used
+
+    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        d, n, active = self.altup.width, self.altup.streams, self.altup.active
+        sizes = (d,) * n
+        streams = m.split_heads(x, d)  # (B, T, n, d)
+        weights = m.split_heads(self.altup.predict(m, self.altup(m, m.split(x, *sizes)[active])), n)  # (B, T, n, n)
+        predicted = m.merge_heads(m.add(m.mix_streams(streams, weights), streams))
+        x = m.split(predicted, *sizes)[active]
+        normed = apply_optional(self.attn_norm, m, x)
+        y = m.add(x, _residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = m.scale(m.add(y, self.laurel(m, normed)), 2**-0.5)
+        y = m.add(y, _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm))
+        change = m.add(y, m.scale(x, -1.0))
+        steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
+        corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
+        first, *rest = m.split(corrected, *sizes)
+        y = [first, *rest][active]
+        if self.scaled:
+            y = m.merge_heads(m.scale_by_weight(m.split_heads(y, 1), self.altup.scale))
+        e = self.per_layer(m, y, *per_layer)
+        return m.concat(first, *[m.add(stream, e) for stream in rest])
+
+
 class MTPLayer(Layer):
     """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with the hidden state x and the embedding e
     of the next token, then norm and the shared head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
@@ -503,6 +578,26 @@ class Decoder(Block):
         if self.head is None:
             return x
         return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+
+
+class AltUpDecoder(Decoder):
+    """A decoder with several residual streams: `expand` makes all but the first from the embeddings, `contract` joins them (Gemma 3n)."""
+
+    expand: Stack
+    contract: Stack
+    streams: int
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.per_layer is not None and self.head is not None
+        x, n = self.embed(m, ids), self.streams
+        streams = [x, *[m.match_rms(project(m, x), x) for project in self.expand]]
+        x = m.last_token(m.layers(self.layers, m.concat(*streams), self.per_layer(m, ids, x)))
+        first, *rest = m.split(x, *(self.width,) * n)
+        x = first
+        for stream, project in zip(rest, self.contract, strict=True):
+            x = m.add(x, m.match_rms(project(m, stream), first))
+        x = apply_optional(self.norm, m, m.scale(x, 1 / n))
+        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
 
 
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:

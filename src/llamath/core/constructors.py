@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .attention_facts import AttentionWindow, Heads, QKPreprocess, ScoreTransform
-from .blocks import MLP, Attention, Decoder, Embedding, LatentAttention, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
+from .blocks import MLP, Attention, Decoder, Embedding, LayerNorm, Linear, Norm, PerLayerEmbedding, RMSNorm
 from .expr import Expr
 from .positions import Rope
 from .tree import Role, Stack, Weight
@@ -75,40 +73,6 @@ def gqa(
         score_transform=score_transform,
         gate_activation=gate_activation,
         gate_per_head=gate_per_head,
-    )
-
-
-class LatentSizes(NamedTuple):
-    """The sizes of latent attention: heads, parts of a head, and the ranks of the latent vectors (None: queries have none)."""
-
-    num_heads: Expr
-    nope_dim: Expr
-    rope_dim: Expr
-    v_dim: Expr
-    q_rank: Expr | None
-    kv_rank: Expr
-
-
-def mla(d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope, score_transform: ScoreTransform = _PLAIN_SCORES) -> LatentAttention:
-    """Multi-head latent attention."""
-    H, n, p, v, s, r = sizes
-    return LatentAttention(
-        q=linear(H * (n + p), d) if s is None else None,
-        q_down=None if s is None else linear(s, d, bias),
-        q_norm=None if s is None else rms(s, 1e-6),
-        q_up=None if s is None else linear(H * (n + p), s),
-        kv_down=linear(r + p, d, bias),
-        kv_norm=rms(r, 1e-6),
-        k_up=linear(H * n, r),
-        v_up=linear(H * v, r),
-        o=linear(d, H * v, bias),
-        heads=H,
-        nope_dim=n,
-        rope_dim=p,
-        v_dim=v,
-        kv_lora_rank=r,
-        rope=rope,
-        score_transform=score_transform,
     )
 
 

@@ -38,6 +38,10 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
+    def add_sinusoids(self, x: X, offset: int) -> X:
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ω from 1 down to 1/10000 in geometric steps."""
+        ...
+
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
         """W x + b, with W `[out, in]`."""
         ...
@@ -100,6 +104,18 @@ class Machine(Protocol[X]):
 
     def softcap(self, x: X, cap: float | None) -> X:
         """Cap · tanh(x / cap); x itself without a cap."""
+        ...
+
+    def keep_outliers(self, x: X, deviations: float) -> X:
+        """Max(x − mean − deviations · std, 0), with the mean and the standard deviation of each vector."""
+        ...
+
+    def match_rms(self, x: X, y: X) -> X:
+        """X · rms(y) / √max(mean(x²), 1e-5)."""
+        ...
+
+    def mix_streams(self, x: X, weights: X) -> X:
+        """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
         ...
 
     def clamp(self, x: X, limit: float) -> X:
@@ -174,8 +190,8 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def add_axial_positions(self, x: X, table: Weight) -> X:
-        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+    def add_axial_positions(self, x: X, table: Weight, places_first: bool = False) -> X:
+        """X plus two rows of a table `[2, places, d]`, or `[places, 2, d]`, for each patch: one for its column, one for its row."""
         ...
 
     def standardize(self, x: X, bias: Weight, scale: Weight) -> X:
@@ -208,13 +224,25 @@ class Machine(Protocol[X]):
         ...
 
     def read_cache(self, mixer: Block) -> Sequence[X]:
-        """Return the keys and values of the layer `mixer.kv_layer`."""
+        """Return the keys and values, or latent vectors, of the layer `mixer.kv_layer`."""
         ...
 
-    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None) -> X:
+    def select_keys(self, indexer: Block, q: X, k: X, weights: X) -> X:
+        """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        """
+        ...
+
+    def reuse_selection(self, mixer: Block) -> X:
+        """The keys that the nearest earlier layer with an indexer selected."""
+        ...
+
+    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None) -> X:
         """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
 
-        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim.
+        The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
+        `selected` keys only, if there are any.
         """
         ...
 

@@ -66,6 +66,7 @@ class Block(Record):
     excluded: ClassVar[frozenset[str]] = frozenset()  # fields that are stored with the model but excluded from traversals and counts
     cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
     expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
+    without_gradient: ClassVar[bool] = False  # nothing in it gets a gradient from the loss of the model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the block: `forward(self, m, x)` is written in the operations of the `Machine` m, and states the computation once."""
@@ -81,6 +82,11 @@ class Block(Record):
         """The fields with weights, by name, without the excluded ones."""
         parts = ((name, getattr(self, name)) for name in self.fields if name not in self.excluded)
         return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
+
+    def child(self, name: str) -> Weight | Block | Stack:
+        """The field with weights of this name."""
+        found: Weight | Block | Stack = getattr(self, name)
+        return found
 
     def split(self, name: str, weight: Weight) -> Split | None:
         """The sharding of a weight directly in this field; None: replicated on every rank."""
@@ -257,7 +263,7 @@ def walk(block: Block) -> Iterator[Leaf]:
 def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = None) -> Iterator[Leaf]:
     """Yield the leaves under one field of a block."""
     memo = {} if memo is None else memo
-    child: Weight | Block | Stack = getattr(block, name)
+    child = block.child(name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):
         yield Leaf(name, (), child, group[0] or group[1])
@@ -302,7 +308,7 @@ def fold(block: Block, depth: int = 0) -> Sequence[Folded]:
 
 def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
     """Return the folded leaves under one field of a block."""
-    child: Weight | Block | Stack = getattr(block, name)
+    child = block.child(name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):
         return [Folded(name, child, group[0] or group[1], 1, 1, block.split(name, child))]

@@ -7,10 +7,11 @@ from itertools import pairwise
 from math import log
 
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import ExpertGroups, LatentAttention, Layer, MoE, MTPLayer
+from ..core.blocks import ExpertGroups, Layer, MoE, MTPLayer
 from ..core.config import Config
-from ..core.constructors import LatentSizes, embedding, linear, mla, rms, swiglu, unembedding, weight
+from ..core.constructors import embedding, linear, rms, swiglu, unembedding, weight
 from ..core.expr import Expr
+from ..core.latent_attention import LatentAttention, LatentSizes, mla
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
@@ -244,10 +245,10 @@ def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> 
     return sequence((with_moe[id(x)] if y else x for x, y in zip(layers, sparse, strict=True)), count_dim=layers.count_dim or layers.n)
 
 
-def dense_or_sparse(c: Config, dense: Layer, sparse: Layer) -> Stack:
+def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) -> Stack:
     """Return the layers in the order of `mlp_layer_types`; without that key, all but the first are sparse."""
     if "mlp_layer_types" not in c:
-        return dense_first(c, dense, sparse, default=1)
+        return dense_first(c, dense, sparse, default)
     c.ignore("first_k_dense_replace", "moe_layer_freq")
     L, kinds = c.dim("L", "num_hidden_layers"), {"dense": dense, "sparse": sparse}
     return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)

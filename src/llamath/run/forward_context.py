@@ -166,6 +166,10 @@ class Mask:
         """Whether all queries are processed at once; a fused kernel that stores no scores may always do so for a causal triangle."""
         return self._ctx.new_length == 1 or (self._is_causal_triangle and fused) or self._ctx.new_length <= self._block_size(heads)
 
+    def visible(self, queries: slice) -> Tensor:
+        """Which keys these queries see, `(T, S)` or `(B, T, S)`."""
+        return self._visible(queries, slice(None)).squeeze(-3) if self._ctx.padding is not None else self._visible(queries, slice(None))
+
     @cached_property
     def full_block(self) -> MaskBlock:
         """All queries and all keys as one block."""

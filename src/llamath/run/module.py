@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..core import blocks
 from ..core.blocks import AttentionBase
 from ..core.expr import Expr
+from ..core.latent_attention import IndexedAttention
 from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
@@ -52,6 +53,8 @@ class Module(nn.Module):
     fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
     pattern: AttentionPattern  # of a mixer with attention
     shares_kv: bool = False  # whether other layers read the keys and values of this mixer
+    shares_selection: bool = False  # whether later layers use the selection of this indexer
+    selecting_layer: int  # of attention to selected keys: the layer whose indexer selects them
 
     def __init__(self, spec: Block, options: TensorOptions, layer: int = -1) -> None:
         super().__init__()
@@ -89,6 +92,9 @@ class Module(nn.Module):
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
         if self.fused is not None and m.fuses and self.fused.usable():
             return self.fused(m, *inputs)
+        if self.spec.without_gradient and torch.is_grad_enabled():
+            with torch.no_grad():
+                return self._forward(self, m, *inputs)
         return self._forward(self, m, *inputs)
 
     def compute(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
@@ -101,7 +107,7 @@ class Module(nn.Module):
             return RecurrentState() if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
-        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer is None else None
+        return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer in (None, self.layer) else None
 
     def extra_repr(self) -> str:
         fields = ((name, getattr(self.spec, name)) for name, _ in self.spec.children)
@@ -141,6 +147,19 @@ class Decoder(Module):
             for module in mixer.modules():
                 if isinstance(module, Module):  # a convolution inside of it has a state, too
                     module.cache_layer = i
+        self._connect_indexers()
+
+    def _connect_indexers(self) -> None:
+        """Find the layer whose selection of keys each layer without an indexer uses."""
+        last: Module | None = None
+        for layer in self.layers:
+            if layer.attn is None or not isinstance(layer.attn.spec, IndexedAttention):
+                continue
+            if layer.attn.indexer is not None:
+                last = layer.attn.indexer
+            elif last is not None:
+                last.shares_selection = True
+                layer.attn.selecting_layer = last.layer
 
     def forward(  # type: ignore[override]
         self, ids: Tensor, cache: Cache | None = None, padding: Tensor | None = None, last_only: bool = False
@@ -210,10 +229,12 @@ class Decoder(Module):
 
 
 def _mixers_inside(module: nn.Module) -> Iterator[Module]:
-    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields."""
+    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; an indexer is part of its attention."""
     for child in module.children():
         if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
             yield child
+            if isinstance(indexer := getattr(child, "indexer", None), Module):
+                yield indexer
         elif isinstance(child, Module):
             yield from _mixers_inside(child)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt
+from math import inf, isqrt, log
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
+from .selected_keys import SelectedKeys, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -31,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
     "softplus": F.softplus,
+    "tanh": torch.tanh,
 }
 
 
@@ -44,6 +46,7 @@ class TorchMachine(ForwardContext):
         self.absorbs = self.new_length == 1
         self.last_only = last_only
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
+        self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
         self._shared_kv: dict[int, tuple[Tensor, ...]] = {}  # keys and values that later layers read, by layer
 
     # Each token alone
@@ -55,6 +58,12 @@ class TorchMachine(ForwardContext):
         rows = F.embedding(ids + offset if offset else ids, local_tensor(weight))
         self.dtype = self.dtype or rows.dtype
         return rows
+
+    def add_sinusoids(self, x: Tensor, offset: int) -> Tensor:
+        half = x.shape[-1] // 2
+        rates = torch.exp(torch.arange(half, device=x.device) * (-log(10000.0) / (half - 1)))
+        angles = (self.positions + offset)[..., None] * rates
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight = local_tensor(weight)
@@ -124,6 +133,15 @@ class TorchMachine(ForwardContext):
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
 
+    def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
+        return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
+
+    def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
+
+    def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights @ x
+
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 
@@ -192,7 +210,8 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
+        table = table.transpose(0, 1) if places_first else table
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
         return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 
@@ -234,12 +253,27 @@ class TorchMachine(ForwardContext):
         assert isinstance(cache, KVCache)
         return cache
 
-    def attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None) -> Tensor:
+    def select_keys(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        selected = select_keys(q, k[:, :, 0], weights, mask, indexer.top_k)
+        if indexer.shares_selection:
+            self._selections[indexer.layer] = selected
+        return selected
+
+    def reuse_selection(self, mixer: Any) -> Tensor:
+        return self._selections[mixer.selecting_layer]
+
+    def attention(
+        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+    ) -> Tensor:
         transform = mixer.score_transform
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
-        return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, params).transpose(1, 2)
+        kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
+        if kept is not None:
+            k, v = kept.gather(k), kept.gather(v)
+        return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), kept or mask, params).transpose(1, 2)
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         state, taps = self._state(mixer), weight.shape[1]
@@ -324,12 +358,12 @@ class TorchMachine(ForwardContext):
         return x
 
 
-def _mask_groups(scores: Tensor, groups: int, kept: int, best: int) -> Tensor:
-    """Set the scores of all groups but the `kept` best to zero; a group counts as much as its `best` highest scores."""
+def _mask_groups(scores: Tensor, groups: int, kept: int, best: int, other: float) -> Tensor:
+    """Set the scores of all groups but the `kept` best to `other`; a group counts as much as its `best` highest scores."""
     grouped = scores.unflatten(-1, (groups, -1))
     top_groups = grouped.topk(best, -1).values.sum(-1).topk(kept, -1).indices
     kept_groups = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=scores.device).scatter(-1, top_groups, True)
-    return grouped.masked_fill(~kept_groups[..., None], 0.0).flatten(-2)
+    return grouped.masked_fill(~kept_groups[..., None], other).flatten(-2)
 
 
 def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001

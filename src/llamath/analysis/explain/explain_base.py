@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.schemes import SCALE_LAYOUTS
-from ...core.blocks import Attention, Decoder, LatentAttention
+from ...core.blocks import Attention, Decoder
 from ...core.expr import Expr, product, total
+from ...core.latent_attention import LatentAttention
 from ...core.tree import Block, Folded, Stack, fold
 from ...utils.record_type import Record
 from ..training.lora_adapters import LinearMatrix, list_matrices

@@ -98,19 +98,26 @@ def train_flops(graph: Graph, masked: bool = True, recompute: Recompute = "none"
     """Count the FLOPs of a training step: forward, backward and recomputation.
 
     The backward pass takes exactly twice the forward pass: each of the two factors of a product gets its gradient by a product of the same
-    size. This holds for the first layer, too, because the embedding is trained; the lookup itself has no product. `selective` recomputes
-    the mixing (Korthikanti et al. 2022, arXiv:2205.05198, §4), `full` the layers but not the head. A fused attention kernel (`flash`)
-    recomputes the scores in its backward pass (Dao et al. 2022, arXiv:2205.14135): five products instead of four.
+    size. This holds for the first layer, too, because the embedding is trained; the lookup itself has no product. An indexer has no
+    backward pass, because the loss of the model does not reach it. `selective` recomputes the mixing (Korthikanti et al. 2022,
+    arXiv:2205.05198, §4), `full` the layers but not the head. A fused attention kernel (`flash`) recomputes the scores in its backward
+    pass (Dao et al. 2022, arXiv:2205.14135): five products instead of four.
     """
     whole = forward_flops(graph, masked)
     recomputed = {"none": Expr.const(0), "selective": whole.mixing_total, "full": layer_flops(graph, masked).total}
     scores = (product((region.times, score_flops(node, masked))) for region, node in graph.nodes() if node.op == "attention")
     return TrainingFlops(
         forward=whole.total,
-        backward=2 * whole.total,
+        backward=2 * (whole.total - _without_gradient(graph, masked)),
         recomputed=recomputed[recompute],
         rescored=total(scores) if flash else Expr.const(0),
     )
+
+
+def _without_gradient(graph: Graph, masked: bool) -> Expr:
+    """Return the FLOPs of operations that have no backward pass: those of indexers."""
+    parts = [(region.times, rule(x, masked)) for region, x in graph.nodes() if x.without_gradient and (rule := RULES[x.op].flops)]
+    return total(map(product, parts))
 
 
 def _sum_regions(regions: Iterable[Region], masked: bool) -> Flops:

@@ -115,12 +115,18 @@ def rope(node: Node) -> str:
 def update_cache(node: Node) -> str:
     """Describe keys and values that are cached."""
     how = "appended" if int(node.shape[1]) > int(node.inputs[0].shape[1]) else "written"
-    return f"{how} to the KV cache" + ("" if node.attributes["rows"] > 1 else ", shared by all heads")
+    return f"{how} to the KV cache" + (", shared by all heads" if node.attributes["name"] == "latents" else "")
 
 
 def read_cache(node: Node) -> str:
     """Describe keys and values of another layer."""
-    return f"keys and values shared with layer {node.attributes['layer']}"
+    what = "latent vectors" if node.attributes["name"] == "latents" else "keys and values"
+    return f"{what} shared with layer {node.attributes['layer']}"
+
+
+def select_keys(node: Node) -> str:
+    """Describe the choice of keys by an indexer."""
+    return f"the {int(node.attributes['top_k']):,} keys with the highest scores Σ weight · relu(q · k)"
 
 
 def scores(node: Node) -> str:
@@ -141,7 +147,8 @@ def _softmax(node: Node) -> Iterator[str]:
     elif window.chunk is not None:
         yield f"over the keys of its chunk of {window.chunk:,}"
     else:
-        yield OVER_CACHED_KEYS if window.causal else "over all keys, including later ones"
+        all_keys = OVER_CACHED_KEYS if window.causal else "over all keys, including later ones"
+        yield all_keys if node.attributes["top_k"] is None else f"over at most {int(node.attributes['top_k']):,} selected keys"
     if transform.softcap is not None:
         yield f"capped at {transform.softcap:g}"
     if transform.alibi is not None:

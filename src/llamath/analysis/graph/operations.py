@@ -19,7 +19,6 @@ from .rules import RULES, CachedTensor, StepPart, cached_tokens
 HIDDEN_STATES, PER_LAYER_INPUTS = "x", "per_layer_inputs"
 """The inputs of a layer: the output of the previous one, and its slice of the per-layer embeddings."""
 _INPUTS = {"hidden_states": (HIDDEN_STATES,), "layers": (HIDDEN_STATES,), "select_layer": (PER_LAYER_INPUTS,)}
-_CACHES = ("keys", "values")
 
 
 class WeightUse(Record):
@@ -166,10 +165,7 @@ class _Operations:
 
 def _step_name(node: Node) -> str:
     """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
-    if node.op in ("update_cache", "read_cache"):
-        word = _CACHES[node.attributes["slot"]] if node.attributes.get("rows") != 1 else "latents"
-    else:
-        word = RULES[node.op].name
+    word = node.attributes["name"] if node.op in ("update_cache", "read_cache") else RULES[node.op].name
     if not word:
         return _inside_layer(_place(node)).removesuffix(f".{LETTERS[1]}")
     if word.startswith("{source}"):

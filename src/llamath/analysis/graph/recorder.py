@@ -49,6 +49,7 @@ class Node:
         "storage",
         "weights",
         "width",
+        "without_gradient",
     )
 
     def __init__(
@@ -72,6 +73,7 @@ class Node:
         self.weights = weights
         self.attributes = attributes
         self.storage: Node = inputs[0].storage if view else self
+        self.without_gradient = False
         self.in_expert: bool = op == "dispatch" or (op != "combine" and any(x.in_expert for x in inputs))
         self.sharding, self.max_parts = _sharding(op, inputs, weights)
 
@@ -191,6 +193,9 @@ class _BoundStack:
         self._groups = groups
         self._bound: dict[int, _Bound] = {}
 
+    def __iter__(self) -> Iterator[_Bound]:
+        return (self.bind(x, LETTERS[0]) for x in self.stack)
+
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
         return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
@@ -221,6 +226,7 @@ class GraphRecorder:
         self._region: Region
         self._path = ""
         self._group = ""
+        self._without_gradient = False
 
     @property
     def absorbs(self) -> bool:
@@ -228,9 +234,10 @@ class GraphRecorder:
 
     def call(self, block: _Bound, inputs: tuple[Node, ...]) -> Any:
         """Run the forward of a block at its place."""
-        path, group, self._path, self._group = self._path, self._group, block.path, block.group
+        before = self._path, self._group, self._without_gradient
+        self._path, self._group, self._without_gradient = block.path, block.group, before[2] or block.block.without_gradient
         result = type(block.block).forward(cast(Any, block), self, *inputs)
-        self._path, self._group = path, group
+        self._path, self._group, self._without_gradient = before
         self._region.call_ends += [(x.storage, len(self._region.nodes) - 1) for x in inputs]
         return result
 
@@ -267,6 +274,7 @@ class GraphRecorder:
         used = tuple([x for x in weights if x is not None])
         sizes = tuple([x if isinstance(x, Expr) else Expr.const(x) for x in shape])
         node = Node(op, self._path, self._group, inputs, sizes, width, used, view, attributes)
+        node.without_gradient = self._without_gradient
         self._region.nodes.append(node)
         return node
 
@@ -278,6 +286,9 @@ class GraphRecorder:
     def lookup(self, ids: Node, weight: UsedWeight, offset: int = 0) -> Node:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
+
+    def add_sinusoids(self, x: Node, offset: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
 
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
@@ -330,6 +341,15 @@ class GraphRecorder:
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
+
+    def keep_outliers(self, x: Node, deviations: float) -> Node:
+        return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
+
+    def match_rms(self, x: Node, y: Node) -> Node:
+        return self.add_node("match_rms", (x, y), x.shape)
+
+    def mix_streams(self, x: Node, weights: Node) -> Node:
+        return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
@@ -392,7 +412,7 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
         return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
@@ -418,13 +438,14 @@ class GraphRecorder:
         keys = self.visible_keys(window)
         shapes = [(x.shape[0], keys, *x.shape[2:]) for x in rows]
         return [
-            self.add_node("update_cache", (x,), shape, window=window, slot=i, rows=len(rows))
-            for i, (x, shape) in enumerate(zip(rows, shapes, strict=True))
+            self.add_node("update_cache", (x,), shape, window=window, name=name)
+            for x, shape, name in zip(rows, shapes, mixer.cached_rows[: len(rows)], strict=True)
         ]
 
     def read_cache(self, mixer: _Bound) -> list[Node]:
-        shape = (self.batch, self.visible_keys(mixer.window), mixer.kv_heads, mixer.head_dim)
-        return [self.add_node("read_cache", (), shape, layer=mixer.kv_layer, slot=i) for i in range(2)]
+        shape = (self.batch, self.visible_keys(mixer.window))
+        rows = zip(mixer.shared_rows, mixer.cached_rows, strict=True)
+        return [self.add_node("read_cache", (), (*shape, *row), layer=mixer.kv_layer, name=name) for row, name in rows]
 
     def visible_keys(self, window: AttentionWindow) -> Expr:
         """The number of keys that the attention of this pass computes with."""
@@ -435,14 +456,29 @@ class GraphRecorder:
             return minimum(self.past_tokens + 1, reach)
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
-    def attention(self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None) -> Node:
+    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
+        shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
+        return self.add_node(
+            "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
+        )
+
+    def reuse_selection(self, mixer: _Bound) -> Node:
+        shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
+        return self.add_node("reuse_selection", (), shape, width=INT64)
+
+    def attention(
+        self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
+    ) -> Node:
         facts = {
+            "top_k": None if selected is None else mixer.top_k,
+            "gathers": selected is not None and self.decode,
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
-        return self.add_node("attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
+        inputs = (q, k, v) if selected is None else (q, k, v, selected)
+        return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
         return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias))

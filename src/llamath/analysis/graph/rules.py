@@ -23,8 +23,11 @@ from .saved_rules import (
     save_expert_outputs,
     save_gated,
     save_ids,
+    save_keep_outliers,
     save_l2_norm,
     save_linear,
+    save_match_rms,
+    save_mix_streams,
     save_mixer_inputs,
     save_multiply,
     save_norm,
@@ -86,9 +89,13 @@ class Rule(Record):
 def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new = node.shape[1]
+    if not masked and node.attributes.get("gathers"):
+        return product((new, node.inputs[3].shape[2]))
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
-    past, window = node.attributes["past_tokens"], node.attributes["window"]
+    past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
+    if top_k is not None:  # as many as in a window of this size
+        return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
 
 
@@ -134,6 +141,18 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
+def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, node.inputs[1].shape[-1]))
+
+
+def _select_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
+    q, k, _ = node.inputs
+    new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
+    pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
+    return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
 def _conv_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.weights[0].shape[1]))
 
@@ -155,7 +174,9 @@ def _num_parts(node: Node) -> int:
 
 def _cached_rows(node: Node) -> CachedTensor:
     size, window = product(node.shape[2:]), node.attributes["window"]
-    return CachedTensor(kind="row", description="keys and values", size=size, window=window, parts=_num_parts(node))
+    words = "latent keys and values" if node.attributes["name"] == "latents" else "keys and values"
+    words = "keys of the indexer" if node.without_gradient else words
+    return CachedTensor(kind="row", description=words, size=size, window=window, parts=_num_parts(node))
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
@@ -176,9 +197,10 @@ def _scan_state(node: Node) -> CachedTensor:
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     """Yield the scores, their softmax, and the weighted sum of values."""
-    q, k, v = node.inputs
-    flops, shape = score_flops(node, masked), (node.shape[0], node.shape[2], node.shape[1], k.shape[1])
-    yield StepPart(name="scores", kind="scores", description=describe.scores(node), shape=shape, inputs=(q, k), flops=flops)
+    q, k, v, *selected = node.inputs
+    keys = selected[0].shape[2] if node.attributes["gathers"] else k.shape[1]
+    flops, shape = score_flops(node, masked), (node.shape[0], node.shape[2], node.shape[1], keys)
+    yield StepPart(name="scores", kind="scores", description=describe.scores(node), shape=shape, inputs=(q, k, *selected), flops=flops)
     yield StepPart(name="softmax", kind="softmax", description=describe.softmax(node), shape=shape, weights=node.weights)
     rest, words = _attention_flops(node, masked) - flops, "values weighted by attention"
     yield StepPart(name="mix", kind="mix", description=words, shape=node.shape, inputs=(v,), flops=rest)
@@ -214,6 +236,7 @@ RULES: Mapping[str, Rule] = {
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -232,6 +255,7 @@ RULES: Mapping[str, Rule] = {
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
@@ -239,14 +263,17 @@ RULES: Mapping[str, Rule] = {
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
+    "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
     "prepend": Rule(kind="view", name="prepend", description="learned tokens before the patches"),
     "read_cache": Rule(kind="cache", description=describe.read_cache),
+    "reuse_selection": Rule(kind="choice", name="selection", description="the keys that the nearest earlier indexer selected"),
     "rms_norm": Rule(kind="norm", description=describe.rms_norm, saved=save_norm),
     "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
     "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
@@ -256,6 +283,7 @@ RULES: Mapping[str, Rule] = {
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
+    "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),

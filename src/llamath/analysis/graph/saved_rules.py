@@ -13,14 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...core.expr import Expr, Variable, product, total
+from ...core.expr import Expr, Variable, minimum, product, total
 from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
+_INT32 = 4
+"""Bytes of an index."""
 _MASK = 1
 """Bytes of an element of a mask."""
-_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid"})
+_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
 """Activation functions whose derivative needs only the output."""
 _DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
 """Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
@@ -221,6 +223,26 @@ def save_softcap(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("tanh of logits", x, x.size, x.width)
 
 
+def save_keep_outliers(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Its input, the mean and the deviation of each vector, and the result."""
+    yield from _result("MLP", x.inputs[0], k)
+    yield _extra("MLP", x, x.size, x.width)
+    yield _extra("MLP", x, 2 * product(x.shape[:-1]), x.width)
+
+
+def save_match_rms(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Both inputs, and the magnitudes of their vectors."""
+    for y in x.inputs:
+        yield from _result("residual streams", y, k)
+    yield _extra("residual streams", x, 4 * product(x.shape[:-1]), x.width)
+
+
+def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Both factors."""
+    for y in x.inputs:
+        yield from _result("residual streams", y, k)
+
+
 def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:
     """Its input."""
     yield from _result("inputs of clamps", x.inputs[0], k)
@@ -258,14 +280,17 @@ def save_rope(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     """Queries, keys and values; and either the scores, or the result and one number for each query."""
-    q, *kv = x.inputs
-    for what, y in zip(("keys", "values"), kv, strict=True):
+    q, key, value, *selected = x.inputs
+    for what, y in zip(("keys", "values"), (key, value), strict=True):
         yield from _repeated_heads(what, x, y, k) if not (k.fused or k.flash) else _result(what, y, k)
     yield from _fused_qkv(x, k)
     yield from _result("queries", q, k)
     if k.flash:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
+        for y in selected:
+            keys = minimum(Expr("T", k.context), x.attributes["top_k"])
+            yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
     else:
         yield from _scores(x, k)
 
@@ -280,7 +305,7 @@ def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:
 
 def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
     """The queries and keys before the rotation, which share the storage of the values where transformers has one matrix for all three."""
-    q, key, _ = x.inputs
+    q, key, *_ = x.inputs
     rotated = stored_tensor(key, k)
     if k.fused_qkv and k.flash and not k.fused and rotated.op == "rope" and stored_tensor(rotated.inputs[0], k).op in ("linear", "clamp"):
         size = product((*x.shape[:2], total((q.shape[2], key.shape[2])), x.shape[3]))

@@ -141,12 +141,8 @@ def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
 
 
 def _rows_kind(rows: list[CachedTensor]) -> str:
-    window = rows[0].window
-    if len(rows) == 1:
-        return f"latent {rows[0].description}"
-    if window.max_lookback is None:
-        return rows[0].description
-    return f"{rows[0].description}, {'chunks of' if window.chunk else 'window of'} {window.max_lookback:,}"
+    window, what = rows[0].window, ", ".join(dict.fromkeys(x.description for x in rows))
+    return what if window.max_lookback is None else f"{what}, {'chunks of' if window.chunk else 'window of'} {window.max_lookback:,}"
 
 
 def kv_cache_size(tree: Decoder, context: int, batch: int = 1, dtype: str = "bf16") -> KVCacheSize:

@@ -17,7 +17,8 @@ from ...checkpoint.quantization.gguf_file_types import (
     assign_types,
 )
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import Attention, Decoder, LatentAttention
+from ...core.blocks import Attention, Decoder
+from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Folded, Stack, fold, fold_field
 from ...utils.errors import LlamathError

@@ -81,7 +81,7 @@ class SavedActivations:
 
     def _rule(self, node: Node) -> Iterable[Saved]:
         rule = RULES[node.op].saved
-        return () if rule is None else rule(node, self.kernels)
+        return () if rule is None or node.without_gradient else rule(node, self.kernels)
 
     def _saved(self, nodes: list[Node]) -> Iterable[SavedTensor]:
         """Return what these operations save; the first operation that saves a storage gives it its name."""

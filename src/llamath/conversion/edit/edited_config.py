@@ -26,8 +26,9 @@ from .edited_tree import KeptGroups, TreeEdit, equal_trees
 Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
-    no_rope_layers rope_layers layer_rope_theta sliding_window_layers
-    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta""".split()
+    no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
+    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta
+    intermediate_size activation_sparsity_pattern""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
@@ -212,6 +213,8 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
         lists.append({"mlp_only_layers": [i for i in numbers if not sparse[i]], "decoder_sparse_step": 1})
     if "mlp_layer_types" in read:
         lists.append({"mlp_layer_types": ["sparse" if x else "dense" for x in sparse]})
+    if "indexer_types" in read:
+        lists.append({"indexer_types": ["full" if getattr(x, "indexer", None) else "shared" for x in mixers]})
     if "moe_layer_start_index" in read:
         lists += _moe_interval(sparse)
     if "attention_types" in read:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from ...core.blocks import Attention, Decoder, ExpertGroups, MoE, PerLayerEmbedding
+from ...core.blocks import Attention, Decoder, MoE, PerLayerEmbedding
 from ...core.expr import Expr
 from ...core.tree import Block, Stack, Weight, repeat, sequence
 from ...utils.errors import ConvertError
@@ -73,7 +73,7 @@ def keep_groups(moe: MoE, experts: Sequence[int]) -> KeptGroups | None:
     """Return the groups of the kept experts; None without groups. Groups are kept whole, or lose as many experts each."""
     if moe.expert_groups is None:
         return None
-    groups, kept, top_scores = moe.expert_groups
+    groups, kept, top_scores, _ = moe.expert_groups
     each = int(moe.experts.n) // groups
     left = [n for group in range(groups) if (n := sum(x // each == group for x in experts))]
     if len(set(left)) > 1:
@@ -134,7 +134,7 @@ def _keep_experts(tree: Decoder, experts: Sequence[int]) -> Decoder:
         if len(block.experts.distinct()) != 1:
             raise ConvertError("--keep-experts: the experts of a layer have different shapes")
         kept, old = keep_groups(block, experts), block.expert_groups
-        groups = None if kept is None or old is None or kept.groups == 1 else ExpertGroups(kept.groups, kept.kept, old.top_scores)
+        groups = None if kept is None or old is None or kept.groups == 1 else old._replace(groups=kept.groups, kept=kept.kept)
         changes: dict[str, object] = {
             "experts": repeat(block.experts[0], len(experts), active=block.experts.active),
             "router": _map_weights(block.router, lambda x: _with_size(x, 0, len(experts))),

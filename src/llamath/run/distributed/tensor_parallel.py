@@ -18,13 +18,14 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
+from ...core.latent_attention import IndexedAttention, LatentAttention
 from ...core.tree import Block, Split, Stack, Weight
 from ...utils.errors import LlamathError
 from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
-_SHARDABLE = (blocks.Attention, blocks.LatentAttention, blocks.MLP, blocks.ClampedMLP, blocks.Decoder, blocks.PerLayerEmbedding)
+_SHARDABLE = (blocks.Attention, LatentAttention, IndexedAttention, blocks.MLP, blocks.ClampedMLP, blocks.Decoder, blocks.PerLayerEmbedding)
 """Blocks whose forward pass works unchanged on shards of their weights."""
 
 
@@ -95,6 +96,8 @@ def _unsupported(module: Module, ranks: int) -> str:
     spec: Block = module.spec
     if isinstance(spec, blocks.Attention):
         return "per-head norms" if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack) else ""
+    if isinstance(spec, blocks.NormedLinear):
+        return "a norm of all channels between column- and row-parallel matrices"
     if spec.cuts and type(spec) not in _SHARDABLE:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]

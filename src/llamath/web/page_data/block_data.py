@@ -191,7 +191,7 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
     cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)
     for x in nodes:
         if x.op == "attention" and cache is not None:
-            if cache.attributes.get("rows") == 1:
+            if cache.attributes["name"] == "latents":
                 few, note = "latent vector", "cached; each head unpacks its own keys and values"
             else:
                 few, note = "key and value head", "of another layer" if cache.op == "read_cache" else "cached"
