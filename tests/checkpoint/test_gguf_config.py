@@ -231,7 +231,6 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
 NAMES_ONLY = {
     "afmoe",
     "arcee",
-    "b699afc",
     "bitnet",
     "chatglm",
     "dots1",
@@ -246,6 +245,7 @@ NAMES_ONLY = {
     "jamba",
     "lfm2moe",
     "mamba2",
+    "mimo2",
     "minicpm3",
     "nemotron",
     "qwen3vlmoe",

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, TiledImage
+from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
 from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
@@ -49,7 +49,7 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     return module
 
 
-PROJECTORS = {"gemma4": "embed_vision"}
+PROJECTORS = {"gemma4": "embed_vision", "gemma4_unified": "embed_vision", "idefics3": "connector", "smolvlm": "connector"}
 """Names of projectors that differ."""
 PATCH = 4
 """Pixels on a side of a patch of Gemma 4's tiny tower."""
@@ -57,6 +57,8 @@ PATCH = 4
 
 def image_size(sizes: ImageSizes) -> tuple[int, int]:
     """Width and height of test images, different if a model reads such."""
+    if isinstance(sizes, SplitImage):
+        return 100, 60
     if isinstance(sizes, TiledImage):
         return sizes.size * 2 - 9, sizes.size - 5
     if isinstance(sizes, ScaledImage):
@@ -76,13 +78,17 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     kind, options, pixels = reference.config.model_type, {}, tiles
     if kind.startswith(("llava_next", "llava_onevision")):
         options, pixels = {"image_sizes": torch.tensor([[height, width]])}, tiles[None]
-    elif kind == "gemma4":
+    elif kind in ("idefics3", "smolvlm"):
+        pixels = tiles[None]
+    elif kind.startswith("gemma4"):
         places = torch.cartesian_prod(torch.arange(tiles.shape[2] // PATCH), torch.arange(tiles.shape[3] // PATCH)).flip(-1)
-        options, pixels = {"image_position_ids": places[None]}, (patches_of(tiles, PATCH) + 1) / 2
+        options, pixels = {"image_position_ids": places[None]}, patches_of(tiles, PATCH)
+        pixels = (pixels + 1) / 2 if kind == "gemma4" else pixels
     elif reference.config.vision_config.model_type == "pixtral":
         options = {"image_sizes": torch.tensor([[height, width]])}
     found = reference.model.get_image_features(pixel_values=pixels, **options).pooler_output
     hook.remove()
+    made = [y for x in made for y in ([x] if isinstance(x, Tensor) else x[1])]
     return torch.cat([x.flatten(0, -2) for x in made]), sum(len(x.flatten(0, -2)) for x in found)
 
 

@@ -35,6 +35,15 @@ class Embedding(Block):
         return m.scale(m.lookup(ids, self.weight, self.offset), self.scale)
 
 
+class SinusoidalEmbedding(Embedding):
+    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM)."""
+
+    position_offset: int
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset)
+
+
 class ProjectedEmbedding(Embedding):
     """An embedding narrower than the model, projected to its width (OPT-350m)."""
 
@@ -179,6 +188,21 @@ class Attention(AttentionBase):
         if self.gate_per_head:
             return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
         return self.o(m, m.multiply(m.merge_heads(y), gate))
+
+
+class NarrowValueAttention(Attention):
+    """Attention whose values have a size of their own and are multiplied by a factor before they are cached (MiMo-V2)."""
+
+    v_dim: int
+    v_scale: float = 1.0
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))  # (B, T, K, h)
+        v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
+        k, v = m.update_cache(self, k, v)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
 
 
 class MLP(Block):

@@ -80,6 +80,28 @@ class ScaledImage(ImageSizes):
         return PatchGrid(1, h * side, w * side)
 
 
+class SplitImage(ImageSizes):
+    """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
+
+    size: int  # side of a tile
+    longest: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if width >= height:
+            w, h = self.longest, int(self.longest * height / width)
+        else:
+            w, h = int(self.longest * width / height), self.longest
+        w, h = max(w + w % 2, 1), max(h + h % 2, 1)
+        if w >= h:  # rounded up to whole tiles, first the longer side
+            columns = -(-w // self.size)
+            rows = -(-int(columns * self.size * h / w) // self.size)
+        else:
+            rows = -(-h // self.size)
+            columns = -(-int(rows * self.size * w / h) // self.size)
+        tiles, side = rows * columns, self.size // self.patch
+        return PatchGrid(tiles + 1 if tiles > 1 else 1, side, side)
+
+
 class TiledImage(ImageSizes):
     """An image is fitted to the best of some resolutions and cut into tiles, before which it stands as a whole (LLaVA-NeXT).
 

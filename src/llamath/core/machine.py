@@ -38,6 +38,10 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
+    def add_sinusoids(self, x: X, offset: int) -> X:
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ω from 1 down to 1/10000 in geometric steps."""
+        ...
+
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
         """W x + b, with W `[out, in]`."""
         ...
@@ -186,8 +190,8 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def add_axial_positions(self, x: X, table: Weight) -> X:
-        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+    def add_axial_positions(self, x: X, table: Weight, places_first: bool = False) -> X:
+        """X plus two rows of a table `[2, places, d]`, or `[places, 2, d]`, for each patch: one for its column, one for its row."""
         ...
 
     def standardize(self, x: X, bias: Weight, scale: Weight) -> X:

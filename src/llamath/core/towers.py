@@ -112,6 +112,17 @@ class PooledVisionTower(VisionTower):
         return m.standardize(x, self.std_bias, self.std_scale)
 
 
+class PatchEmbedder(VisionTower):
+    """Normalized pixels of large patches, projected, with positions by column and row; there are no layers (Gemma 4 12B)."""
+
+    pixel_norm: Norm
+    axial_positions: Weight  # [places, 2, d_v]
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
+        return apply_optional(self.norm_after, m, m.add_axial_positions(x, self.axial_positions, places_first=True))
+
+
 class LayerScale(Norm):
     """w · x, one factor for each channel of a branch (InternViT)."""
 

@@ -21,12 +21,15 @@ MULTIMODAL = {
     "cohere2_vision": "cohere2_vision",
     "gemma3": "gemma3",
     "gemma4": "gemma4",
+    "gemma4_unified": "gemma4_unified",
+    "idefics3": "idefics3",
     "internvl": "internvl",
     "llava": "llava",
     "llava_next": "llava_next",
     "llava_onevision": "llava_onevision",
     "mistral3": "mistral3",
     "paligemma": "paligemma",
+    "smolvlm": "smolvlm",
     "vipllava": "vipllava",
 }
 """Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""

@@ -21,9 +21,11 @@ FAMILIES = {
     "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
+    "biogpt": "biogpt",
     "bitnet": "bitnet",
     "bloom": "bloom",
     "classic": "classic",
+    "codegen": "codegen",
     "cohere": "cohere",
     "cohere2": "cohere2",
     "cohere2_moe": "cohere2_moe",
@@ -58,6 +60,7 @@ FAMILIES = {
     "gpt_bigcode": "gpt_bigcode",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
+    "gpt_neox_japanese": "gpt_neox_japanese",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "granite",
@@ -84,6 +87,7 @@ FAMILIES = {
     "mamba": "mamba",
     "mamba2": "mamba2",
     "mellum": "mellum",
+    "mimo_v2_flash": "mimo_v2_flash",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax_m2": "minimax_m2",
@@ -102,8 +106,10 @@ FAMILIES = {
     "olmo2": "olmo2",
     "olmo3": "olmo3",
     "olmoe": "olmoe",
+    "openai_gpt": "openai-gpt",
     "opt": "opt",
     "orion": "orion",
+    "persimmon": "persimmon",
     "phi": "phi",
     "phi3": "phi3 phi4",
     "phi_msft": "phi-msft",
@@ -126,6 +132,7 @@ FAMILIES = {
     "starcoder2": "starcoder2",
     "step3p5": "step3p5",
     "vaultgemma": "vaultgemma",
+    "xglm": "xglm",
     "youtu": "youtu",
 }
 """Module of a family → the model types that it builds. This is the only place that lists them."""
@@ -208,9 +215,19 @@ UNSUPPORTED_TYPES = {
 """Model types that are known but cannot be counted, with the reason."""
 
 
+def other_ways() -> str:
+    """Return the hint of a refusal: how to count a model that no family describes."""
+    from importlib.util import find_spec
+
+    advice = "count its checkpoint instead of its config: the header is exact for any model"
+    if all(find_spec(x) is not None for x in ("transformers", "torch")):
+        advice += "; llamath.count(path, via='transformers') counts the class in transformers"
+    return advice
+
+
 def unsupported_type_error(model_type: str, source: str) -> UnknownModel:
     """Return the error for a model type without a family."""
-    name, advice = safe(repr(model_type), 60), "count its checkpoint instead of its config: the header is exact for any model"
+    name, advice = safe(repr(model_type), 60), other_ways()
     if reason := UNSUPPORTED_TYPES.get(model_type):
         return UnknownModel(f"{source}: model_type {name} is not supported: {reason}", hint=advice)
     near = nearest(model_type, MODEL_TYPES)

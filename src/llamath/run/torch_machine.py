@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt
+from math import inf, isqrt, log
 from typing import Any
 
 import torch
@@ -58,6 +58,12 @@ class TorchMachine(ForwardContext):
         rows = F.embedding(ids + offset if offset else ids, local_tensor(weight))
         self.dtype = self.dtype or rows.dtype
         return rows
+
+    def add_sinusoids(self, x: Tensor, offset: int) -> Tensor:
+        half = x.shape[-1] // 2
+        rates = torch.exp(torch.arange(half, device=x.device) * (-log(10000.0) / (half - 1)))
+        angles = (self.positions + offset)[..., None] * rates
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight = local_tensor(weight)
@@ -204,7 +210,8 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
+        table = table.transpose(0, 1) if places_first else table
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
         return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 

@@ -287,6 +287,9 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
+    def add_sinusoids(self, x: Node, offset: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
+
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
@@ -409,7 +412,7 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
         return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:

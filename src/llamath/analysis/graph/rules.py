@@ -257,6 +257,7 @@ RULES: Mapping[str, Rule] = {
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
