@@ -319,10 +319,10 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
         text |= missing
-    if data.get("tie_word_embeddings") is True:
-        text["tie_word_embeddings"] = True
-    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
-        text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
+    if data.get("tie_word_embeddings") is not None:
+        text["tie_word_embeddings"] = data["tie_word_embeddings"]
+    elif str(data.get("model_type")) in TIED_BY_DEFAULT:
+        text.setdefault("tie_word_embeddings", True)
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]

@@ -97,6 +97,7 @@ FAMILIES = {
     "mistral": "mistral",
     "mistral4": "mistral4",
     "mixtral": "mixtral",
+    "mllama": "mllama_text_model",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
     "nanochat": "nanochat",
