@@ -271,8 +271,9 @@ class MemoryCalculator:
         if self.tree.mtp is not None and not self.packer.gguf_file_type:
             from .quantized_tensors import mtp_bytes
 
-            size = mtp_bytes(self.model, self.packer)
-            in_files = f", {size:,} bytes in the files" if size is not None else ""
+            size, least = (mtp_bytes(self.model, self.packer, with_copies) for with_copies in (True, False))
+            copies = f" ({least:,} without copies of the embedding and the head, which not all have)" if least != size else ""
+            in_files = f", {size:,} bytes in the files{copies}" if size is not None else ""
             yield f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token prediction{in_files}"
         elif self.tree.mtp is None and (n := _declared_mtp_layers(self.model.config.data)):
             yield f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose tensors are not known for this family"
