@@ -56,7 +56,7 @@ def test_deepseek_v3_equals_its_files_exactly() -> None:
 def test_glm_4_6_files_leave_the_copies_out() -> None:
     """zai-org/GLM-4.6: its index has 44,689 tensors with 713,571,797,632 bytes."""
     model = llamath.load("glm-4.6")
-    stored = [x for x in llamath.names(model, names="hf").tensors]
+    stored = llamath.names(model, names="hf").tensors
     copies = [x for x in stored if x.name.endswith((".92.embed_tokens.weight", ".92.shared_head.head.weight"))]
     assert len(stored) - len(copies) == 44_689 and len(copies) == 2 and all(x.mtp for x in copies)
     assert any("7,976,139,584 without copies" in x for x in llamath.memory(model).notes)
