@@ -422,7 +422,8 @@ class GraphRecorder:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
     def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
-        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
+        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
+        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), **facts)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
