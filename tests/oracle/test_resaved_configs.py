@@ -10,7 +10,7 @@ import pytest
 import llamath
 from support.reference_data import truth
 
-pytestmark = pytest.mark.transformers
+pytestmark = [pytest.mark.transformers, pytest.mark.filterwarnings("ignore::FutureWarning:transformers.*")]
 
 ENTRIES = {f"{i}-{x['name']}": x for i, x in enumerate(truth("configs.jsonl"))}
 REMAPPED = {"RefinedWebModel": "falcon", "internlm": "llama", "phi-msft": "phi", "phi4": "phi3", "gemma3": "gemma3_text"}
