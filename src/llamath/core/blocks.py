@@ -532,7 +532,7 @@ class AltUpLayer(Layer):
         first, *rest = m.split(corrected, *sizes)
         y = [first, *rest][active]
         if self.scaled:
-            y = m.merge_heads(m.scale_by_weight(m.split_heads(y, 1), self.altup.scale))
+            y = m.scale_by_weight(y, self.altup.scale)
         e = self.per_layer(m, y, *per_layer)
         return m.concat(first, *[m.add(stream, e) for stream in rest])
 
