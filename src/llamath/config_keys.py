@@ -222,6 +222,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "for each layer: full, with an indexer; shared, with the selection of the nearest earlier one",
             "weights of indexers; cache; compute",
         ),
+        "gated_norm_rank": ("g, rank of the gates of norms (A.X K2)", "weights of the norms; compute"),
         "index_topk_pattern": ("for each layer: F, with an indexer, or S, without one (GLM-5)", "weights of indexers; cache; compute"),
         "index_topk_freq": ("n: every nth layer has an indexer (GLM-5)", "weights of indexers; cache; compute"),
         "index_skip_topk_offset": ("layers at the start that all have an indexer (GLM-5)", "weights of indexers; cache; compute"),

@@ -71,6 +71,19 @@ class RMSNorm(Norm):
         return m.rms_norm(x, self.weight, self.eps, self.offset)
 
 
+class GatedNorm(Norm):
+    """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
+
+    inner: Norm
+    gate_down: Linear
+    gate_up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.inner(m, x)
+        gate = self.gate_up(m, m.act(self.gate_down(m, y), "silu"))
+        return m.to_model_dtype(m.multiply(m.to_float32(y), m.act(m.to_float32(gate), "sigmoid")))
+
+
 class LayerNorm(Norm):
     """(x − mean) / std · (offset + w) + b."""
 

@@ -92,6 +92,24 @@ class IndexedAttention(LatentAttention):
         return self.o(m, m.merge_heads(_attend(self, m, q, q_rope, cached, chosen)))
 
 
+class GatedIndexedAttention(IndexedAttention):
+    """Indexed attention, whose queries and the gate of its outputs are projected from the latent vector before and after its norm (A.X K2)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**IndexedAttention.cuts, "gate": Cut(0, "heads")}
+    gate: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.q_down is not None and self.q_norm is not None and self.indexer is not None
+        down = self.q_down(m, x)
+        latent = self.q_norm(m, down)
+        both = m.concat(latent, down)
+        q, q_rope = _queries(self, m, both)
+        cached = _latents(self, m, x)
+        y = m.merge_heads(_attend(self, m, q, q_rope, cached, self.indexer(m, x, latent)))
+        gate = m.act(m.to_float32(self.gate(m, both)), "sigmoid")
+        return self.o(m, m.to_model_dtype(m.multiply(m.to_float32(y), gate)))
+
+
 def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:
     """Return what the queries are projected from: the normalized latent vector, or x itself."""
     return x if attn.q_down is None else apply_optional(attn.q_norm, m, attn.q_down(m, x))

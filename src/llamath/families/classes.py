@@ -48,6 +48,7 @@ CAUSAL_CLASSES = {
     "afmoe": "AfmoeForCausalLM",
     "apertus": "ApertusForCausalLM",
     "arcee": "ArceeForCausalLM",
+    "axk2": "AXK2ForCausalLM",
     "aria_text": "AriaTextForCausalLM",
     "axk1": "AXK1ForCausalLM",
     "bamba": "BambaForCausalLM",

@@ -18,6 +18,7 @@ FAMILIES = {
     "afmoe": "afmoe",
     "apertus": "apertus",
     "arcee": "arcee",
+    "axk2": "axk2",
     "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
