@@ -93,7 +93,7 @@ class IndexedAttention(LatentAttention):
 
 
 class GatedIndexedAttention(IndexedAttention):
-    """Indexed attention, whose queries and the gate of its outputs are projected from the latent vector before and after its norm (A.X K2)."""
+    """Indexed attention; queries and a gate are projected from the latent vector before and after its norm (A.X K2)."""
 
     cuts: ClassVar[dict[str, Cut]] = {**IndexedAttention.cuts, "gate": Cut(0, "heads")}
     gate: Linear
