@@ -228,10 +228,29 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
     assert differing_fields(whole, model.tree) - {"context", "mtp"} == set(lost.split())
 
 
-NAMES_ONLY = set(
-    """afmoe arcee chatglm dots1 ernie4_5 ernie4_5-moe exaone-moe glm-dsa granitehybrid hunyuan-dense hunyuan-moe jais2 jamba lfm2moe
-    mamba2 minicpm3 nemotron qwen3vlmoe seed_oss""".split()
-)
+NAMES_ONLY = {
+    "afmoe",
+    "arcee",
+    "bitnet",
+    "chatglm",
+    "dots1",
+    "ernie4_5",
+    "ernie4_5-moe",
+    "exaone-moe",
+    "glm-dsa",
+    "granitehybrid",
+    "hunyuan-dense",
+    "hunyuan-moe",
+    "jais2",
+    "jamba",
+    "lfm2moe",
+    "mamba2",
+    "mimo2",
+    "minicpm3",
+    "nemotron",
+    "qwen3vlmoe",
+    "seed_oss",
+}
 """Architectures whose names are those of llama.cpp, but whose metadata are not read or written: nothing here proves them."""
 
 

@@ -38,7 +38,7 @@ def test_contradicting_synonyms_are_an_error() -> None:
     [
         ("llama", {}), ("mistral", {}), ("mistral", {"attention_bias": True, "mlp_bias": True}), ("mixtral", {}), ("phimoe", {"num_local_experts": 4}),
         ("llama", {"num_key_value_heads": None}), ("granitemoehybrid", {}), ("bamba", {}), ("mamba2", {"num_heads": 8, "head_dim": 16}),
-        ("falcon_h1", {}), ("jamba", {}),
+        ("falcon_h1", {}), ("jamba", {}), ("bitnet", {"num_key_value_heads": 2}),
     ],
 )  # fmt: skip
 def test_absent_and_null_keys_follow_the_class(model_type: str, more: dict[str, Any]) -> None:

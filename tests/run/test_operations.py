@@ -170,6 +170,7 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
+    case("add_sinusoids", x(B, T, d), 2, passes=(PROMPT, DECODE)),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
@@ -191,7 +192,7 @@ CASES = [
     case("l2_norm", f32(B, T, G, n), 1e-6),
     *(
         case("act", x(B, T, d), name)
-        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus")
+        for name in ("silu", "gelu", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2", "sigmoid", "softplus", "tanh")
     ),
     case("gated", x(B, T, F), x(B, T, F), "silu"),
     case("gated", x(B, T, F), x(B, T, F), "gelu_pytorch_tanh"),
@@ -212,6 +213,10 @@ CASES = [
     case("scale_by_position", Q, LogNScaling(original_context=4)),
     case("softcap", x(B, T, V), 30.0),
     case("softcap", x(B, T, V), None),
+    case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
+    case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
+    case("offset", x(B, T, d), 0.5),
+    case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),

@@ -38,6 +38,10 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
+    def add_sinusoids(self, x: X, offset: int) -> X:
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ω from 1 down to 1/10000 in geometric steps."""
+        ...
+
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
         """W x + b, with W `[out, in]`."""
         ...
@@ -100,6 +104,22 @@ class Machine(Protocol[X]):
 
     def softcap(self, x: X, cap: float | None) -> X:
         """Cap · tanh(x / cap); x itself without a cap."""
+        ...
+
+    def keep_outliers(self, x: X, deviations: float) -> X:
+        """Max(x − mean − deviations · std, 0), with the mean and the standard deviation of each vector."""
+        ...
+
+    def match_rms(self, x: X, y: X) -> X:
+        """X · rms(y) / √max(mean(x²), 1e-5)."""
+        ...
+
+    def mix_streams(self, x: X, weights: X) -> X:
+        """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
+        ...
+
+    def offset(self, x: X, amount: float) -> X:
+        """X + amount."""
         ...
 
     def clamp(self, x: X, limit: float) -> X:

@@ -33,7 +33,7 @@ def axk2(c: Config) -> Decoder:
     assert attn.q_down is not None
     H, s, v = attn.heads, attn.q_down.weight.shape[0], attn.v_dim
     queries = linear(H * (attn.nope_dim + attn.rope_dim), 2 * s)
-    attn = attn.replace(q_up=queries).extended(GatedIndexedAttention, gate=linear(H * v, 2 * s))
+    attn = attn.replace(q_up=queries, gate=linear(H * v, 2 * s)).extended(GatedIndexedAttention)
     routing = deepseek_routing(c, "sigmoid", "noaux_tc")
     if routing.expert_groups is not None:
         routing = routing.replace(expert_groups=routing.expert_groups._replace(other_score=0.0))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt
+from math import inf, isqrt, log
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
     "softplus": F.softplus,
+    "tanh": torch.tanh,
 }
 
 
@@ -57,6 +58,12 @@ class TorchMachine(ForwardContext):
         rows = F.embedding(ids + offset if offset else ids, local_tensor(weight))
         self.dtype = self.dtype or rows.dtype
         return rows
+
+    def add_sinusoids(self, x: Tensor, offset: int) -> Tensor:
+        half = x.shape[-1] // 2
+        rates = torch.exp(torch.arange(half, device=x.device) * (-log(10000.0) / (half - 1)))
+        angles = (self.positions + offset)[..., None] * rates
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight = local_tensor(weight)
@@ -125,6 +132,18 @@ class TorchMachine(ForwardContext):
 
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
+
+    def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
+        return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
+
+    def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
+
+    def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights @ x
+
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)

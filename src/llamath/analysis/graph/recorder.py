@@ -193,6 +193,9 @@ class _BoundStack:
         self._groups = groups
         self._bound: dict[int, _Bound] = {}
 
+    def __iter__(self) -> Iterator[_Bound]:
+        return (self.bind(x, LETTERS[0]) for x in self.stack)
+
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
         return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
@@ -284,6 +287,9 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
+    def add_sinusoids(self, x: Node, offset: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
+
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
@@ -335,6 +341,18 @@ class GraphRecorder:
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
+
+    def keep_outliers(self, x: Node, deviations: float) -> Node:
+        return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
+
+    def match_rms(self, x: Node, y: Node) -> Node:
+        return self.add_node("match_rms", (x, y), x.shape)
+
+    def mix_streams(self, x: Node, weights: Node) -> Node:
+        return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
+
+    def offset(self, x: Node, amount: float) -> Node:
+        return self.add_node("offset", (x,), x.shape, amount=float(amount))
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)

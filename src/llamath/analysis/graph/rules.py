@@ -23,8 +23,11 @@ from .saved_rules import (
     save_expert_outputs,
     save_gated,
     save_ids,
+    save_keep_outliers,
     save_l2_norm,
     save_linear,
+    save_match_rms,
+    save_mix_streams,
     save_mixer_inputs,
     save_multiply,
     save_norm,
@@ -138,6 +141,10 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
+def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, node.inputs[1].shape[-1]))
+
+
 def _select_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
     q, k, _ = node.inputs
@@ -229,6 +236,7 @@ RULES: Mapping[str, Rule] = {
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -247,6 +255,7 @@ RULES: Mapping[str, Rule] = {
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
@@ -254,9 +263,12 @@ RULES: Mapping[str, Rule] = {
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
+    "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),

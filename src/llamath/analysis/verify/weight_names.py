@@ -31,6 +31,7 @@ _LAYOUT_DESCRIPTIONS = {
     "split": "the heads are an axis of their own",
     "shifted": "1 is added to each value",
     "each": "interleaved by query head",
+    "quarters": "interleaved in four groups of heads: queries, values, keys",
     "unit": "an axis of length 1 after the first",
     "lead": "an axis of length 1 before the first",
     "flat": "one axis",

@@ -27,7 +27,8 @@ Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
     no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
-    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta""".split()
+    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta
+    intermediate_size activation_sparsity_pattern""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...analysis.shard_tree import WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
-from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params
+from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params, values_last
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
@@ -19,7 +19,7 @@ from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_range
 
 _CUT_PACKINGS = frozenset(("fp8", "int8", "mlx", "nvfp4"))
 """Packings whose tensors have the axes of the weight, in its order: outputs, inputs."""
-_WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "unit", "lead", "flat"))
+_WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "quarters", "unit", "lead", "flat"))
 """Layouts that permute rows and axes, and change no number."""
 
 
@@ -198,6 +198,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
         return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]))
     rows = [int(part.weight.shape[0]) for part in parts]
     kept = [((0, n),) if cut is None else cut.ranges for cut, n in zip(own, rows, strict=True)]
+    rows, kept = values_last(rows, words), values_last(kept, words)
     if "flat" in words:
         each = int(parts[0].weight.size) // rows[0]
         rows, kept = [rows[0] * each], [tuple((a * each, b * each) for a, b in kept[0])]

@@ -105,6 +105,8 @@ def _unsupported(module: Module, ranks: int) -> str:
     spec: Block = module.spec
     if isinstance(spec, blocks.Attention):
         return "per-head norms" if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack) else ""
+    if isinstance(spec, blocks.NormedLinear):
+        return "a norm of all channels between column- and row-parallel matrices"
     if spec.cuts and type(spec) not in _SHARDABLE:
         return type(spec).__name__
     tables = [int(x.weight.shape[0]) for name in spec.cuts if isinstance(x := getattr(spec, name), blocks.Embedding)]
