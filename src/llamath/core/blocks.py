@@ -544,8 +544,7 @@ class StreamSum(Block):
     group: ClassVar[str] = "mlp"
     norm: Norm
     pre: StreamGate
-    streams: int
-    width: int
+    sizes: tuple[int, ...]  # of the streams
 
     def forward(self, m: Machine[X], x: X) -> X:
         return _sum_streams(self, m, m.to_float32(x), self.norm(m, m.to_float32(x)))
@@ -667,12 +666,13 @@ class HyperDecoder(Decoder):
     """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
 
     collapse: StreamSum
-    streams: int
+    sizes: tuple[int, ...]  # of the streams
 
     def forward(self, m: Machine[X], ids: X) -> X:
         assert self.head is not None
-        x = m.concat(*(self.embed(m, ids),) * self.streams)  # (B, T, n·d)
-        x = self.collapse(m, m.last_token(m.layers(self.layers, x)))
+        x = self.embed(m, ids)
+        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
+        x = self.collapse(m, m.last_token(x))
         return self.head(m, apply_optional(self.norm, m, x))
 
 
@@ -736,18 +736,17 @@ def _read_streams(connection: HyperConnection, m: Machine[X], x: X) -> tuple[X, 
 
 def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
     """Return Σ preₙ · xₙ of streams in float32, `(B, T, d)`."""
-    n, pre = sums.streams, sums.pre(m, normed)
-    sizes = (sums.width,) * n
-    total, *rest = [m.multiply(x, each) for x, each in zip(m.split(flat, *sizes), m.split(pre, *(1,) * n), strict=True)]
+    weighted = m.multiply(m.split_heads(flat, sums.sizes[0]), m.split_heads(sums.pre(m, normed), 1))  # (B, T, n, d)
+    y, *rest = m.split(m.merge_heads(weighted), *sums.sizes)
     for x in rest:
-        total = m.add(total, x)
-    return m.to_model_dtype(total)
+        y = m.add(y, x)
+    return m.to_model_dtype(y)
 
 
 def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
     """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`."""
     wide, post = m.to_float32(y), connection.post(m, normed)
-    branches = [m.multiply(wide, each) for each in m.split(post, *(1,) * connection.streams)]
+    branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
     return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
 
 

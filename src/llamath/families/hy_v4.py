@@ -59,7 +59,7 @@ def hy_v4(c: Config) -> Decoder:
     default = ["shared" if (i - 1) % 4 and i else "full" for i in range(len(layers))]
     layers = layers_with_indexers(c, layers, default, without_indexer)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=_sum(c, d, n, eps), streams=n)
+    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=_sum(c, d, n, eps), sizes=(d,) * n)
 
 
 def _gate(c: Config, d: Expr, n: Expr, factor: float = 1.0) -> StreamGate:
@@ -71,4 +71,4 @@ def _gate(c: Config, d: Expr, n: Expr, factor: float = 1.0) -> StreamGate:
 
 def _sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
     """A weighted sum of n residual streams."""
-    return StreamSum(norm=RMSNorm(eps=eps), pre=_gate(c, d, n), streams=n, width=d)
+    return StreamSum(norm=RMSNorm(eps=eps), pre=_gate(c, d, n), sizes=(d,) * n)
