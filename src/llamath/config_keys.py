@@ -29,6 +29,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "id2label": ("the names of a classifier's n classes; counted if num_labels is absent", "weights of the classifier"),
         "hidden_size": ("d, the width of the residual stream", "weights: nearly all; compute"),
         "num_hidden_layers": ("L, the number of layers", "weights of all layers; cache; compute"),
+        "cross_attention_layers": (
+            "numbers of the layers that attend to images instead of text (Llama 3.2 Vision)",
+            "weights; cache; compute",
+        ),
         "intermediate_size": ("F, the width of the MLP, or of each expert", "weights of the MLP; compute"),
         "qwen/intermediate_size": ("2·F, the widths of gate and up together", "weights of the MLP; compute"),
         "llama4/intermediate_size": ("Fe, the width of each expert, including the shared one", "weights of the experts; compute"),

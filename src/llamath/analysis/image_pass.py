@@ -84,7 +84,7 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     part = ModelPart(vision=vision, projector=tree.projector)
     count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
-    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels))
+    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns))
     tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
     return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
 

@@ -98,6 +98,10 @@ class Machine(Protocol[X]):
         """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
+    def scale_by_tanh(self, x: X, weight: Weight) -> X:
+        """X · tanh(w), with one stored number w."""
+        ...
+
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
         """Queries times a factor that depends on their positions."""
         ...
@@ -186,6 +190,10 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
+    def add_resized_positions(self, x: X, table: Weight) -> X:
+        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+        ...
+
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
         """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
         ...
@@ -194,8 +202,8 @@ class Machine(Protocol[X]):
         """The average of side × side patches: `(B, N, d)` → `(B, N / side², d)`."""
         ...
 
-    def add_axial_positions(self, x: X, table: Weight) -> X:
-        """X plus two rows of a table `[2, places, d]` for each patch: one for its column, one for its row."""
+    def add_axial_positions(self, x: X, table: Weight, places_first: bool = False) -> X:
+        """X plus two rows of a table `[2, places, d]`, or `[places, 2, d]`, for each patch: one for its column, one for its row."""
         ...
 
     def standardize(self, x: X, bias: Weight, scale: Weight) -> X:
@@ -206,15 +214,19 @@ class Machine(Protocol[X]):
         """X clamped to two stored numbers."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None) -> X:
+    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None) -> X:
         """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
 
-        The scale is 1 / √h unless it is given.
+        The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
         """
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
         """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
+        ...
+
+    def each(self, blocks: Stack, inputs: Sequence[X]) -> Sequence[X]:
+        """Each block of a stack on an input of its own."""
         ...
 
     # Tokens meet

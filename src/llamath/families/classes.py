@@ -123,6 +123,7 @@ CAUSAL_CLASSES = {
     "mistral": "MistralForCausalLM",
     "mistral4": "Mistral4ForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "mllama_text_model": "MllamaForCausalLM",
     "mpt": "MptForCausalLM",
     "nanochat": "NanoChatForCausalLM",
     "nemotron": "NemotronForCausalLM",

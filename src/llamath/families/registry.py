@@ -98,6 +98,7 @@ FAMILIES = {
     "mistral": "mistral",
     "mistral4": "mistral4",
     "mixtral": "mixtral",
+    "mllama": "mllama_text_model",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
     "nanochat": "nanochat",
@@ -216,9 +217,19 @@ UNSUPPORTED_TYPES = {
 """Model types that are known but cannot be counted, with the reason."""
 
 
+def other_ways() -> str:
+    """Return the hint of a refusal: how to count a model that no family describes."""
+    from importlib.util import find_spec
+
+    advice = "count its checkpoint instead of its config: the header is exact for any model"
+    if all(find_spec(x) is not None for x in ("transformers", "torch")):
+        advice += "; llamath.count(path, via='transformers') counts the class in transformers"
+    return advice
+
+
 def unsupported_type_error(model_type: str, source: str) -> UnknownModel:
     """Return the error for a model type without a family."""
-    name, advice = safe(repr(model_type), 60), "count its checkpoint instead of its config: the header is exact for any model"
+    name, advice = safe(repr(model_type), 60), other_ways()
     if reason := UNSUPPORTED_TYPES.get(model_type):
         return UnknownModel(f"{source}: model_type {name} is not supported: {reason}", hint=advice)
     near = nearest(model_type, MODEL_TYPES)

@@ -127,6 +127,9 @@ class TorchMachine(ForwardContext):
         weight = weight.to(x.dtype)
         return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
+    def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight.tanh()
+
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
@@ -200,6 +203,12 @@ class TorchMachine(ForwardContext):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
+    def add_resized_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        side = isqrt(len(table))
+        square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
+        size = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        return x + F.interpolate(square, size=size, mode="bilinear", align_corners=True)[0].flatten(1).mT.to(x.dtype)
+
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)
         return (squares.mT if by_channel else squares).flatten(2)
@@ -213,7 +222,8 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
+        table = table.transpose(0, 1) if places_first else table
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
         return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 
@@ -223,15 +233,24 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+        mask = None
+        if window is not None:
+            rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
+            row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
+            places = (row[:, None] * columns + column).flatten()
+            mask = places[:, None] == places
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
         for layer in layers:
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
+
+    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
 

@@ -6,7 +6,7 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import inf, isqrt
 from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
@@ -222,6 +222,7 @@ class GraphRecorder:
         self.last_only = last_only
         self.with_dropout = dropout
         self.activation_bytes = activation_bytes
+        self.patch_grid = (1, 1)  # rows and columns of the patches of an image
         self.regions: list[Region] = []
         self._region: Region
         self._path = ""
@@ -336,6 +337,9 @@ class GraphRecorder:
     def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
         return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
 
+    def scale_by_tanh(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("scale_by_tanh", (x,), x.shape, weights=(weight,))
+
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape)
 
@@ -408,6 +412,9 @@ class GraphRecorder:
     def add_positions(self, x: Node, table: UsedWeight) -> Node:
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
 
+    def add_resized_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
+
     def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
         shape = (x.shape[0], floor_div(x.shape[1], side * side), side * side * x.shape[2])
         return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
@@ -415,7 +422,7 @@ class GraphRecorder:
     def pool_patches(self, x: Node, side: int) -> Node:
         return self.add_node("pool_patches", (x,), (x.shape[0], floor_div(x.shape[1], side * side), x.shape[2]), side=side)
 
-    def add_axial_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_axial_positions(self, x: Node, table: UsedWeight, places_first: bool = False) -> Node:  # noqa: ARG002
         return self.add_node("add_axial_positions", (x,), x.shape, weights=(table,))
 
     def standardize(self, x: Node, bias: UsedWeight, scale: UsedWeight) -> Node:
@@ -424,8 +431,12 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
-        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
+        shape, transform = (*q.shape[:-1], v.shape[-1]), ScoreTransform(scale=scale)
+        if window is None:
+            return self.add_node("encoder_attention", (q, k, v), shape, transform=transform)
+        pairs = _pairs_in_windows(*self.patch_grid, window)
+        return self.add_node("encoder_attention", (q, k, v), shape, transform=transform, pairs=pairs)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -527,6 +538,23 @@ class GraphRecorder:
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
+    def each(self, blocks: _BoundStack, inputs: Sequence[Node]) -> list[Node]:
+        outer, shape = self._region, inputs[0].shape
+        for block, times in blocks.stack.distinct():
+            self._open(Region(blocks.path, block, Expr.const(times)))
+            region = self._region
+            region.input = self.add_node("hidden_states", (), shape)
+            region.output = blocks.bind(block, LETTERS[0])(self, region.input)
+            shape = region.output.shape
+        self._region = outer
+        return [self.add_node("layers", (x,), shape) for x in inputs]
+
+
+def _pairs_in_windows(rows: int, columns: int, side: int) -> int:
+    """Return the pairs of patches in the same window of side × side patches."""
+    heights, widths = ([min(side, n - i) for i in range(0, n, side)] for n in (rows, columns))
+    return sum(h * h for h in heights) * sum(w * w for w in widths)
+
 
 def _num_rows(rows: Sequence[UsedWeight]) -> int:
     """Return the number of learned tokens, each a vector or rows of a table."""
@@ -574,10 +602,11 @@ def record(
     )
 
 
-def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2, grid: tuple[int, int] | None = None) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape, a `grid` of patches; return the graph and its result."""
     none = Expr.const(0)
     recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
     output: Node = recorder.record_block(part, (shape, activation_bytes))
     facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
     return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output

@@ -151,11 +151,17 @@ class WeightsReport(Report):
     name: str
     lines: tuple[MemoryLine, ...]
     reason: str = ""  # why there is no family
+    claim: str = ""  # whose tensors they are, if they are not those of files
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=name", "weights", "kv_cache=unknown", "kv_per_token=unknown", "activations=unknown", "logits=unknown"),
-        *("overhead=unknown", "total=unknown", "lines", "notes"),
+        *("overhead=unknown", "total=unknown", "lines", "notes", "counted_by"),
     )
+
+    @property
+    def counted_by(self) -> str | None:
+        """Whose tensors they are; None if they are those of files."""
+        return self.claim or None
 
     @property
     def weights(self) -> int:
@@ -175,7 +181,7 @@ class WeightsReport(Report):
     @property
     def summary(self) -> str:
         """The bytes of the weights."""
-        return f"{self.name}: {format_bytes(self.weights)} of weights"
+        return f"{self.name}: {format_bytes(self.weights)} of weights" + (f", {self.claim}" if self.claim else "")
 
 
 class MemoryCalculator:
