@@ -127,6 +127,31 @@ class AttentionBase(Block):
         raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
+class BlockIndexer(AttentionBase):
+    """Chooses blocks of consecutive keys for each query: those that contain the keys with the largest q · k, and the nearest ones.
+
+    Each of its few heads chooses for one key/value head of the attention; all share one key. The choice has no derivative (MiniMax-M3).
+    """
+
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    k: Linear
+    q_norm: Norm
+    k_norm: Norm
+    heads: int
+    head_dim: int
+    block_size: int
+    top_blocks: int  # blocks that a query attends to at most
+    local_blocks: int  # blocks that it always attends to: its own and those before
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
+        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)  # (B, T, 1, hi)
+        (k,) = m.update_cache(self, k)
+        return m.select_blocks(self, q, k)
+
+
 class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
@@ -146,6 +171,7 @@ class Attention(AttentionBase):
     v_norm: Norm | None = None
     gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
+    indexer: BlockIndexer | None = None  # chooses blocks of keys; None: a query attends to all in its window
     heads: int
     kv_heads: int
     head_dim: int
@@ -167,7 +193,8 @@ class Attention(AttentionBase):
             v = k if self.v is None else project_heads(self, m, self.v, x)
             k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
+        blocks = None if self.indexer is None else self.indexer(m, x)
+        y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
         gate = _attention_gate(self, m, self.gate, x)

@@ -250,6 +250,13 @@ class Machine(Protocol[X]):
         """
         ...
 
+    def select_blocks(self, indexer: Block, q: X, k: X) -> X:
+        """The blocks with the largest q · k of any key that a query sees, `indexer.top_blocks` for each head, the nearest ones first.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)` → numbers of blocks `(B, T, H, min(⌈S / block_size⌉, top_blocks))`, −1 where there are fewer.
+        """
+        ...
+
     def reuse_selection(self, mixer: Block) -> X:
         """The keys that the nearest earlier layer with an indexer selected."""
         ...

@@ -28,7 +28,7 @@ def axk2(c: Config) -> Decoder:
     norm, rope = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
     rank = c.dim("g", "gated_norm_rank", default=16)
     gated_norm = GatedNorm(inner=norm, gate_down=linear(rank, d), gate_up=linear(d, rank))
-    attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=16)
+    attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=16, q_rank=384)
     c.ignore("rope_interleave", "layer_types")
     assert attn.q_down is not None
     H, s, v = attn.heads, attn.q_down.weight.shape[0], attn.v_dim

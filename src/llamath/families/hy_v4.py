@@ -34,7 +34,7 @@ NAMES = HF_INDEXED.with_changes(
 def hy_v4(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     eps, rope = c.get("rms_norm_eps", 1e-5), read_rope(c, c.dim("p", "qk_rope_head_dim"))
-    attn = indexed_attention(c, d, rope, rope, heads=16, eps=eps, rope_last=True)
+    attn = indexed_attention(c, d, rope, rope, heads=16, q_rank=1536, eps=eps, rope_last=True)
     attn = attn.replace(gate=linear(attn.heads * attn.v_dim, d), sinks=weight(attn.heads, role="bias"))
     c.ignore("learnable_sink_init", "layer_types")
     moe = deepseek_moe(

@@ -93,6 +93,7 @@ FAMILIES = {
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax_m2": "minimax_m2",
+    "minimax_m3": "minimax_m3_vl_text",
     "ministral": "ministral",
     "ministral3": "ministral3",
     "mistral": "mistral",

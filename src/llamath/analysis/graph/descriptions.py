@@ -134,6 +134,12 @@ def select_keys(node: Node) -> str:
     return f"the {int(node.attributes['top_k']):,} keys with the highest scores Σ weight · relu(q · k)"
 
 
+def select_blocks(node: Node) -> str:
+    """Describe the choice of blocks by an indexer."""
+    size, kept = map(int, node.attributes["blocks"])
+    return f"{kept:,} blocks of {size:,} keys: the nearest, and those with the largest q · k"
+
+
 def scores(node: Node) -> str:
     """Describe the scores of attention."""
     groups = int(node.shape[2]) // int(node.inputs[1].shape[2])

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
-from ...core.expr import Expr, floor_div, minimum, product, total
+from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -476,6 +476,11 @@ class GraphRecorder:
             "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
         )
 
+    def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
+        shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
+        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
+        return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
+
     def reuse_selection(self, mixer: _Bound) -> Node:
         shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
         return self.add_node("reuse_selection", (), shape, width=INT64)
@@ -483,9 +488,11 @@ class GraphRecorder:
     def attention(
         self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
     ) -> Node:
+        by_key = selected is not None and selected.op != "select_blocks"
         facts = {
-            "top_k": None if selected is None else mixer.top_k,
-            "gathers": selected is not None and self.decode,
+            "top_k": mixer.top_k if by_key else None,
+            "gathers": by_key and self.decode,
+            "blocks": None if selected is None else selected.attributes.get("blocks"),  # size and number of the selected blocks
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
