@@ -152,6 +152,9 @@ def softmax(node: Node) -> str:
 
 
 def _softmax(node: Node) -> Iterator[str]:
+    if node.op == "encoder_attention":
+        yield "over all tokens of the image"
+        return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:
         yield f"over the last {window.size:,} keys" if window.causal else f"over keys less than {window.size:,} away, including later ones"

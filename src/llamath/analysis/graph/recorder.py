@@ -432,11 +432,11 @@ class GraphRecorder:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
     def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
-        shape, transform = (*q.shape[:-1], v.shape[-1]), ScoreTransform(scale=scale)
-        if window is None:
-            return self.add_node("encoder_attention", (q, k, v), shape, transform=transform)
-        pairs = _pairs_in_windows(*self.patch_grid, window)
-        return self.add_node("encoder_attention", (q, k, v), shape, transform=transform, pairs=pairs)
+        shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
+        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
+        if window is not None:
+            facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
+        return self.add_node("encoder_attention", (q, k, v), shape, **facts)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
