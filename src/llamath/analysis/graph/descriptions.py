@@ -83,6 +83,11 @@ def scale(node: Node) -> str:
     return f"× {node.attributes['factor']:g}"
 
 
+def offset(node: Node) -> str:
+    """Describe a constant that is added."""
+    return f"+ {node.attributes['amount']:g}"
+
+
 def scale_by_weight(node: Node) -> str:
     """Describe a stored factor."""
     return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else "multiplied by one stored number per head"

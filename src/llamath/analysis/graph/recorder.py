@@ -355,6 +355,9 @@ class GraphRecorder:
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
+    def offset(self, x: Node, amount: float) -> Node:
+        return self.add_node("offset", (x,), x.shape, amount=float(amount))
+
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
