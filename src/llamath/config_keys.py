@@ -63,6 +63,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of these layers; compute",
         ),
         "aria/intermediate_size": ("F, the width of each expert, shared ones included", "weights of the experts; compute"),
+        "hc_mult": ("hc, residual streams of hyper-connections", "weights of the connections; compute"),
+        "hc_magnitude": ("factor of what a branch adds to the streams (Hy4)", _ONE_FACTOR),
+        "hc_eps": ("number added to the gates of hyper-connections", "compute: the gates"),
         "use_double_wide_mlp": (
             "whether layers that share the keys and values of another layer have an MLP of width 2·F (Gemma 4)",
             "weights of the MLP in these layers; compute",
@@ -249,6 +252,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "for each layer: full, with an indexer; shared, with the selection of the nearest earlier one",
             "weights of indexers; cache; compute",
         ),
+        "learnable_sink_init": ("first value of attention sinks (Hy4)", "nothing: the sinks are trained"),
+        "gated_norm_rank": ("g, rank of the gates of norms (A.X K2)", "weights of the norms; compute"),
         "index_topk_pattern": ("for each layer: F, with an indexer, or S, without one (GLM-5)", "weights of indexers; cache; compute"),
         "index_topk_freq": ("n: every nth layer has an indexer (GLM-5)", "weights of indexers; cache; compute"),
         "index_skip_topk_offset": ("layers at the start that all have an indexer (GLM-5)", "weights of indexers; cache; compute"),

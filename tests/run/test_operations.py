@@ -224,6 +224,7 @@ CASES = [
     case("softcap", x(B, T, V), None),
     case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
     case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
+    case("offset", x(B, T, d), 0.5),
     case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),

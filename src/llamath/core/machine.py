@@ -122,6 +122,10 @@ class Machine(Protocol[X]):
         """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
         ...
 
+    def offset(self, x: X, amount: float) -> X:
+        """X + amount."""
+        ...
+
     def clamp(self, x: X, limit: float) -> X:
         """X clamped to ± limit."""
         ...

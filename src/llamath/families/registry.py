@@ -18,6 +18,7 @@ FAMILIES = {
     "afmoe": "afmoe",
     "apertus": "apertus",
     "arcee": "arcee",
+    "axk2": "axk2",
     "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
@@ -70,6 +71,7 @@ FAMILIES = {
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
     "hy_v3": "hy_v3",
+    "hy_v4": "hy_v4",
     "hyperclovax": "hyperclovax",
     "internlm": "internlm",
     "internlm2": "internlm2",
@@ -206,7 +208,29 @@ UNSUPPORTED_TYPES = {
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
-    "bert": "it is an encoder",
+    **dict.fromkeys(
+        """albert bert bert-generation big_bird camembert data2vec-text deberta deberta-v2 distilbert electra ernie megatron-bert modernbert
+        mpnet nomic_bert rembert roberta roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod""".split(),
+        "it is an encoder",
+    ),
+    **dict.fromkeys(
+        """bart bigbird_pegasus blenderbot blenderbot-small marian mbart moonshine mt5 musicgen musicgen_melody mvp pegasus plbart
+        prophetnet t5gemma2 trocr umt5 whisper""".split(),
+        "it is an encoder-decoder model",
+    ),
+    **dict.fromkeys(
+        ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
+    ),
+    "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
+    "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
+    "dbrx": "its files store all experts of a layer in the rows of one matrix",
+    "diffllama": "its attention subtracts two softmaxes, with a factor that depends on the number of the layer",
+    "doge": "its attention masks keys by their values, and its experts are single neurons, chosen across tokens",
+    "dots3_note_text": "its latent attention has gates and norms of its own, and other sizes in layers with a window",
+    "hrm_text": "its two stacks of layers are run several times in turn",
+    "inkling_text": "its attention scores have learned biases by distance, and each layer has four convolutions",
+    "inkling2_text": "its attention scores have learned biases by distance, and its layers attend to earlier residual streams",
+    "zaya": "its queries, keys and values pass two convolutions, and its routers read those of earlier layers",
     "minicpmv": "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which",
     "iquestloopcoder": "its layers are passed twice with a learned gate, and it needs custom code from its repository",
     "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its repository",

@@ -145,6 +145,9 @@ class TorchMachine(ForwardContext):
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
 
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
+
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 

@@ -83,6 +83,11 @@ def scale(node: Node) -> str:
     return f"× {node.attributes['factor']:g}"
 
 
+def offset(node: Node) -> str:
+    """Describe a constant that is added."""
+    return f"+ {node.attributes['amount']:g}"
+
+
 def scale_by_weight(node: Node) -> str:
     """Describe a stored factor."""
     return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else "multiplied by one stored number per head"
@@ -147,6 +152,9 @@ def softmax(node: Node) -> str:
 
 
 def _softmax(node: Node) -> Iterator[str]:
+    if node.op == "encoder_attention":
+        yield "over all tokens of the image"
+        return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:
         yield f"over the last {window.size:,} keys" if window.causal else f"over keys less than {window.size:,} away, including later ones"

@@ -355,6 +355,9 @@ class GraphRecorder:
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
+    def offset(self, x: Node, amount: float) -> Node:
+        return self.add_node("offset", (x,), x.shape, amount=float(amount))
+
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
@@ -429,11 +432,11 @@ class GraphRecorder:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
     def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
-        shape, transform = (*q.shape[:-1], v.shape[-1]), ScoreTransform(scale=scale)
-        if window is None:
-            return self.add_node("encoder_attention", (q, k, v), shape, transform=transform)
-        pairs = _pairs_in_windows(*self.patch_grid, window)
-        return self.add_node("encoder_attention", (q, k, v), shape, transform=transform, pairs=pairs)
+        shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
+        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
+        if window is not None:
+            facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
+        return self.add_node("encoder_attention", (q, k, v), shape, **facts)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
