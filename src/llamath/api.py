@@ -12,7 +12,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from .hardware import Device
-from .loading import Source, load
+from .loading import Source, Via, load
 from .model import Model
 from .utils.errors import ArgumentError, LlamathError, UnknownModel, safe
 from .utils.key_values import integer, parse_key_values, yes_or_no
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .analysis.image_pass import Images
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
-    from .analysis.inference.inference_memory import MemoryReport
+    from .analysis.inference.inference_memory import MemoryReport, WeightsReport
     from .analysis.inference.weight_bytes import StoredWeights
     from .analysis.parallel_layout import Layout
     from .analysis.plan import PlanReport
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .analysis.verify.weight_names import NamesReport
     from .conversion.convert_checkpoint import ConversionReport
     from .conversion.edit.edit_checkpoint import EditReport
+    from .generic.generic_model import GenericModel
     from .hardware import DeviceList
 
 _ModelSource = Source
@@ -76,18 +77,23 @@ _PLAN_AXES = ("tp", "pp", "cp", "ep", "dp", "microbatch", "interleave")
 _LAYOUT_AXES = ("tp", "pp", "cp", "ep", "etp", "dp", "interleave", "microbatches")
 
 
-def count(model: _ModelSource, *, part: Part | None = None) -> CountReport:
+def count(model: _ModelSource, *, part: Part | None = None, via: Via | None = None) -> CountReport:
     """Count the parameters of a model, weight by weight, with the formula of the total.
 
     `part` counts one part of a multimodal model; vision and audio are a tower with its projector.
-    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers.
+    A checkpoint of an unknown family raises `UnknownModel`; `inspect` counts its parameters by its headers, and `via="transformers"` those
+    of the class that transformers builds of its configuration, without a formula.
     """
     from .analysis.count.count_files import count_files
     from .analysis.count.count_report import CountReport
     from .checkpoint.open import names_checkpoint
 
     try:
-        loaded = load(model)
+        loaded = load(model, via=via)
+        if isinstance(loaded, _generic_type()):
+            from .analysis.generic.state_dict_count import StateDictCount
+
+            return StateDictCount(model=loaded.part(part) if part else loaded)
         counted = loaded if isinstance(model, Model) else count_files(loaded).counted
         if isinstance(counted, Model):
             return CountReport(model=counted.part(part) if part else counted)
@@ -100,31 +106,45 @@ def count(model: _ModelSource, *, part: Part | None = None) -> CountReport:
 
 
 @overload
-def diff(a: _ModelSource, b: _ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None) -> DiffReport: ...
+def diff(
+    a: _ModelSource, b: _ModelSource | None = None, /, *, changes: Mapping[str, Any] | None = None, via: Via | None = None
+) -> DiffReport: ...
 @overload
 def diff(
-    a: _ModelSource, b: _ModelSource, c: _ModelSource, /, *more: _ModelSource, changes: Mapping[str, Any] | None = None
+    a: _ModelSource,
+    b: _ModelSource,
+    c: _ModelSource,
+    /,
+    *more: _ModelSource,
+    changes: Mapping[str, Any] | None = None,
+    via: Via | None = None,
 ) -> MultiDiffReport: ...
 def diff(
-    a: _ModelSource, b: _ModelSource | None = None, /, *more: _ModelSource, changes: Mapping[str, Any] | None = None
+    a: _ModelSource,
+    b: _ModelSource | None = None,
+    /,
+    *more: _ModelSource,
+    changes: Mapping[str, Any] | None = None,
+    via: Via | None = None,
 ) -> DiffReport | MultiDiffReport:
     """Explain why `b` has more or fewer parameters than `a`: causes, weights and configuration keys that differ.
 
     `changes` replaces configuration keys of the last model; with one model, it is compared with itself under these changes. Of three or
-    more models, each is compared with the first.
+    more models, each is compared with the first. `via="transformers"` builds models of unknown families, which are compared by the names
+    and shapes of their tensors.
     """
-    from .analysis.diff.model_diff import diff as compare
-    from .analysis.diff.model_diff import diff_many
+    from .analysis.diff.model_diff import MultiDiffReport
+    from .analysis.generic.state_dict_diff import diff_models as compare
 
     if b is None and not changes:
         raise LlamathError("diff needs a second model or changes", hint='diff(model, changes={"num_hidden_layers": 40})')
-    first = load(a)
+    first = _load_or_build(a, via)
     if b is None:
-        second = load(first if a == "-" else a, changes=changes)
+        second = _load_or_build(first if a == "-" else a, via, changes)
         return compare(first, second.replace(name="with " + ", ".join(f"{key} = {value}" for key, value in (changes or {}).items())))
     *others, last = b, *more
-    loaded = [first, *map(load, others), load(last, changes=changes)]
-    return diff_many(loaded) if more else compare(*loaded)
+    loaded = [first, *(_load_or_build(x, via) for x in others), _load_or_build(last, via, changes)]
+    return MultiDiffReport(differences=tuple(compare(first, x) for x in loaded[1:])) if more else compare(*loaded)
 
 
 def explain(number: Count, *, like: _ModelSource | None = None, all: bool = False) -> Explanation:  # noqa: A002
@@ -227,6 +247,8 @@ def memory(
     train: Literal[False] = False,
 ) -> MemoryReport: ...
 @overload
+def memory(model: _ModelSource, *, via: Via, dtype: str = "") -> WeightsReport: ...
+@overload
 def memory(
     model: _ModelSource,
     *,
@@ -265,15 +287,26 @@ def memory(
     dropout: bool = False,
     grad_dtype: str = "",
     master: bool | None = None,
-) -> MemoryReport | TrainReport:
+    via: Via | None = None,
+) -> MemoryReport | TrainReport | WeightsReport:
     """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
 
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
     `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
     the context and the batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the sequences on each GPU,
     `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+
+    Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
-    loaded = load(model)
+    loaded = load(model, via=via)
+    if isinstance(loaded, _generic_type()):
+        used = _given(context=context, kv_dtype=kv_dtype, chunk=chunk, on=on, images=images, train=train, lora=lora, layout=layout)
+        if used or batch != 1:
+            hint = "the memory of its weights alone is known"
+            raise ArgumentError(used or "batch", f" needs a family: the model is counted {loaded.claim}", hint=hint)
+        from .analysis.generic.state_dict_count import weights_memory
+
+        return weights_memory(loaded, dtype)
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype, lora=lora, grad_dtype=grad_dtype)
     if train:
@@ -536,16 +569,18 @@ def verify(
     changes: Mapping[str, Any] | None = None,
     full: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    via: Via | None = None,
 ) -> VerifyReport | StructureReport:
     """Check a checkpoint against its configuration, or against another model; `report.ok` is the verdict, `report.findings` the reasons.
 
     An adapter is checked against its `base` model, by default the one that it names. With `full`, every byte is read: the values of the
     tensors are checked, and the sums of the files where there is something to compare them with; a repository on the Hub is downloaded for
-    it. `progress` is called with the numbers of processed and of all bytes.
+    it. `progress` is called with the numbers of processed and of all bytes. `via="transformers"` checks names and shapes against the class
+    that transformers builds of the configuration.
     """
     from .analysis.verify.verify_path import verify_path
 
-    return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress)
+    return verify_path(os.fspath(path), against, changes, base, full=full, progress=progress, via=via)
 
 
 def same(
@@ -573,15 +608,24 @@ def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int],
 
 
 @overload
-def names(model: _ModelSource, *, names: None = None, dtype: str = "") -> NamesReport: ...
+def names(model: _ModelSource, *, names: None = None, dtype: str = "", via: Via | None = None) -> NamesReport: ...
 @overload
-def names(model: _ModelSource, *, names: Scheme, dtype: str = "") -> StoredNamesReport: ...
-def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "") -> NamesReport | StoredNamesReport:
+def names(model: _ModelSource, *, names: Scheme, dtype: str = "", via: Via | None = None) -> StoredNamesReport: ...
+def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "", via: Via | None = None) -> NamesReport | StoredNamesReport:
     """Return the names of each weight in HF, Meta and GGUF files; with `names`, every tensor as such files have it.
 
     A quantized checkpoint has other tensors: their names, dtypes and shapes follow from the recipe in the config, or from `dtype`.
+    `via="transformers"` gives those that transformers saves, for models of unknown families.
     """
-    loaded = load(model)
+    loaded = load(model, via=via)
+    if isinstance(loaded, _generic_type()):
+        from .analysis.generic.state_dict_count import state_dict_names, stored_state_dict
+
+        if dtype:
+            raise ArgumentError("dtype", f" needs a family: the model is counted {loaded.claim}")
+        if names is not None:
+            loaded.scheme(names)
+        return state_dict_names(loaded) if names is None else stored_state_dict(loaded)
     if names is not None:
         from .analysis.inference.stored_names import stored_names
 
@@ -714,6 +758,23 @@ class _Lora(Record):
     rank: int
     targets: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()
+
+
+def _generic_type() -> type[GenericModel]:
+    """Return the type of models without a family, imported late."""
+    from .generic.generic_model import GenericModel
+
+    return GenericModel
+
+
+def _load_or_build(source: _ModelSource, via: Via | None, changes: Mapping[str, Any] | None = None) -> Model:
+    """Load a model; with `via`, one that no family here describes is built."""
+    if via is None or isinstance(source, Model):
+        return load(source, changes=changes)
+    try:
+        return load(source, changes=changes)
+    except UnknownModel:
+        return load(source, changes=changes, via=via)
 
 
 def _tokens(argument: str, value: Tokens) -> int:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from . import embedded
 from .catalog import Preset, find_preset, find_public_id
@@ -26,7 +26,7 @@ from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
 from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
-from .families.registry import Family, find_family
+from .families.registry import Family, find_family, other_ways
 from .families.wrappers import (
     FLAT_WRAPPERS,
     TEXT_CONFIG_DEFAULTS,
@@ -37,7 +37,7 @@ from .families.wrappers import (
     with_wrapper_prefix,
 )
 from .model import Model
-from .utils.errors import ConfigError, FormatError, UnknownModel, nearest, safe
+from .utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, UnknownModel, nearest, safe
 from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ UNSUPPORTED_KEYS = {
 }
 """Keys that, when they are true or not empty, change the weights in a way that no family counts."""
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-_COUNT_HEADER_HINT = "count the checkpoint instead: its header is exact for any model"
 
 
 @runtime_checkable
@@ -63,30 +62,61 @@ class _SupportsToDict(Protocol):
     def to_dict(self) -> dict[str, Any]: ...
 
 
-Source = str | os.PathLike[str] | Keys | ModelArgs | _SupportsToDict | Model
+@runtime_checkable
+class _Module(Protocol):
+    """A module of torch, a model of transformers for example, or a wrapper around one."""
+
+    def state_dict(self, **how: Any) -> Any: ...
+
+    def named_parameters(self, **how: Any) -> Any: ...
 
 
-def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True) -> Model:
+Source = str | os.PathLike[str] | Keys | ModelArgs | _SupportsToDict | _Module | Model
+Via = Literal["transformers"]
+"""Who builds a model that no family here describes."""
+
+
+def load(
+    source: Source, *, changes: Keys | None = None, vocab_size: int | None = None, check_tensors: bool = True, via: Via | None = None
+) -> Model:
     """Load a model.
 
     `source` is a path, a preset, a repository on the Hub (`owner/name`), a URL, `-` for standard input, ModelArgs as text
-    (`dim=4096,n_layers=32,…`), a mapping of configuration keys, a `ModelArgs`, a transformers configuration, or a Model (returned as it
-    is, unless there are changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta `params.json` that lacks it.
-    A GGUF file that is truncated, or whose tensors do not match its metadata, raises an error unless `check_tensors` is false.
+    (`dim=4096,n_layers=32,…`), a mapping of configuration keys, a `ModelArgs`, a transformers configuration, a torch module, a state dict,
+    or a Model (returned as it is, unless there are changes). `changes` replaces configuration keys, and `vocab_size` completes a Meta
+    `params.json` that lacks it. A GGUF file that is truncated, or whose tensors do not match its metadata, raises an error unless
+    `check_tensors` is false.
+
+    With `via="transformers"`, the class of the configuration is built by transformers, in a process of its own and without weights: the
+    model has a total, names and shapes, and neither formulas nor a forward pass. Modules and transformers configurations without a family,
+    and state dicts, are such models, too.
     """
     if isinstance(changes, str) or not hasattr(changes or {}, "items"):
         hint = 'such as {"num_hidden_layers": 40}'
         raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
+    if via not in (None, "transformers"):
+        raise ArgumentError("via", f" should be transformers, not {safe(repr(via), 40)}")
     if isinstance(source, Model):
+        if via is not None:
+            raise ArgumentError("via", " builds a configuration, and this model is loaded already", hint="give its config.json or its keys")
         if not changes:
             return source
+        _refuse_generic_changes(source)
         if source.args is not None:
             changed_model = load(source.args, changes=changes)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
         own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
         outer = None if source.outer is None else source.outer.data
         return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changes, [])
+    if isinstance(source, _Module) or _is_state_dict(source):
+        if changes or via:
+            raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
+        return _load_live(source)
     config = _find(source, None if check_tensors else [])
+    if via is not None:
+        return _load_via_transformers(config, changes or {})
+    if isinstance(source, _SupportsToDict) and not isinstance(source, ModelArgs):
+        return _load_config_object(config, changes)
     data = config.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
         raise ConfigError(f"{config.source}: every key should be a string")
@@ -104,6 +134,79 @@ def load(source: Source, *, changes: Keys | None = None, vocab_size: int | None 
     except ConfigError as error:
         raise (error if changed else _metadata_error(str(error))) from None
     return model if changed or not check_tensors else _check_gguf_matches_metadata(model, config.manifest)
+
+
+def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
+    """Load the model that transformers builds of a configuration."""
+    from .checkpoint.quantization_section import quantization_section
+    from .generic.generic_model import generic_model
+    from .generic.transformers_process import build_in_transformers
+
+    keys = dict(config.keys or {})
+    if config.manifest is not None:
+        hint = "llamath.inspect(path) counts its tensors"
+        raise ConfigError(f"{config.source} is a GGUF file, whose metadata are no configuration of transformers", hint=hint)
+    if is_params(keys):
+        args, _ = parse_params(keys, config.source, None)
+        keys = args_to_config(args)
+    keys = _with_changes(keys, changes)
+    built = build_in_transformers(keys, config.source, changes)
+    notes = [*config.notes, *built.notes]
+    if isinstance(keys.get("auto_map"), Mapping):
+        notes.append("auto_map points to custom code in the repository, which was not executed: the class is that of transformers")
+    if quantization_section(keys) is not None:
+        notes.append("the quantization that the config declares is not applied: dtypes and bytes are those of the plain class")
+    return generic_model(
+        built.tensors, built.claim, name=config.name, source=config.source, keys=keys, notes=notes, location=config.location
+    )
+
+
+def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:
+    """Load the model of a configuration object of transformers, which builds it if no family here does."""
+    try:
+        return load(config.keys or {}, changes=changes)
+    except UnknownModel:
+        from .generic.transformers_process import has_transformers
+
+        if not has_transformers():
+            raise
+        return _load_via_transformers(config, changes or {})
+
+
+def _load_live(source: Any) -> Model:
+    """Load a module or a state dict: the tree of its family if its configuration has one, else that of its state dict."""
+    from .generic.generic_model import generic_model
+    from .generic.live_objects import compare_with_tree, read_module, read_state_dict
+
+    live = read_module(source) if isinstance(source, _Module) else read_state_dict(source)
+    if live.keys is not None:
+        try:
+            model = load(live.keys)
+        except (UnknownModel, ConfigError) as error:
+            reason = f"the tree of its state dict, because its config is refused: {error}"
+            live = live._replace(notes=(*live.notes, reason))
+        else:
+            notes = (*model.notes, *live.notes, *compare_with_tree(live, model))
+            return model.replace(name=live.name, source=f"the given {live.what}", notes=notes)
+    if live.quantized or live.is_sharded:
+        why = f"quantized ({safe(live.quantized, 100)})" if live.quantized else "sharded by FullyShardedDataParallel"
+        hint = "count its saved checkpoint, llamath.inspect(path), or the module as it was before"
+        raise LlamathError(f"the given {live.what} is {why}, and without a family only plain tensors are counted", hint=hint)
+    keys = {} if live.keys is None else live.keys
+    return generic_model(live.tensors, live.claim, name=live.name, source=f"the given {live.what}", keys=keys, notes=live.notes)
+
+
+def _is_state_dict(source: object) -> bool:
+    """Return whether an object maps names to tensors."""
+    return isinstance(source, Mapping) and any(hasattr(x, "shape") and hasattr(x, "dtype") for x in source.values())
+
+
+def _refuse_generic_changes(model: Model) -> None:
+    from .generic.generic_model import GenericModel
+
+    if isinstance(model, GenericModel):
+        hint = "change its config, and build it anew"
+        raise ArgumentError("changes", f" cannot be applied: the model is counted {model.claim}", hint=hint)
 
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
@@ -216,10 +319,10 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
         text |= missing
-    if data.get("tie_word_embeddings") is True:
-        text["tie_word_embeddings"] = True
-    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
-        text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
+    if data.get("tie_word_embeddings") is not None:
+        text["tie_word_embeddings"] = data["tie_word_embeddings"]
+    elif str(data.get("model_type")) in TIED_BY_DEFAULT:
+        text.setdefault("tie_word_embeddings", True)
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
@@ -336,10 +439,10 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
     """Raise an error if unread keys stand for weights that the family's tree lacks: a count without them would be wrong."""
     for key, feature in UNSUPPORTED_KEYS.items():
         if key in unread and config.data[key]:
-            raise config.error(key, f"asks for {feature}, which this family does not have", _COUNT_HEADER_HINT)
+            raise config.error(key, f"asks for {feature}, which this family does not have", other_ways())
     for key in _EXPERT_KEYS:
         if key in unread and isinstance(n := config.data[key], int) and n > 1:
-            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + _COUNT_HEADER_HINT)
+            raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + other_ways())
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):
             if experts.active is not None and not 0 < experts.active <= experts.n:
@@ -357,6 +460,9 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
             assumed |= {f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()}
         unread = [*unread, *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read)]
     notes = [f"{key} not in config; using {value}" for key, value in assumed.items()] + notes_on_parts
+    for key, others in config.disagreements.items():
+        values = " and ".join(f"{name} {safe(repr(config.data[name]), 60)}" for name in (key, *others))
+        notes.append(f"{values} are for the same thing; the class of transformers reads {key}")
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
     if unread:

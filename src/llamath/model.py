@@ -32,6 +32,7 @@ class Model(Record):
     wrapper: str = ""  # model type of the multimodal model whose text model this is
     part_name: str = ""  # of a part of a multimodal model: text, vision or audio
     outer: Config | None = None  # its whole configuration, if all of its parts are known; `config` is that of the text model
+    claim: str = ""  # of a model without a family: whose tensors they are, `as transformers 5.23.0 builds BertForMaskedLM`
 
     @cached_property
     def count(self) -> Count:

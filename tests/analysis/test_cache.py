@@ -72,6 +72,8 @@ def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     if config.get("layer_types") is None and config["model_type"] == "granitemoehybrid":
         pytest.skip("transformers has no static cache for this family without attention")
+    if config["model_type"] == "openai-gpt":
+        pytest.skip("its class has no cache")
     measured, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated_bytes(config)
     if model.family.name == UNFOLDED and fixed != measured.bytes:
         assert fixed == grown == measured.bytes * config["num_attention_heads"] // config["num_kv_heads"]

@@ -246,6 +246,7 @@ NAMES_ONLY = {
     "kimi-linear",
     "lfm2moe",
     "mamba2",
+    "mimo2",
     "minicpm3",
     "nemotron",
     "qwen3vlmoe",

@@ -21,10 +21,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "qwen3_vl": ({"model_type": "qwen3_vl_text"}, QWEN_VISION | {"deepstack_visual_indexes": [0]}, "model.visual."),
     "qwen3_5": ({"model_type": "qwen3_5_text", "num_hidden_layers": 4}, QWEN_VISION, "model.visual."),
     "qwen3_5_moe": ({"model_type": "qwen3_5_moe_text", "num_hidden_layers": 4} | MIXTURE, QWEN_VISION, "model.visual."),
-    "gemma4": ({}, VISION, "model.vision_tower."),
     "lfm2_vl": ({"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]}, VISION, "model.vision_tower."),
-    "idefics3": ({"model_type": "llama"}, VISION, "model.vision_model."),
-    "smolvlm": ({"model_type": "llama"}, VISION, "model.vision_model."),
     "qwen2_5_vl": ({"model_type": "qwen2_5_vl_text"}, QWEN_VISION, "visual."),
 }
 

@@ -73,7 +73,7 @@ def assert_equal_logits(a: Tensor, b: Tensor) -> None:
 
 def base_model(model: Any) -> Any:
     """The module with the layers."""
-    names = ("model", "transformer", "gpt_neox", "backbone", "language_model", "decoder")
+    names = ("model", "transformer", "gpt_neox", "backbone", "language_model", "decoder", "biogpt", "gpt_neox_japanese")
     while (name := next((x for x in names if hasattr(model, x)), None)) is not None:
         model = getattr(model, name)
     return model
@@ -102,9 +102,11 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
 
 INEXPRESSIBLE = {
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
+    ("gemma3n_text", "num_kv_shared_layers"): "later layers use the keys and values of the dropped one",
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
-    ("glm_moe_dsa", "model_type"): "the first layer selects keys, which later layers use as well",
+    ("gpt_neox_japanese", "model_type"): "the last layer always has a bias",
+    **{(x, "model_type"): "the first layer selects keys, which later layers use as well" for x in ("glm_moe_dsa", "hy_v4")},
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }
 

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, TiledImage
+from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
 from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
@@ -49,7 +49,7 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     return module
 
 
-PROJECTORS = {"gemma4": "embed_vision"}
+PROJECTORS = {"gemma4": "embed_vision", "gemma4_unified": "embed_vision", "idefics3": "connector", "smolvlm": "connector"}
 """Names of projectors that differ."""
 PATCH = 4
 """Pixels on a side of a patch of Gemma 4's tiny tower."""
@@ -57,6 +57,8 @@ PATCH = 4
 
 def image_size(sizes: ImageSizes) -> tuple[int, int]:
     """Width and height of test images, different if a model reads such."""
+    if isinstance(sizes, SplitImage):
+        return 100, 60
     if isinstance(sizes, TiledImage):
         return sizes.size * 2 - 9, sizes.size - 5
     if isinstance(sizes, ScaledImage):
@@ -64,25 +66,46 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
     return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
-def patches_of(pixels: Tensor, patch: int) -> Tensor:
-    return torch.nn.functional.unfold(pixels, patch, stride=patch).mT
+def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
+    """The pixels of each patch, `(images, patches, channels · times · side²)`; a still image is the same at all times."""
+    flat = torch.nn.functional.unfold(pixels, patch, stride=patch).mT.unflatten(-1, (pixels.shape[1], 1, -1))
+    return flat.expand(-1, -1, -1, times, -1).flatten(2)
+
+
+def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
+    """The features of one image in Qwen's form of pixels: patches in squares that become one token, each twice in time."""
+    c = reference.config.vision_config
+    p, k = c.patch_size, c.spatial_merge_size
+    rows, columns = image.shape[-2] // p, image.shape[-1] // p
+    patches = patches_of(image, p, c.temporal_patch_size)[0].unflatten(0, (rows // k, k, columns // k, k))
+    grid = torch.tensor([[1, rows, columns]])
+    found = reference.model.get_image_features(pixel_values=patches.transpose(1, 2).flatten(0, 3), image_grid_thw=grid)
+    main = torch.cat(found.pooler_output)
+    earlier = [x if isinstance(x, Tensor) else torch.cat(x) for x in found.get("deepstack_features") or ()]
+    return torch.cat([main, *earlier], -1), len(main)
 
 
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
+    if reference.config.model_type.startswith("qwen"):
+        return qwen_features(reference, tiles)
     made: list[Tensor] = []
     projector = getattr(reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector"))
     hook = projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
     kind, options, pixels = reference.config.model_type, {}, tiles
     if kind.startswith(("llava_next", "llava_onevision")):
         options, pixels = {"image_sizes": torch.tensor([[height, width]])}, tiles[None]
-    elif kind == "gemma4":
+    elif kind in ("idefics3", "smolvlm"):
+        pixels = tiles[None]
+    elif kind.startswith("gemma4"):
         places = torch.cartesian_prod(torch.arange(tiles.shape[2] // PATCH), torch.arange(tiles.shape[3] // PATCH)).flip(-1)
-        options, pixels = {"image_position_ids": places[None]}, (patches_of(tiles, PATCH) + 1) / 2
+        options, pixels = {"image_position_ids": places[None]}, patches_of(tiles, PATCH)
+        pixels = (pixels + 1) / 2 if kind == "gemma4" else pixels
     elif reference.config.vision_config.model_type == "pixtral":
         options = {"image_sizes": torch.tensor([[height, width]])}
     found = reference.model.get_image_features(pixel_values=pixels, **options).pooler_output
     hook.remove()
+    made = [y for x in made for y in ([x] if isinstance(x, Tensor) else x[1])]
     return torch.cat([x.flatten(0, -2) for x in made]), sum(len(x.flatten(0, -2)) for x in found)
 
 
@@ -100,8 +123,10 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
         pytest.skip("the model reads no images")
     module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
     grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
-    tiles = torch.randn(grid.tiles, prod(vision.patches.weight.shape[1:]) // patch**2, grid.rows * patch, grid.columns * patch)
-    patches = patches_of(tiles, patch)
+    shape = vision.patches.weight.shape
+    times = int(shape[2]) if len(shape) > 4 else 1
+    tiles = torch.randn(grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch)
+    patches = patches_of(tiles, patch, times)
     machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
     machine.patch_grid = (grid.rows, grid.columns)
     ours = module(machine, patches).flatten(0, -2)

@@ -34,7 +34,7 @@ _ROW_MULTIPLE = 256
 """Chunks of many rows begin at multiples of this, so that no head and no packed word is cut."""
 _READABLE = frozenset((*MANTISSA_BITS, "F8_E4M3FNUZ", "F8_E5M2FNUZ"))
 """Plain dtypes of weights."""
-_ROW_WORDS, _VALUE_WORDS = frozenset(("heads", "each", "rows", "rotary", "tiled")), frozenset(("shifted", "decay"))
+_ROW_WORDS, _VALUE_WORDS = frozenset(("heads", "each", "rows", "quarters", "rotary", "tiled")), frozenset(("shifted", "decay"))
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds of packed weights that are dequantized as [out, in] even where plain files store the matrix transposed."""
 _MAX_FLIPPED_BYTES = 1 << 26

@@ -70,6 +70,7 @@ EXAMPLES = (
 
 SHARED_OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--set": {"multiple": True, "metavar": "KEY=VALUE", "help": "Change a config key of MODEL; may be repeated."},
+    "--via": {"type": click.Choice(["transformers"]), "help": "Let transformers build a MODEL of an unknown family; runs no code of it."},
     "--json": {"is_flag": True, "help": "Print JSON, errors included."},
     "--brief": {"is_flag": True, "help": "Answer in one line."},
     "--force": {"is_flag": True, "help": "Overwrite an existing file."},
@@ -116,6 +117,9 @@ class _Main(click.Command):
             sys.exit(130)
         except click.ClickException as error:
             failed = error.ctx if isinstance(error, click.UsageError) else None
+            if isinstance(error, click.NoSuchOption) and error.option_name == "--via" and failed is not None:
+                print_error(_no_via(failed.command_path), as_json=as_json)
+                sys.exit(2)
             hint = f"{failed.command_path} --help" if failed else ""
             print_error(LlamathError(error.format_message(), hint=hint), as_json=as_json, kind="UsageError")
             sys.exit(2)
@@ -263,6 +267,11 @@ def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> 
                     line += f" \\\n{indent}   "
                 line += f" {word}"
             formatter.write(f"{indent}{line}\n")
+
+
+def _no_via(command: str) -> LlamathError:
+    message = f"`{command}` needs the formulas of a family; a model that transformers builds has names and shapes only"
+    return LlamathError(message, hint="count, names, memory (of the weights), verify and diff have --via")
 
 
 def _unknown_command(name: str) -> LlamathError:

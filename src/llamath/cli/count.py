@@ -9,11 +9,12 @@ import click
 from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import svg_option, takes_checkpoint
+from .model_options import is_generic, svg_option, takes_checkpoint
 from .output import echo, echo_json, warn, write_file
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
+    from ..generic.generic_model import GenericModel
 
 _EXAMPLES = (
     "llamath count llama-3-8b",
@@ -21,6 +22,7 @@ _EXAMPLES = (
     "llamath count llama-3-8b --set tie_word_embeddings=true",
     "llamath count ./my-checkpoint --brief",
     "llamath count google/gemma-3-4b-it --part vision",
+    "llamath count ./my-bert --via transformers",
 )
 
 
@@ -46,6 +48,9 @@ def command(
 
     A file that holds something else than the config next to it describes, such as one shard, is counted by its own header.
     """
+    if isinstance(model, Model) and is_generic(model):
+        _print_generic(model.part(part) if part else model, layer, unfold, names, svg, form)
+        return
     if isinstance(model, Model) and model.location and not click.get_current_context().params["changes"]:
         from ..analysis.count.count_files import count_files
 
@@ -58,6 +63,8 @@ def command(
             raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")
         _print_header(model, unfold, form)
         return
+    if names in ("gguf", "meta"):
+        model = model.text  # such files have no towers
     if part is not None:
         model = model.part(part)
     layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)
@@ -96,6 +103,28 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
         from ..render.text.count_text import count_text
 
         echo(count_text(model, layer, scheme))
+
+
+def _print_generic(model: GenericModel, layer: int | None, unfold: bool, names: str | None, svg: str | None, form: str | None) -> None:
+    """Print the count of a model without a family."""
+    from ..analysis.generic.state_dict_count import StateDictCount
+
+    if layer is not None or svg is not None or names not in (None, "hf") or form in ("csv", "markdown"):
+        raise click.UsageError(f"the model is counted {model.claim}: there is only --json, --brief, --unfold, --format tree and the table")
+    report = StateDictCount(model=model)
+    if form == "json":
+        echo_json(report.to_json())
+    elif form == "brief":
+        echo(report.summary)
+    elif form == "tree":
+        from ..render.text.count_text import tree_text
+
+        echo(tree_text(model))
+    else:
+        from ..render.text.generic_text import generic_count_text
+
+        for line in generic_count_text(report, unfold):
+            echo(line)
 
 
 def _print_header(header_count: HeaderCount, unfold: bool, form: str | None) -> None:

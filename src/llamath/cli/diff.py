@@ -10,11 +10,12 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option
+from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option, via_option
 from .output import echo, write_file
 
 if TYPE_CHECKING:
     from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
+    from ..loading import Via
 
 _EXAMPLES = (
     "llamath diff llama-2-7b llama-3-8b",
@@ -27,8 +28,9 @@ _EXAMPLES = (
 @make_command("diff", _EXAMPLES, brief=True, formats=("csv", "markdown"))
 @click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
+@via_option
 @svg_option("Also draw the waterfall chart.")
-def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | None, svg: str | None, force: bool) -> None:
+def command(models: tuple[str, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: str | None, force: bool) -> None:
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
     Several models are each compared with the first. --set changes the last model; with a single MODEL it shows the effect of the change.
@@ -44,7 +46,7 @@ def command(models: tuple[str, ...], *, changes: tuple[str, ...], form: str | No
         raise click.UsageError("diff needs a second MODEL, or --set KEY=VALUE")
     first, *others = models
     with Progress("comparing models"):
-        report = diff(first, *others, changes=parse_changes(changes))
+        report = diff(first, *others, changes=parse_changes(changes), via=via)
     note_broken_files(*models)
     for line in _lines(report, form):
         echo(line)

@@ -17,6 +17,7 @@ from .model_options import (
     context_option,
     dtype_option,
     images_option,
+    is_generic,
     kv_dtype_option,
     on_option,
     print_inference,
@@ -71,9 +72,12 @@ def command(model: Model | HeaderCount, *, form: str | None, train: bool, **opti
     For a checkpoint, the weights are the bytes stored in its files, unless --dtype is given. Exit code 1: not even one token fits on --on.
     """
     lora, layout, training = (options.pop(x) for x in ("lora", "layout", "training"))
-    if not isinstance(model, Model):
+    is_plain = not isinstance(model, Model) or is_generic(model)
+    if is_plain:
+        dtype = options.pop("dtype") if isinstance(model, Model) else ""
         has_options = any(x not in ("", None, 1, (), False) for x in (train, lora, layout, training, *options.values()))
-        return _weights_only(model, form, has_options)
+        return _weights_only(model, form, has_options, dtype)
+    assert isinstance(model, Model)
     if train or lora is not None or training is not None:
         return _train(model, options | {"lora": lora or "", "layout": layout or ""}, training, form)
     if layout is not None:
@@ -102,15 +106,21 @@ def _note_gpus(on: str) -> None:
         note(f"{count:,} GPUs are counted as one of {count * device.memory / 2**30:,.1f} GiB; `llamath fit` splits the model over them")
 
 
-def _weights_only(header_count: HeaderCount, form: str | None, has_options: bool) -> int:
-    """Print the weights of a checkpoint of an unknown family."""
+def _weights_only(model: HeaderCount | Model, form: str | None, has_options: bool, dtype: str) -> int:
+    """Print the weights of a checkpoint of an unknown family, or of a model without one."""
     if has_options:
-        raise click.UsageError(f"{header_count.reason}; without a family only the bytes of the weights are known")
+        reason = f"counted {model.claim}" if isinstance(model, Model) and is_generic(model) else getattr(model, "reason", "")
+        raise click.UsageError(f"{reason}; without a family only the bytes of the weights are known")
+    from ..analysis.generic.state_dict_count import weights_memory
     from ..analysis.inference.inference_memory import WeightsReport
     from ..analysis.inference.weight_bytes import stored_weights
     from ..render.text.memory_text import weights_only_text
 
-    report = WeightsReport(name=safe(header_count.name), lines=stored_weights(header_count.listing).lines, reason=header_count.reason)
+    if isinstance(model, Model):
+        assert is_generic(model)
+        report = weights_memory(model, dtype)
+    else:
+        report = WeightsReport(name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason)
     if form == "json":
         echo_json(report.to_json())
     else:

@@ -18,11 +18,14 @@ from .output import echo, echo_json, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+    from typing_extensions import TypeIs
 
     from ..analysis.count.header_count import HeaderCount
     from ..analysis.inference.fit_report import FitReport
     from ..analysis.inference.gpu_ranking import GPURanking
     from ..analysis.inference.inference_memory import MemoryReport
+    from ..generic.generic_model import GenericModel
+    from ..loading import Via
     from ..model import Model
 
 _R = TypeVar("_R", "MemoryReport", "FitReport", "GPURanking")
@@ -79,6 +82,11 @@ TARGET_DTYPE = _CompletedText(lambda: [(x, "") for x in ("fp32", "bf16", "fp16",
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add --set; the command gets `changes`."""
     return shared_option("--set", "changes")(command)
+
+
+def via_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --via, for a command that needs names and shapes only."""
+    return shared_option("--via")(command)
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,34 +155,47 @@ def batch_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--batch", type=int, default=1, show_default=True, metavar="N", help="Number of sequences.")(command)
 
 
-def takes_model(command: Callable[..., int | None], header: bool = False, reads_files: bool = False) -> Callable[..., int | None]:
+def takes_model(
+    command: Callable[..., int | None], header: bool = False, reads_files: bool = False, built: bool = False
+) -> Callable[..., int | None]:
     """Add MODEL and --set; the command gets a `Model` first, or with `header` perhaps a `HeaderCount`.
 
-    Of a command that reads the config alone, and not with `reads_files` the weight files, too, broken files are noted here.
+    Of a command that reads the config alone, and not with `reads_files` the weight files, too, broken files are noted here. With `built`,
+    it has --via, and the model may be a `GenericModel`.
     """
 
     @wraps(command)
-    def wrapper(model: str | None, changes: tuple[str, ...], **rest: Any) -> int | None:
+    def wrapper(model: str | None, changes: tuple[str, ...], via: Via | None = None, **rest: Any) -> int | None:
         new = parse_changes(changes)
         try:
-            loaded: Model | HeaderCount = load_model(model, new)
+            loaded: Model | HeaderCount = load_model(model, new, via)
             if not reads_files:
                 note_broken_files(model)
         except UnknownModel as error:
-            if not header or not model or new:
+            if not header or not model or new or via:
                 raise
             loaded = _count_header(model, error)
         return command(loaded, **rest)
 
-    return click.argument("model", required=False, type=MODEL)(set_option(wrapper))
+    return click.argument("model", required=False, type=MODEL)(set_option(via_option(wrapper) if built else wrapper))
+
+
+def takes_built_model(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Like `takes_model`, for a command that needs names and shapes only; it has --via."""
+    return takes_model(command, built=True)
 
 
 def takes_checkpoint(command: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Like `takes_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
-    return takes_model(command, header=True, reads_files=True)
+    """Like `takes_built_model`, for a command that can also answer from the header of a checkpoint of an unknown family."""
+    return takes_model(command, header=True, reads_files=True, built=True)
 
 
-def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
+def is_generic(model: Model) -> TypeIs[GenericModel]:
+    """Whether a model has no family, only the names and shapes of its tensors."""
+    return bool(model.claim)
+
+
+def load_model(model: str | None, changes: Mapping[str, Any], via: Via | None = None) -> Model:
     """Load the MODEL of a command."""
     if model is None:
         raise click.UsageError(
@@ -183,8 +204,8 @@ def load_model(model: str | None, changes: Mapping[str, Any]) -> Model:
         )
     from ..loading import load
 
-    with Progress("reading the config") if model != "-" else nullcontext():
-        return load(model, changes=changes)
+    with Progress("building the model with transformers" if via else "reading the config") if model != "-" else nullcontext():
+        return load(model, changes=changes, via=via)
 
 
 def note_broken_files(*models: str | None) -> None:

@@ -99,13 +99,19 @@ def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -
     echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
 
 
-_PYTHON_CALL = re.compile(r"llamath\.(\w+)\((?:path|'([^']*)')?\)")
+_PYTHON_CALL = re.compile(r"llamath\.(\w+)\((?:path|'([^']*)')?(?:, via='(\w+)')?\)")
 """A call in a hint; errors speak Python, since the functions raise them."""
 
 
 def _as_commands(hint: str) -> str:
     """Return a hint with the commands in place of calls of the public functions."""
-    return _PYTHON_CALL.sub(lambda x: f"`llamath {'ls' if x[1] == 'inspect' else x[1]}{f' {x[2]}' if x[2] else ''}`", hint)
+
+    def command(call: re.Match[str]) -> str:
+        name = "ls" if call[1] == "inspect" else call[1]
+        model = f" {call[2]}" if call[2] else " MODEL" if call[3] else ""
+        return f"`llamath {name}{model}{f' --via {call[3]}' if call[3] else ''}`"
+
+    return _PYTHON_CALL.sub(command, hint)
 
 
 def write_file(path: str, text: str, *, overwrite: bool = False) -> None:

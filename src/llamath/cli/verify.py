@@ -11,12 +11,13 @@ from ..checkpoint.open import find_repo
 from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
-from .model_options import MODEL, force_option, local_model, parse_changes, set_option
+from .model_options import MODEL, force_option, local_model, parse_changes, set_option, via_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.verify.check_checkpoint import VerifyReport
     from ..analysis.verify.structure_report import StructureReport
+    from ..loading import Via
 
 _EXAMPLES = (
     "llamath verify ./my-checkpoint",
@@ -34,6 +35,7 @@ _EXAMPLES = (
 @click.option("--full", is_flag=True, help="Read every byte: NaN, zero rows, duplicates, norms, and the sums of the files.")
 @click.option("--write-sums", is_flag=True, help="Write SHA256SUMS next to the files.")
 @set_option
+@via_option
 @force_option
 def command(
     path: str,
@@ -43,6 +45,7 @@ def command(
     full: bool,
     write_sums: bool,
     changes: tuple[str, ...],
+    via: Via | None,
     force: bool,
     form: str | None,
 ) -> int:
@@ -66,10 +69,10 @@ def command(
         path = local_model(path)
     if full or write_sums:
         with Bar("reading headers") as bar:
-            report = verify_path(path, model, parse_changes(changes), base, full=full, all_sums=write_sums, progress=bar.update)
+            report = verify_path(path, model, parse_changes(changes), base, full=full, all_sums=write_sums, progress=bar.update, via=via)
     else:
         with Progress("reading headers"):
-            report = verify_path(path, model, parse_changes(changes), base)
+            report = verify_path(path, model, parse_changes(changes), base, via=via)
     if write_sums:
         _write_sums(report, force=force)
     if report.note:

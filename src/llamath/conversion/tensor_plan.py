@@ -236,7 +236,7 @@ class _Planner:
         if "flip" not in words:
             words -= {"split"}
         if len(group.leaves) == 1:
-            words -= {"heads", "each", "rows"}
+            words -= {"heads", "each", "rows", "quarters"}
         return frozenset(words)
 
     def _layout(self, leaf: Leaf) -> str:

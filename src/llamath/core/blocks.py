@@ -35,6 +35,15 @@ class Embedding(Block):
         return m.scale(m.lookup(ids, self.weight, self.offset), self.scale)
 
 
+class SinusoidalEmbedding(Embedding):
+    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM)."""
+
+    position_offset: int
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset)
+
+
 class ProjectedEmbedding(Embedding):
     """An embedding narrower than the model, projected to its width (OPT-350m)."""
 
@@ -80,6 +89,19 @@ class RMSNorm(Norm):
         return m.rms_norm(x, self.weight, self.eps, self.offset)
 
 
+class GatedNorm(Norm):
+    """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
+
+    inner: Norm
+    gate_down: Linear
+    gate_up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.inner(m, x)
+        gate = self.gate_up(m, m.act(self.gate_down(m, y), "silu"))
+        return m.to_model_dtype(m.multiply(m.to_float32(y), m.act(m.to_float32(gate), "sigmoid")))
+
+
 class LayerNorm(Norm):
     """(x − mean) / std · (offset + w) + b."""
 
@@ -105,6 +127,31 @@ class AttentionBase(Block):
         raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
+class BlockIndexer(AttentionBase):
+    """Chooses blocks of consecutive keys for each query: those that contain the keys with the largest q · k, and the nearest ones.
+
+    Each of its few heads chooses for one key/value head of the attention; all share one key. The choice has no derivative (MiniMax-M3).
+    """
+
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    k: Linear
+    q_norm: Norm
+    k_norm: Norm
+    heads: int
+    head_dim: int
+    block_size: int
+    top_blocks: int  # blocks that a query attends to at most
+    local_blocks: int  # blocks that it always attends to: its own and those before
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
+        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)  # (B, T, 1, hi)
+        (k,) = m.update_cache(self, k)
+        return m.select_blocks(self, q, k)
+
+
 class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
@@ -124,6 +171,7 @@ class Attention(AttentionBase):
     v_norm: Norm | None = None
     gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
+    indexer: BlockIndexer | None = None  # chooses blocks of keys; None: a query attends to all in its window
     heads: int
     kv_heads: int
     head_dim: int
@@ -145,13 +193,29 @@ class Attention(AttentionBase):
             v = k if self.v is None else project_heads(self, m, self.v, x)
             k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
+        blocks = None if self.indexer is None else self.indexer(m, x)
+        y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
         gate = _attention_gate(self, m, self.gate, x)
         if self.gate_per_head:
             return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
         return self.o(m, m.multiply(m.merge_heads(y), gate))
+
+
+class NarrowValueAttention(Attention):
+    """Attention whose values have a size of their own and are multiplied by a factor before they are cached (MiMo-V2)."""
+
+    v_dim: int
+    v_scale: float = 1.0
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))  # (B, T, K, h)
+        v = m.scale(m.split_heads(self.v(m, x), self.v_dim), self.v_scale)  # (B, T, K, v)
+        k, v = m.update_cache(self, k, v)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
 
 
 class MLP(Block):
@@ -193,14 +257,25 @@ class ClampedMLP(MLP):
         return self.down(m, m.clamped_gated(self.gate(m, x), self.up(m, x), self.limit, self.alpha))
 
 
+class OutlierMLP(MLP):
+    """An MLP whose gate reads only what exceeds the mean by `deviations` standard deviations (Gemma 3n)."""
+
+    deviations: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        return self.down(m, m.gated(m.keep_outliers(self.gate(m, x), self.deviations), self.up(m, x), self.activation))
+
+
 class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 
     limit: float
+    gate_limit: float | None = None  # of act(gate x), where it is another one
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
-        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit if self.gate_limit is None else self.gate_limit)
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
 
 
@@ -410,6 +485,120 @@ class ScaledLayer(Layer):
         return m.scale_by_weight(x, self.scalar)
 
 
+class AltUp(Block):
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310): of n residual streams a layer computes one, the `active` one.
+
+    The layer's input is predicted from all streams, and the difference that it makes is added to each, both with weights that depend on
+    the token (Gemma 3n).
+    """
+
+    group: ClassVar[str] = "mlp"
+    scale: Weight  # factors of the corrected stream that the per-layer input reads
+    correct: Linear
+    predict: Linear
+    router: Linear
+    router_norm: Norm
+    width: int
+    streams: int
+    active: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        """Return the router's features of a stream, `(B, T, n)`."""
+        y = self.router(m, m.scale(self.router_norm(m, x), 1 / self.width))
+        return m.to_model_dtype(m.act(m.to_float32(y), "tanh"))
+
+
+class Laurel(Block):
+    """x + norm(right(left x)), a learned low-rank residual (LAuReL, arXiv:2411.07501)."""
+
+    group: ClassVar[str] = "mlp"
+    left: Linear
+    right: Linear
+    norm: Norm
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.add(x, self.norm(m, self.right(m, self.left(m, x))))
+
+
+class AltUpLayer(Layer):
+    """A layer of a model with several residual streams and per-layer embeddings (Gemma 3n)."""
+
+    altup: AltUp
+    laurel: Laurel
+    per_layer: PerLayerInput
+    scaled: bool  # whether `altup.scale` is used
+
+    def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        d, n, active = self.altup.width, self.altup.streams, self.altup.active
+        sizes = (d,) * n
+        streams = m.split_heads(x, d)  # (B, T, n, d)
+        weights = m.split_heads(self.altup.predict(m, self.altup(m, m.split(x, *sizes)[active])), n)  # (B, T, n, n)
+        predicted = m.merge_heads(m.add(m.mix_streams(streams, weights), streams))
+        x = m.split(predicted, *sizes)[active]
+        normed = apply_optional(self.attn_norm, m, x)
+        y = m.add(x, _residual_branch(self, m, self.attn, normed, self.attn_out_norm))
+        y = m.scale(m.add(y, self.laurel(m, normed)), 2**-0.5)
+        y = m.add(y, _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm))
+        change = m.add(y, m.scale(x, -1.0))
+        steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
+        corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
+        first, *rest = m.split(corrected, *sizes)
+        y = [first, *rest][active]
+        if self.scaled:
+            y = m.scale_by_weight(y, self.altup.scale)
+        e = self.per_layer(m, y, *per_layer)
+        return m.concat(first, *[m.add(stream, e) for stream in rest])
+
+
+class StreamGate(Block):
+    """factor · sigmoid(scale · W x + b) + eps: one number for each residual stream, from all streams (n · d numbers)."""
+
+    weight: Weight
+    bias: Weight
+    scale: Weight
+    factor: float = 1.0
+    eps: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = m.act(m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias), "sigmoid")
+        return m.offset(m.scale(y, self.factor), self.eps)
+
+
+class StreamSum(Block):
+    """Σ preₙ · xₙ over residual streams x, with a `StreamGate` pre of the normalized streams."""
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    pre: StreamGate
+    sizes: tuple[int, ...]  # of the streams
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return _sum_streams(self, m, m.to_float32(x), self.norm(m, m.to_float32(x)))
+
+
+class HyperConnection(StreamSum):
+    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n."""
+
+    post: StreamGate
+
+
+class HyperLayer(Layer):
+    """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
+
+    attn_hc: HyperConnection
+    mlp_hc: HyperConnection
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        y, normed = _read_streams(self.attn_hc, m, x)
+        y = _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, y), self.attn_out_norm)
+        x = _add_to_streams(self.attn_hc, m, x, y, normed)
+        y, normed = _read_streams(self.mlp_hc, m, x)
+        y = _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm)
+        return _add_to_streams(self.mlp_hc, m, x, y, normed)
+
+
 class MTPLayer(Layer):
     """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with the hidden state x and the embedding e
     of the next token, then norm and the shared head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
@@ -480,6 +669,40 @@ class Decoder(Block):
         return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
 
 
+class AltUpDecoder(Decoder):
+    """A decoder with several residual streams: `expand` makes all but the first from the embeddings, `contract` joins them (Gemma 3n)."""
+
+    expand: Stack
+    contract: Stack
+    streams: int
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.per_layer is not None and self.head is not None
+        x, n = self.embed(m, ids), self.streams
+        streams = [x, *[m.match_rms(project(m, x), x) for project in self.expand]]
+        x = m.last_token(m.layers(self.layers, m.concat(*streams), self.per_layer(m, ids, x)))
+        first, *rest = m.split(x, *(self.width,) * n)
+        x = first
+        for stream, project in zip(rest, self.contract, strict=True):
+            x = m.add(x, m.match_rms(project(m, stream), first))
+        x = apply_optional(self.norm, m, m.scale(x, 1 / n))
+        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
+
+
+class HyperDecoder(Decoder):
+    """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
+
+    collapse: StreamSum
+    sizes: tuple[int, ...]  # of the streams
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.head is not None
+        x = self.embed(m, ids)
+        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
+        x = self.collapse(m, m.last_token(x))
+        return self.head(m, apply_optional(self.norm, m, x))
+
+
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     """Return block(x), or x without a block."""
     return x if block is None else block(m, x)
@@ -529,6 +752,29 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     if moe.shared_gate is not None:
         shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
     return m.scale(m.add(y, shared), moe.output_factor)
+
+
+def _read_streams(connection: HyperConnection, m: Machine[X], x: X) -> tuple[X, X]:
+    """Return what a branch reads, `(B, T, d)`, and the normalized streams."""
+    flat = m.to_float32(x)
+    normed = connection.norm(m, flat)
+    return _sum_streams(connection, m, flat, normed), normed
+
+
+def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
+    """Return Σ preₙ · xₙ of streams in float32, `(B, T, d)`."""
+    weighted = m.multiply(m.split_heads(flat, sums.sizes[0]), m.split_heads(sums.pre(m, normed), 1))  # (B, T, n, d)
+    y, *rest = m.split(m.merge_heads(weighted), *sums.sizes)
+    for x in rest:
+        y = m.add(y, x)
+    return m.to_model_dtype(y)
+
+
+def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
+    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`."""
+    wide, post = m.to_float32(y), connection.post(m, normed)
+    branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
+    return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

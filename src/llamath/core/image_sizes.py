@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, sqrt
+from math import ceil, floor, sqrt
 from typing import NamedTuple
 
 from ..utils.record_type import Record
@@ -62,6 +62,24 @@ class NativeImage(ImageSizes):
         return PatchGrid(1, rows, columns)
 
 
+class PixelBudget(ImageSizes):
+    """An image keeps its shape: its sides are rounded to a multiple, within limits on the number of pixels (Qwen2-VL)."""
+
+    multiple: int  # pixels on a side of the square of patches that becomes one token
+    fewest: int
+    most: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = (round(x / self.multiple) * self.multiple for x in (height, width))
+        if rows * columns > self.most:
+            ratio = sqrt(height * width / self.most)
+            rows, columns = (max(self.multiple, floor(x / ratio / self.multiple) * self.multiple) for x in (height, width))
+        elif rows * columns < self.fewest:
+            ratio = sqrt(self.fewest / (height * width))
+            rows, columns = (ceil(x * ratio / self.multiple) * self.multiple for x in (height, width))
+        return PatchGrid(1, rows // self.patch, columns // self.patch)
+
+
 class ScaledImage(ImageSizes):
     """An image is scaled to as many patches as there may be, its sides rounded down to multiples (Gemma 4)."""
 
@@ -78,6 +96,28 @@ class ScaledImage(ImageSizes):
             h, w = max(1, min(height // width, longest)), 1
         side = self.multiple // self.patch
         return PatchGrid(1, h * side, w * side)
+
+
+class SplitImage(ImageSizes):
+    """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
+
+    size: int  # side of a tile
+    longest: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if width >= height:
+            w, h = self.longest, int(self.longest * height / width)
+        else:
+            w, h = int(self.longest * width / height), self.longest
+        w, h = max(w + w % 2, 1), max(h + h % 2, 1)
+        if w >= h:  # rounded up to whole tiles, first the longer side
+            columns = -(-w // self.size)
+            rows = -(-int(columns * self.size * h / w) // self.size)
+        else:
+            rows = -(-h // self.size)
+            columns = -(-int(rows * self.size * w / h) // self.size)
+        tiles, side = rows * columns, self.size // self.patch
+        return PatchGrid(tiles + 1 if tiles > 1 else 1, side, side)
 
 
 class TiledImage(ImageSizes):

@@ -104,7 +104,7 @@ def count_parameters(tree: Block) -> Count:
     for x in folded:
         groups[x.group] = groups.get(x.group, 0) + int(x.weight.parameters) * int(x.copies)
     groups = {name: groups[name] for name in (*_GROUP_ORDER, *sorted(groups.keys() - set(_GROUP_ORDER))) if name in groups}
-    sections = tuple(_sections(tree))
+    sections = tuple(sections_of(tree))
     return Count(parameters=_parameters(tree, folded, groups, sections), groups=groups, sections=sections, formula=_formula(sections))
 
 
@@ -133,7 +133,8 @@ def num_parameters(part: Block | Stack) -> int:
     return sum(int(x.weight.parameters) * int(x.copies) for x in fold(part))
 
 
-def _sections(tree: Block) -> list[Section]:
+def sections_of(tree: Block) -> list[Section]:
+    """Return the sections of the table: one for each field outside of stacks, and for each kind of block in a stack."""
     sections: list[Section] = []
     for name, child in tree.children:
         if isinstance(child, Stack):

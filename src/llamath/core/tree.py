@@ -83,6 +83,11 @@ class Block(Record):
         parts = ((name, getattr(self, name)) for name in self.fields if name not in self.excluded)
         return ((name, x) for name, x in parts if isinstance(x, (Weight, Block, Stack)))
 
+    def child(self, name: str) -> Weight | Block | Stack:
+        """The field with weights of this name."""
+        found: Weight | Block | Stack = getattr(self, name)
+        return found
+
     def split(self, name: str, weight: Weight) -> Split | None:
         """The sharding of a weight directly in this field; None: replicated on every rank."""
         cut, n = self.cuts.get(name), len(weight.shape)
@@ -258,7 +263,7 @@ def walk(block: Block) -> Iterator[Leaf]:
 def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = None) -> Iterator[Leaf]:
     """Yield the leaves under one field of a block."""
     memo = {} if memo is None else memo
-    child: Weight | Block | Stack = getattr(block, name)
+    child = block.child(name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):
         yield Leaf(name, (), child, group[0] or group[1])
@@ -303,7 +308,7 @@ def fold(block: Block, depth: int = 0) -> Sequence[Folded]:
 
 def fold_field(block: Block, name: str, depth: int = 0) -> Sequence[Folded]:
     """Return the folded leaves under one field of a block."""
-    child: Weight | Block | Stack = getattr(block, name)
+    child = block.child(name)
     group = (block.groups.get(name, ""), block.group)
     if isinstance(child, Weight):
         return [Folded(name, child, group[0] or group[1], 1, 1, block.split(name, child))]

@@ -8,7 +8,7 @@ from ..core.config import Config
 from ..core.constructors import linear
 from .registry import Family
 
-BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.")
+BASE_PREFIXES = ("model.", "transformer.", "gpt_neox.", "backbone.", "biogpt.", "gpt_neox_japanese.")
 """Prefixes of the base model's tensors, which a checkpoint of the headless model lacks."""
 
 HEADED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -48,11 +48,14 @@ CAUSAL_CLASSES = {
     "afmoe": "AfmoeForCausalLM",
     "apertus": "ApertusForCausalLM",
     "arcee": "ArceeForCausalLM",
+    "axk2": "AXK2ForCausalLM",
     "aria_text": "AriaTextForCausalLM",
     "axk1": "AXK1ForCausalLM",
     "bamba": "BambaForCausalLM",
+    "biogpt": "BioGptForCausalLM",
     "bitnet": "BitNetForCausalLM",
     "bloom": "BloomForCausalLM",
+    "codegen": "CodeGenForCausalLM",
     "cohere": "CohereForCausalLM",
     "cohere2": "Cohere2ForCausalLM",
     "cohere2_moe": "Cohere2MoeForCausalLM",
@@ -74,6 +77,7 @@ CAUSAL_CLASSES = {
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma3n_text": "Gemma3nForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
     "gemma4_unified_text": "Gemma4UnifiedForCausalLM",
     "glm": "GlmForCausalLM",
@@ -85,6 +89,7 @@ CAUSAL_CLASSES = {
     "gpt_bigcode": "GPTBigCodeForCausalLM",
     "gpt_neo": "GPTNeoForCausalLM",
     "gpt_neox": "GPTNeoXForCausalLM",
+    "gpt_neox_japanese": "GPTNeoXJapaneseForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
     "gptj": "GPTJForCausalLM",
     "granite": "GraniteForCausalLM",
@@ -94,6 +99,7 @@ CAUSAL_CLASSES = {
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "hy_v3": "HYV3ForCausalLM",
+    "hy_v4": "HYV4ForCausalLM",
     "hyperclovax": "HyperCLOVAXForCausalLM",
     "internlm3": "LlamaForCausalLM",
     "iquestcoder": "LlamaForCausalLM",
@@ -110,6 +116,7 @@ CAUSAL_CLASSES = {
     "mamba": "MambaForCausalLM",
     "mamba2": "Mamba2ForCausalLM",
     "mellum": "MellumForCausalLM",
+    "mimo_v2_flash": "MiMoV2FlashForCausalLM",
     "minicpm3": "MiniCPM3ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
     "ministral": "MinistralForCausalLM",
@@ -117,6 +124,7 @@ CAUSAL_CLASSES = {
     "mistral": "MistralForCausalLM",
     "mistral4": "Mistral4ForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "mllama_text_model": "MllamaForCausalLM",
     "mpt": "MptForCausalLM",
     "nanochat": "NanoChatForCausalLM",
     "nemotron": "NemotronForCausalLM",
@@ -125,7 +133,9 @@ CAUSAL_CLASSES = {
     "olmo2": "Olmo2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
     "olmoe": "OlmoeForCausalLM",
+    "openai-gpt": "OpenAIGPTLMHeadModel",
     "opt": "OPTForCausalLM",
+    "persimmon": "PersimmonForCausalLM",
     "phi": "PhiForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "phimoe": "PhimoeForCausalLM",
@@ -142,6 +152,7 @@ CAUSAL_CLASSES = {
     "stablelm": "StableLmForCausalLM",
     "starcoder2": "Starcoder2ForCausalLM",
     "vaultgemma": "VaultGemmaForCausalLM",
+    "xglm": "XGLMForCausalLM",
     "youtu": "YoutuForCausalLM",
 }
 """`model_type` → the class of its causal model in transformers."""

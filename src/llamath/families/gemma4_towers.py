@@ -19,8 +19,8 @@ from ..core.sound import (
     RelativeAttention,
     SubsampleConvolution,
 )
-from ..core.towers import ClippedLinear, EncoderAttention, LinearProjector, PatchEmbedding, PooledVisionTower
-from ..core.tree import Weight, repeat
+from ..core.towers import ClippedLinear, EncoderAttention, LinearProjector, PatchEmbedder, PatchEmbedding, PooledVisionTower
+from ..core.tree import Stack, Weight, repeat
 from .multimodal_registry import Names, Part, Tower
 
 _LIMITS = ("input_min", "input_max", "output_min", "output_max")
@@ -170,6 +170,36 @@ def gemma4_audio_tower(c: Config) -> Part:
         out=linear(c.dim("out_a", "output_proj_dims", default=1536), d, True),
     )
     return Part(tower, _AUDIO_NAMES)
+
+
+def gemma4_patch_embedder(c: Config, max_tokens: int) -> Tower:
+    """Read the layers that take the place of a tower for images: norms, a projection of large patches, positions."""
+    c.ignore("model_patch_size", "num_soft_tokens", "rms_norm_eps")
+    p, k, d = (
+        c.dim("p_v", "patch_size", default=16),
+        c.dim("k_v", "pooling_kernel_size", default=3),
+        c.dim("d_v", "mm_embed_dim", default=3840),
+    )
+    pixels, places = Expr.const(3) * p * k * p * k, c.dim("N_v", "mm_posemb_size", default=1120)
+    norm = layer_norm(d, 1e-5)
+    embedder = PatchEmbedder(
+        pixel_norm=layer_norm(pixels, 1e-5),
+        patches=PatchEmbedding(weight=weight(d, pixels), bias=weight(d, role="bias")),
+        norm_before=norm,
+        axial_positions=weight(places, 2, d, role="lookup"),
+        layers=Stack(),
+        norm_after=norm,
+        patch_size=p * k,
+        image_sizes=ScaledImage(patch=int(p * k), multiple=int(p * k), max_patches=max_tokens),
+    )
+    names = {
+        "pixel_norm": "patch_ln1",
+        "patches": "patch_dense",
+        "norm_before": "patch_ln2",
+        "axial_positions": "pos_embedding",
+        "norm_after": "pos_norm",
+    }
+    return Tower(embedder, names)
 
 
 def gemma4_projector(width: Expr, eps: float, text: Decoder) -> Part:

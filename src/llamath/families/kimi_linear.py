@@ -50,7 +50,7 @@ NAMES_GGUF = GGUF_LATENT.with_changes(inside={f"attn.{ours}": theirs for ours, t
 def kimi_linear(c: Config) -> Decoder:
     d, V, L, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers"), c.get("rms_norm_eps", 1e-5)
     norm, activation = rms(d, eps), c.activation("hidden_act")
-    mixers = {"linear_attention": _delta(c, d, eps), "full_attention": latent_attention(c, d, None, needs_q_rank=False)}
+    mixers = {"linear_attention": _delta(c, d, eps), "full_attention": latent_attention(c, d, None, q_rank=None)}
     moe = kimi_experts(c, d, groups=1, kept=1, factor=2.446)
     mlps = {"dense": swiglu(d, c.dim("F", "intermediate_size"), activation), "sparse": moe}
     first, full = c.get("first_k_dense_replace", 1), None if "layer_types" in c else _full_layers(c, L)

@@ -18,12 +18,15 @@ FAMILIES = {
     "afmoe": "afmoe",
     "apertus": "apertus",
     "arcee": "arcee",
+    "axk2": "axk2",
     "aria": "aria_text",
     "axk1": "axk1",
     "bamba": "bamba",
+    "biogpt": "biogpt",
     "bitnet": "bitnet",
     "bloom": "bloom",
     "classic": "classic",
+    "codegen": "codegen",
     "cohere": "cohere",
     "cohere2": "cohere2",
     "cohere2_moe": "cohere2_moe",
@@ -46,6 +49,7 @@ FAMILIES = {
     "gemma": "gemma",
     "gemma2": "gemma2",
     "gemma3": "gemma3_text gemma3",
+    "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_unified_text",
     "glm": "glm",
@@ -57,6 +61,7 @@ FAMILIES = {
     "gpt_bigcode": "gpt_bigcode",
     "gpt_neo": "gpt_neo",
     "gpt_neox": "gpt_neox",
+    "gpt_neox_japanese": "gpt_neox_japanese",
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "granite",
@@ -66,6 +71,7 @@ FAMILIES = {
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
     "hy_v3": "hy_v3",
+    "hy_v4": "hy_v4",
     "hyperclovax": "hyperclovax",
     "internlm": "internlm",
     "internlm2": "internlm2",
@@ -84,14 +90,17 @@ FAMILIES = {
     "mamba": "mamba",
     "mamba2": "mamba2",
     "mellum": "mellum",
+    "mimo_v2_flash": "mimo_v2_flash",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
     "minimax_m2": "minimax_m2",
+    "minimax_m3": "minimax_m3_vl_text",
     "ministral": "ministral",
     "ministral3": "ministral3",
     "mistral": "mistral",
     "mistral4": "mistral4",
     "mixtral": "mixtral",
+    "mllama": "mllama_text_model",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
     "nanochat": "nanochat",
@@ -101,8 +110,10 @@ FAMILIES = {
     "olmo2": "olmo2",
     "olmo3": "olmo3",
     "olmoe": "olmoe",
+    "openai_gpt": "openai-gpt",
     "opt": "opt",
     "orion": "orion",
+    "persimmon": "persimmon",
     "phi": "phi",
     "phi3": "phi3 phi4",
     "phi_msft": "phi-msft",
@@ -125,6 +136,7 @@ FAMILIES = {
     "starcoder2": "starcoder2",
     "step3p5": "step3p5",
     "vaultgemma": "vaultgemma",
+    "xglm": "xglm",
     "youtu": "youtu",
 }
 """Module of a family → the model types that it builds. This is the only place that lists them."""
@@ -197,7 +209,29 @@ UNSUPPORTED_TYPES = {
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
-    "bert": "it is an encoder",
+    **dict.fromkeys(
+        """albert bert bert-generation big_bird camembert data2vec-text deberta deberta-v2 distilbert electra ernie megatron-bert modernbert
+        mpnet nomic_bert rembert roberta roberta-prelayernorm roc_bert roformer xlm-roberta xlm-roberta-xl xmod""".split(),
+        "it is an encoder",
+    ),
+    **dict.fromkeys(
+        """bart bigbird_pegasus blenderbot blenderbot-small marian mbart moonshine mt5 musicgen musicgen_melody mvp pegasus plbart
+        prophetnet t5gemma2 trocr umt5 whisper""".split(),
+        "it is an encoder-decoder model",
+    ),
+    **dict.fromkeys(
+        ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
+    ),
+    "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
+    "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
+    "dbrx": "its files store all experts of a layer in the rows of one matrix",
+    "diffllama": "its attention subtracts two softmaxes, with a factor that depends on the number of the layer",
+    "doge": "its attention masks keys by their values, and its experts are single neurons, chosen across tokens",
+    "dots3_note_text": "its latent attention has gates and norms of its own, and other sizes in layers with a window",
+    "hrm_text": "its two stacks of layers are run several times in turn",
+    "inkling_text": "its attention scores have learned biases by distance, and each layer has four convolutions",
+    "inkling2_text": "its attention scores have learned biases by distance, and its layers attend to earlier residual streams",
+    "zaya": "its queries, keys and values pass two convolutions, and its routers read those of earlier layers",
     "minicpmv": "its text model may be MiniCPM, Llama or Qwen2, and its config does not say which",
     "iquestloopcoder": "its layers are passed twice with a learned gate, and it needs custom code from its repository",
     "infimm-zephyr": "it has cross-attention to images, and it needs custom code from its repository",
@@ -207,9 +241,19 @@ UNSUPPORTED_TYPES = {
 """Model types that are known but cannot be counted, with the reason."""
 
 
+def other_ways() -> str:
+    """Return the hint of a refusal: how to count a model that no family describes."""
+    from importlib.util import find_spec
+
+    advice = "count its checkpoint instead of its config: the header is exact for any model"
+    if all(find_spec(x) is not None for x in ("transformers", "torch")):
+        advice += "; llamath.count(path, via='transformers') counts the class in transformers"
+    return advice
+
+
 def unsupported_type_error(model_type: str, source: str) -> UnknownModel:
     """Return the error for a model type without a family."""
-    name, advice = safe(repr(model_type), 60), "count its checkpoint instead of its config: the header is exact for any model"
+    name, advice = safe(repr(model_type), 60), other_ways()
     if reason := UNSUPPORTED_TYPES.get(model_type):
         return UnknownModel(f"{source}: model_type {name} is not supported: {reason}", hint=advice)
     near = nearest(model_type, MODEL_TYPES)

@@ -14,7 +14,7 @@ from ..core.blocks import MLP, Decoder, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
-from ..core.image_sizes import FixedImage, NativeImage, TiledImage
+from ..core.image_sizes import FixedImage, NativeImage, SplitImage, TiledImage
 from ..core.positions import AxialRope, Rope
 from ..core.towers import (
     AttentionPooling,
@@ -160,12 +160,27 @@ def vit_layer(norm: Norm, attention: EncoderAttention, feed_forward: MLP) -> Lay
 def siglip_tower(c: Config) -> Tower:
     """Read SigLIP: positions of a fixed square, a norm after the layers."""
     c.ignore("projection_dim", "vocab_size", "num_image_tokens", "projector_hidden_act")
-    d, F, L, H = vit_sizes(c)
-    p, s = side(c, "p_v", "patch_size", 16), side(c, "s_v", "image_size", 224)
+    return _siglip(c, vit_sizes(c), 16, c.get("vision_use_head", True))
+
+
+def idefics3_tower(c: Config) -> Tower:
+    """Read Idefics 3's SigLIP, of images cut into tiles, whose names have no `vision_model`."""
+    c.ignore("size", "max_image_size", "vocab_size")
+    tower = _siglip(c, vit_sizes(c, width=1152, heads=16), 32, head=False)
+    sizes = tower.block.image_sizes
+    assert isinstance(sizes, FixedImage)
+    tiles = SplitImage(patch=sizes.patch, size=sizes.size, longest=4 * sizes.size)  # as its processor does unless told otherwise
+    names = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
+    return Tower(tower.block.replace(image_sizes=tiles), names)
+
+
+def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: bool) -> Tower:
+    d, F, L, H = sizes
+    p, s = side(c, "p_v", "patch_size", patch), side(c, "s_v", "image_size", 224)
     eps, activation = c.get("layer_norm_eps", 1e-6), c.activation("hidden_act", "gelu_pytorch_tanh")
     norm, attention, feed_forward = layer_norm(d, eps), encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)
     pooling = None
-    if c.get("vision_use_head", True):
+    if head:
         q, probe = attention.q, weight(1, 1, d, role="scale")
         pooling = AttentionPooling(
             probe=probe, q=q, k=q, v=q, o=attention.o, norm=norm, mlp=feed_forward, heads=H, head_dim=attention.head_dim
@@ -312,6 +327,13 @@ def shuffled_projector(c: Config, tower: VisionTower, text: Decoder, norm: Norm 
     up = linear(half, joined, True)
     block = MLPProjector(norm=norm, linear_1=up, gate=up, linear_2=linear(d, half, True), activation="silu", merge=k)
     return Part(block, {"norm": "layernorm", "linear_1": "linear_1", "gate": "linear_1", "linear_2": "linear_2"})
+
+
+def joined_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
+    """Read Idefics 3's connector: squares of patches joined and one linear layer."""
+    k = c.dim("k_v", "scale_factor", default=2)
+    joined = linear(text.embed.weight.shape[1], product((k, k, feature_width(tower))))
+    return Part(LinearProjector(linear=joined, merge=k), {"linear": "modality_projection.proj"})
 
 
 def linear_projector(bias: bool, d: Expr, tower: VisionTower, name: str = "linear") -> Part:

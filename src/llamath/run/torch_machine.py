@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf, isqrt
+from math import inf, isqrt, log
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
-from .selected_keys import SelectedKeys, select_keys
+from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, select_blocks, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x).square(),
     "sigmoid": torch.sigmoid,
     "softplus": F.softplus,
+    "tanh": torch.tanh,
 }
 
 
@@ -57,6 +58,12 @@ class TorchMachine(ForwardContext):
         rows = F.embedding(ids + offset if offset else ids, local_tensor(weight))
         self.dtype = self.dtype or rows.dtype
         return rows
+
+    def add_sinusoids(self, x: Tensor, offset: int) -> Tensor:
+        half = x.shape[-1] // 2
+        rates = torch.exp(torch.arange(half, device=x.device) * (-log(10000.0) / (half - 1)))
+        angles = (self.positions + offset)[..., None] * rates
+        return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         weight = local_tensor(weight)
@@ -120,11 +127,26 @@ class TorchMachine(ForwardContext):
         weight = weight.to(x.dtype)
         return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
+    def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight.tanh()
+
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
+
+    def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
+        return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
+
+    def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
+
+    def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
+        return weights @ x
+
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
@@ -185,6 +207,12 @@ class TorchMachine(ForwardContext):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
+    def add_resized_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        side = isqrt(len(table))
+        square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
+        size = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        return x + F.interpolate(square, size=size, mode="bilinear", align_corners=True)[0].flatten(1).mT.to(x.dtype)
+
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)
         return (squares.mT if by_channel else squares).flatten(2)
@@ -198,7 +226,8 @@ class TorchMachine(ForwardContext):
         grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
-    def add_axial_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:
+        table = table.transpose(0, 1) if places_first else table
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
         return x + (table[1, :rows, None] + table[0, None, :columns]).flatten(0, 1)
 
@@ -208,15 +237,24 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+        mask = None
+        if window is not None:
+            rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
+            row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
+            places = (row[:, None] * columns + column).flatten()
+            mask = places[:, None] == places
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
         for layer in layers:
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
+
+    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
 
@@ -247,6 +285,16 @@ class TorchMachine(ForwardContext):
             self._selections[indexer.layer] = selected
         return selected
 
+    def select_blocks(self, indexer: Any, q: Tensor, k: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        own, count = self.positions // indexer.block_size, -(-k.shape[1] // indexer.block_size)
+        numbers = BlockNumbers(self._key_blocks(indexer), own, count, indexer.top_blocks, indexer.local_blocks)
+        return select_blocks(q, k[:, :, 0], mask, numbers)
+
+    def _key_blocks(self, indexer: Any) -> Tensor:
+        """The number of the block of each cached key, `(S,)` or `(B, S)`."""
+        return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+
     def reuse_selection(self, mixer: Any) -> Tensor:
         return self._selections[mixer.selecting_layer]
 
@@ -257,6 +305,9 @@ class TorchMachine(ForwardContext):
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if selected is not None and selected.dim() == 4:
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
             k, v = kept.gather(k), kept.gather(v)

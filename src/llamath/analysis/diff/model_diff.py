@@ -96,7 +96,7 @@ class Totals(NamedTuple):
     delta: int
 
 
-class _Unchanged(Record):
+class Unchanged(Record):
     """The weights that both models share."""
 
     weights: tuple[str, ...]  # paths
@@ -112,7 +112,7 @@ class DiffReport(Report):
     total: Totals
     causes: tuple[Cause, ...]
     weights: tuple[WeightPair, ...]
-    same: _Unchanged
+    same: Unchanged
     config: tuple[ConfigDifference, ...]
     storage: StorageDifference | None = None  # None: neither is quantized
     storage_note: str = ""
@@ -203,7 +203,7 @@ def diff(a: Model, b: Model) -> DiffReport:
         total=Totals(*totals, totals[1] - totals[0]),
         causes=explain_difference(ours, theirs),
         weights=changed,
-        same=_Unchanged(
+        same=Unchanged(
             weights=tuple(dict.fromkeys(x.path for x in pairs if x.path not in differing)),
             parameters=sum(x.a.parameters for x in pairs if x.a and _same(x)),
             config=tuple(_common_name(x.key) for (x, y), difference in keys if difference is None and x and y),
@@ -263,8 +263,12 @@ def _entries(sections: tuple[Section, ...]) -> dict[str, list[tuple[str, WeightE
 
 
 def _pairs(a: tuple[Section, ...], b: tuple[Section, ...]) -> Iterator[WeightPair]:
-    """Yield the weights of both models in tree order; of several shapes under one path, equal shapes first."""
-    ours, theirs = _entries(a), _entries(b)
+    """Yield the weights of both models in tree order."""
+    return align_weights(_entries(a), _entries(b))
+
+
+def align_weights(ours: dict[str, list[tuple[str, WeightEntry]]], theirs: dict[str, list[tuple[str, WeightEntry]]]) -> Iterator[WeightPair]:
+    """Yield the weights of two models, given by path with their groups; of several shapes under one path, equal shapes first."""
     for path in _merge_orders(list(ours), list(theirs)):
         left, right = ours.get(path, []), theirs.get(path, [])
         shapes = {x.shape for _, x in left} & {x.shape for _, x in right}

@@ -24,8 +24,11 @@ from .saved_rules import (
     save_expert_outputs,
     save_gated,
     save_ids,
+    save_keep_outliers,
     save_l2_norm,
     save_linear,
+    save_match_rms,
+    save_mix_streams,
     save_mixer_inputs,
     save_multiply,
     save_norm,
@@ -87,11 +90,15 @@ class Rule(Record):
 def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new = node.shape[1]
+    if "pairs" in node.attributes:
+        return Expr.const(node.attributes["pairs"])
     if not masked and node.attributes.get("gathers"):
         return product((new, node.inputs[3].shape[2]))
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
     past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
+    if blocks := node.attributes.get("blocks"):
+        return pairs_in_blocks(blocks, past + new) - pairs_in_blocks(blocks, past)
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
@@ -112,6 +119,17 @@ def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
     if window.chunk is not None:
         return past + 1 - window.chunk * floor_div(past, window.chunk)
     return past + 1 if window.size is None else minimum(past + 1, window.size)
+
+
+def pairs_in_blocks(blocks: tuple[int, int], n: Expr) -> Expr:
+    """Return the pairs of the first n positions with the earlier ones in their own block and in all other blocks that are selected."""
+    size, kept = blocks
+    far = n - minimum(n, size * kept)  # positions with more blocks before them than are selected
+    near = n - far
+    whole = floor_div(far, size)
+    rest = far - size * whole
+    own = whole * (size * (size + 1) // 2) + floor_div(rest * rest + rest, 2)
+    return floor_div(near * near + near, 2) + far * ((kept - 1) * size) + own
 
 
 def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
@@ -139,12 +157,24 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
 
 
+def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, node.inputs[1].shape[-1]))
+
+
 def _select_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
     q, k, _ = node.inputs
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
+def _block_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of the scores of a block indexer."""
+    q, k = node.inputs
+    new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
+    pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
+    return product((2, q.shape[0], q.shape[2], q.shape[3], pairs))
 
 
 def _conv_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -228,8 +258,10 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
+    "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
     "cast": Rule(),
@@ -249,6 +281,7 @@ RULES: Mapping[str, Rule] = {
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
+    "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
     "l2_norm": Rule(kind="norm", name="l2_norm", description="divided by its norm", saved=save_l2_norm),
     "last_token": Rule(),
     "layer_norm": Rule(kind="norm", description=describe.layer_norm, saved=save_norm),
@@ -256,9 +289,12 @@ RULES: Mapping[str, Rule] = {
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
+    "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
@@ -272,8 +308,10 @@ RULES: Mapping[str, Rule] = {
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
+    "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
+    "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "slice": Rule(),

@@ -22,7 +22,7 @@ _INT32 = 4
 """Bytes of an index."""
 _MASK = 1
 """Bytes of an element of a mask."""
-_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid"})
+_OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
 """Activation functions whose derivative needs only the output."""
 _DECOMPOSED_ACTIVATIONS = {"gelu_new": 3, "quick_gelu": 1}
 """Activation functions that transformers composes of several operations, with the number of tensors saved in between."""
@@ -221,6 +221,26 @@ def save_scale_by_weight(x: Node, k: Kernels) -> Iterator[Saved]:
 def save_softcap(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     """The result of tanh."""
     yield _extra("tanh of logits", x, x.size, x.width)
+
+
+def save_keep_outliers(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Its input, the mean and the deviation of each vector, and the result."""
+    yield from _result("MLP", x.inputs[0], k)
+    yield _extra("MLP", x, x.size, x.width)
+    yield _extra("MLP", x, 2 * product(x.shape[:-1]), x.width)
+
+
+def save_match_rms(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Both inputs, and the magnitudes of their vectors."""
+    for y in x.inputs:
+        yield from _result("residual streams", y, k)
+    yield _extra("residual streams", x, 4 * product(x.shape[:-1]), x.width)
+
+
+def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Both factors."""
+    for y in x.inputs:
+        yield from _result("residual streams", y, k)
 
 
 def save_clamp(x: Node, k: Kernels) -> Iterator[Saved]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
-from ...loading import Source
+from ...generic.generic_model import GenericModel
+from ...loading import Source, Via, load
 from ...utils.errors import ArgumentError, LlamathError, safe
 from .check_checkpoint import VerifyReport, verify_opened
 from .kinds.files_check import config_of, is_unknown_family, verify_files
@@ -27,17 +29,18 @@ def verify_path(
     full: bool = False,
     all_sums: bool = False,
     progress: Progress | None = None,
+    via: Via | None = None,
 ) -> VerifyReport | StructureReport:
     """Verify a checkpoint against a model or its own config, or an adapter against its base model.
 
     With `full`, the values of all tensors and the sums of the files are checked, for which a repository on the Hub is downloaded; with
-    `all_sums`, the SHA-256 of each file is computed.
+    `all_sums`, the SHA-256 of each file is computed. With `via`, the model is built as `load` builds it.
     """
     if full:
         path = local_copy(path)
     if kind := local_kind(path):
-        if model is not None or base is not None:
-            raise LlamathError(f"--as and --base are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
+        if model is not None or base is not None or via is not None:
+            raise LlamathError(f"--as, --base and --via are for the checkpoint of one model, and {safe(path)} is another kind ({kind})")
         structure = _verify_folder(kind, path)
         if not (full or all_sums):
             return structure
@@ -45,6 +48,8 @@ def verify_path(
 
         return structure.replace(full=check_folder_values(kind, path, values=full, all_sums=all_sums, progress=progress))
     opened = open_checkpoint(path, allow_partial=True)
+    if via is not None:
+        model, changes = load(model or opened.location, changes=changes, via=via), None
     report = _verify_headers(opened, path, model, changes, base)
     if not (full or all_sums):
         return report
@@ -81,6 +86,12 @@ def _verify_headers(
         return verify_adapter(adapter, path, model if base is None else base, changes).replace(note=opened.commit_note)
     if base is not None:
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
+    if model is not None and _may_lack_family(model):
+        model, changes = load(model, changes=changes), None
+        if isinstance(model, GenericModel):
+            from ..generic.state_dict_check import verify_state_dict
+
+            return verify_state_dict(opened, path, model)
     if model is None and not changes:
         keys = config_of(opened)
         model_type = (keys or {}).get("model_type")
@@ -88,6 +99,11 @@ def _verify_headers(
             reason = f"{safe(model_type, 60)} is not among the decoder families that are counted by formula"
             return verify_files(opened, path, keys, reason)
     return verify_opened(opened, path, model, changes)
+
+
+def _may_lack_family(model: Source) -> bool:
+    """Whether a source may be a module, a state dict or a model that transformers builds."""
+    return not isinstance(model, str | os.PathLike)
 
 
 def _verify_folder(kind: str, path: str) -> StructureReport:

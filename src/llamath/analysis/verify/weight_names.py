@@ -31,6 +31,7 @@ _LAYOUT_DESCRIPTIONS = {
     "split": "the heads are an axis of their own",
     "shifted": "1 is added to each value",
     "each": "interleaved by query head",
+    "quarters": "interleaved in four groups of heads: queries, values, keys",
     "unit": "an axis of length 1 after the first",
     "lead": "an axis of length 1 before the first",
     "flat": "one axis",
@@ -45,7 +46,7 @@ WHY_ROTARY = (
 )
 
 
-class _StoredName(Record):
+class StoredName(Record):
     """A weight's name in one kind of file."""
 
     name: str
@@ -53,7 +54,7 @@ class _StoredName(Record):
     transform: str  # empty: none
 
 
-class _WeightNames(Record):
+class WeightNames(Record):
     """A weight and its names, by naming scheme."""
 
     json_fields: ClassVar[tuple[str, ...]] = ("path=pattern", "shape", "dims", "layers", "names")
@@ -61,7 +62,7 @@ class _WeightNames(Record):
     pattern: str
     shape: tuple[Expr, ...]
     layers: int
-    names: Mapping[str, _StoredName]
+    names: Mapping[str, StoredName]
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -112,7 +113,7 @@ class NamesReport(Report):
     json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "weights", "quantized", "notes")
 
     model: Model
-    weights: tuple[_WeightNames, ...]
+    weights: tuple[WeightNames, ...]
     quantized: QuantizedNames | None = None  # None: the weights have a plain dtype
     notes: tuple[str, ...] = ()
 
@@ -155,13 +156,13 @@ def _quantized_names(model: Model, dtype: str) -> QuantizedNames | None:
     return QuantizedNames(dtype=packer.name, listing=listing, notes=tuple(notes))
 
 
-def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightNames, ...]:
+def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames, ...]:
     """Return every distinct weight of the tree, in tree order; the layers of one kind together."""
     stack = tree.layers
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
     times = [int(n) for _, n in stack.distinct()]
     names_by_scheme = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
-    weights: dict[tuple[str, tuple[Expr, ...]], _WeightNames] = {}
+    weights: dict[tuple[str, tuple[Expr, ...]], WeightNames] = {}
     for leaf in walk(sample):
         if leaf.weight.tied:
             continue
@@ -171,11 +172,11 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[_WeightName
             weights[key] = previous if leaf.indices[1:] != (0,) and leaf.indices[1:] else previous.replace(layers=previous.layers + count)
             continue
         named = {name: x for name, table in names_by_scheme.items() if (x := table.get((leaf.pattern, layer))) is not None}
-        weights[key] = _WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
+        weights[key] = WeightNames(pattern=leaf.pattern, shape=leaf.shape, layers=count, names=named)
     return tuple(weights.values())
 
 
-def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], _StoredName]]:
+def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], StoredName]]:
     """Yield (pattern, layer) and the stored name, for one layer of each kind."""
     start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     try:
@@ -188,7 +189,7 @@ def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], _S
             for part in stored.parts:
                 yield (
                     (part.pattern, layer),
-                    _StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
+                    StoredName(name=_with_expert_letter(name, part.indices), shape=stored.shape, transform=_describe_transform(stored)),
                 )
     except UnnamedWeight:
         return

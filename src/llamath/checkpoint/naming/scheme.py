@@ -11,6 +11,7 @@ A layout is a list of words:
 `rotary`: the rows of each head are interleaved pairs instead of split halves.
 `shifted`: a norm's offset is added to its weights.
 `each`: concatenated by query head (the rows of its query, of its gate).
+`quarters`: concatenated in four groups of heads (the rows of their queries, of their values, of their keys).
 `unit`: an axis of length 1 after the first.
 `lead`: an axis of length 1 before the first; the word may be repeated.
 `flat`: one axis.

@@ -7,7 +7,7 @@ of whole axes are views of the stored tensor; others copy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ...core.blocks import Attention, RMSNorm
 from ...core.latent_attention import LatentAttention
@@ -15,6 +15,7 @@ from ...core.mixers import GatedDeltaNet
 from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
 from .scheme import Scheme, half_split_order, interleaved_order
 
+T = TypeVar("T")
 Array = Any
 """A numpy array or a torch tensor."""
 Ops = Any
@@ -84,12 +85,13 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
     if groups == 1:
         return _split(x, rows, 0)
     parts = _split(x.reshape((groups, -1, *x.shape[1:])), [n // groups for n in rows], 1)
-    return [part.reshape((-1, *x.shape[1:])) for part in parts]
+    return values_last([part.reshape((-1, *x.shape[1:])) for part in parts], words)
 
 
 def join_tensors(parts: Sequence[Array], layout: str, params: LayoutParams, ops: Ops, shape: Shape) -> Array:
     """Join weights to the stored tensor of this shape: the reverse of `split_tensor`."""
     words = layout.split()
+    parts = values_last(parts, words)
     groups = count_groups(words, [x.shape[0] for x in parts], params)
     if len(parts) == 1:
         x = parts[0]
@@ -137,7 +139,13 @@ def reorder_rows(x: Array, order: Sequence[int]) -> Array:
 
 def count_groups(words: Sequence[str], rows: Sequence[int], params: LayoutParams) -> int:
     """Return the number of groups in each of which all joined weights have rows."""
-    return {"heads": params.groups, "each": params.heads, "rows": rows[0]}.get(words[0] if words else "", 1)
+    return {"heads": params.groups, "each": params.heads, "rows": rows[0], "quarters": 4}.get(words[0] if words else "", 1)
+
+
+def values_last(parts: Sequence[T], words: Sequence[str]) -> list[T]:
+    """Swap keys and values where they are stored in the other order."""
+    q, *kv = parts
+    return [q, *reversed(kv)] if "quarters" in words else list(parts)
 
 
 def _split(x: Array, sizes: Sequence[int], axis: int) -> list[Array]:

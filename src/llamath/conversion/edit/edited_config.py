@@ -27,7 +27,8 @@ Keys = dict[str, Any]
 
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
     no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
-    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta""".split()
+    num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta
+    intermediate_size activation_sparsity_pattern""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices".split()
 """Keys with a list of layers' numbers."""
@@ -77,7 +78,7 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
     reason = ""
     for keys in _candidates(model, stored, tree, edit, groups):
         try:
-            edited = load(keys)
+            edited = load(keys).text
         except LlamathError as error:
             reason = reason or f": {error}"
             continue
@@ -102,7 +103,7 @@ def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
 
 def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> str:
     """Describe the first layer that the config with the original's patterns describes otherwise."""
-    built = load(_edit_keys(model, stored, edit, groups)).tree
+    built = load(_edit_keys(model, stored, edit, groups)).text.tree
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ...analysis.count.header_count import HeaderCount, is_rotary_table
 from ...checkpoint.naming.scheme import Scheme
+from ...core.expr import Expr
 from ...core.parameter_count import Count, Section, WeightRow, num_parameters
 from ...core.tree import Block, Stack, Weight
 from ...model import Model
@@ -137,7 +138,8 @@ def _formula(report: Count, keys: Mapping[str, str]) -> list[str]:
 
 def tree_text(model: Model) -> str:
     """Return the module tree in the style of PyTorch's `print(model)`, equal layers folded, with the parameters of each branch."""
-    head = wrap(f"{model.name}: {model.parameters.total:,} parameters", "")
+    claim = f", {model.claim}" if model.claim else ""
+    head = wrap(f"{model.name}: {model.parameters.total:,} parameters{claim}", "")
     return "\n".join([*map(bold, head), *_block_lines("", model.tree, "")])
 
 
@@ -145,14 +147,11 @@ def _block_lines(name: str, block: Block, indent: str, times: str = "") -> Itera
     label = f"({name}): " if name else ""
     kind = type(block).__name__
     children = [(x, child) for x, child in block.children if not isinstance(child, Weight)]
-    weights = [
-        f"{x} [{', '.join(f'{d.symbol}={int(d)}' for d in w.shape)}]{' tied to ' + w.tied if w.tied else ''}"
-        for x, w in _own_weights(block)
-    ]
+    weights = [f"{x} [{', '.join(map(_format_dim, w.shape))}]{' tied to ' + w.tied if w.tied else ''}" for x, w in _own_weights(block)]
     facts = [
         f"{x}={_format_setting(value)}"
         for x in block.fields
-        if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None)
+        if _is_setting(value := getattr(block, x)) and value != getattr(type(block), x, None) and x != "claim"
     ]
     inside = ", ".join([*weights, *facts])
     first = f"{label}{times}{kind}({inside}{')' if not children else ''}" + (f"  # {num_parameters(block):,}" if children else "")
@@ -173,12 +172,16 @@ def _stack_lines(name: str, stack: Stack, indent: str) -> Iterator[str]:
     yield f"{indent})"
 
 
+def _format_dim(dim: Expr) -> str:
+    return f"{dim.symbol}={int(dim)}" if dim.atoms else f"{int(dim)}"
+
+
 def _own_weights(block: Block) -> list[tuple[str, Weight]]:
     return [(name, child) for name, child in block.children if isinstance(child, Weight)]
 
 
 def _is_setting(value: object) -> bool:
-    return value is not None and not isinstance(value, (Weight, Block, Stack))
+    return value is not None and not isinstance(value, (Weight, Block, Stack, Mapping))
 
 
 def _format_setting(value: object) -> str:

@@ -9,6 +9,7 @@ from itertools import accumulate
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, short_path
 from ...analysis.diff.model_diff import ConfigDifference, DiffReport, MultiDiffReport, WeightEntry, WeightPair
 from ...analysis.diff.storage_diff import ModuleFormats, StorageDifference, StoredSize, format_layers, join_formats
+from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_percent, format_short_signed, format_signed, short_count
 from ..csv_rows import format_table
@@ -48,8 +49,13 @@ def _head(report: DiffReport) -> Iterator[str]:
     sizes = f" ({short_count(total.a)} → {short_count(total.b)}{share})" if report.delta else ""
     yield from (bold(x) for x in wrap(f"{safe(a.name)} → {safe(b.name)}: {what}{sizes}", ""))
     families = a.family.name if a.family.name == b.family.name else f"{a.family.name} → {b.family.name}"
-    for line in (f"{families} family; from {a.source}", f"to {b.source}"):
+    kind = "" if a.claim or b.claim else f"{families} family; "
+    for line in (f"{kind}from {a.source}{_claim(a)}", f"to {b.source}{_claim(b)}"):
         yield from map(dim, wrap(line, ""))
+
+
+def _claim(model: Model) -> str:
+    return f", {model.claim}" if model.claim else ""
 
 
 def _format_share(report: DiffReport) -> str:

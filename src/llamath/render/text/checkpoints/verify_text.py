@@ -129,6 +129,8 @@ def names_text(report: NamesReport) -> str:
     from ....analysis.verify.weight_names import WHY_ROTARY
 
     model = report.model
+    if model.claim:
+        return "\n".join(_state_dict_names(report))
     lines = [bold(x) for x in wrap(f"{model.name}: the names of each weight in {', '.join(model.family.schemes)} files", "")]
     rotary = False
     for x in report.weights:
@@ -144,6 +146,15 @@ def names_text(report: NamesReport) -> str:
     if report.quantized is not None:
         lines += ["", *_quantized_lines(report.quantized)]
     return "\n".join([*lines, *(["", *note_lines(report.notes)] if report.notes else [])])
+
+
+def _state_dict_names(report: NamesReport) -> Iterator[str]:
+    """Yield the names of the tensors of a model without a family, which are those in HF files."""
+    model, total = report.model, sum(x.layers for x in report.weights)
+    yield from map(bold, wrap(f"{safe(model.name)}: the names of {format_count(total, 'tensor')} in hf files, {model.claim}", ""))
+    yield ""
+    yield from align([(safe(x.pattern), "×".join(str(int(n)) for n in x.shape)) for x in report.weights])
+    yield from ("", *note_lines(report.notes)) if report.notes else ()
 
 
 def _quantized_lines(stored: QuantizedNames) -> Iterator[str]:

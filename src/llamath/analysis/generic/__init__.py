@@ -1,0 +1,1 @@
+"""Reports on models without a family: what a state dict tells."""

@@ -1,0 +1,1 @@
+"""Models without a family: trees made from a state dict."""

@@ -1,0 +1,164 @@
+"""`ModuleTree`: the tree of a state dict, for models without a family: names and shapes, without formulas and forward."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from ..checkpoint.naming.scheme import Scheme, StoredPart, StoredTensor
+from ..core.blocks import Decoder
+from ..core.expr import Expr
+from ..core.tree import LETTERS, Block, Leaf, Stack, Weight, sequence, walk, walk_field
+from ..utils.errors import LlamathError, safe
+from ..utils.record_type import Record
+
+_MAX_DEPTH = 64
+"""Names with more parts between dots are not split any further."""
+
+
+class StateTensor(NamedTuple):
+    """One entry of a state dict."""
+
+    name: str
+    dtype: str  # safetensors' name of it
+    shape: tuple[int, ...]
+    is_buffer: bool = False
+    tied: str = ""  # name of the tensor whose values it shares
+
+
+class NoFormula(LlamathError):
+    """A question that only the tree of a family answers."""
+
+
+class ModuleBlock(Block):
+    """A module of a state dict, with its weights and modules by name."""
+
+    parts: Mapping[str, Weight | Block | Stack]
+
+    @property
+    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
+        return iter(self.parts.items())
+
+    def child(self, name: str) -> Weight | Block | Stack:
+        return self.parts[name]
+
+
+class ModuleTree(Decoder):
+    """The root module of a state dict; every question about the structure of a decoder is refused."""
+
+    fields: ClassVar[tuple[str, ...]] = ("parts", "claim")
+    parts: Mapping[str, Weight | Block | Stack]
+    claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
+
+    @property
+    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
+        return iter(self.parts.items())
+
+    def child(self, name: str) -> Weight | Block | Stack:
+        return self.parts[name]
+
+
+class _UnknownField:
+    """A field that a state dict does not tell."""
+
+    def __get__(self, record: Any, _owner: type) -> Any:
+        if record is None:
+            return None
+        raise NoFormula(
+            f"this needs the formulas of a family, and the model is counted {record.claim}: its names and shapes are known, "
+            "its formulas and its forward pass are not",
+            hint="count, names, memory (of the weights), verify and diff work without a family",
+        )
+
+
+def hide_fields(cls: type[Record], base: type[Record]) -> None:
+    """Let the fields that a record type has only from its base refuse every question."""
+    for name in base.fields:
+        if name not in cls.fields:
+            setattr(cls, name, _UnknownField())
+
+
+hide_fields(ModuleTree, Decoder)
+
+
+def module_tree(tensors: Sequence[StateTensor], claim: str) -> ModuleTree:
+    """Return the tree of the tensors of a state dict; modules that are numbered from 0 are a Stack."""
+    nested: dict[str, Any] = {}
+    for x in tensors:
+        *modules, name = x.name.split(".", _MAX_DEPTH)
+        inside = nested
+        for part in modules:
+            inside = inside.setdefault(part, {})
+            if isinstance(inside, Weight):
+                raise LlamathError(f"the state dict names both a tensor and a module {part!r} in {safe(x.name, 100)!r}")
+        if isinstance(inside.get(name), dict):
+            raise LlamathError(f"the state dict names both a tensor and a module {safe(x.name, 100)!r}")
+        if name in inside:
+            raise LlamathError(f"the state dict has two tensors of the name {safe(x.name, 100)!r}")
+        inside[name] = _weight(x)
+    known: dict[Any, Block] = {}
+    return ModuleTree(  # type: ignore[call-arg]  # the fields of a decoder are unknown
+        parts={name: _part(x, 0, known) for name, x in nested.items()}, claim=claim
+    )
+
+
+def _weight(x: StateTensor) -> Weight:
+    role = "bias" if x.name.endswith("bias") else "matmul" if len(x.shape) > 1 else "scale"
+    return Weight(shape=tuple(map(Expr.const, x.shape)), role=role, tied=x.tied, buffer=x.is_buffer)  # type: ignore[arg-type]
+
+
+def _part(value: Any, depth: int, known: dict[Any, Block]) -> Weight | Block | Stack:
+    """Return the weight, block or stack of a nested mapping of names; equal blocks are one object."""
+    if isinstance(value, Weight):
+        return value
+    if depth < len(LETTERS) and _is_numbered(value):
+        blocks = [_part(value[str(i)], depth + 1, known) for i in range(len(value))]
+        return sequence(x for x in blocks if isinstance(x, Block))
+    parts = {name: _part(x, depth, known) for name, x in value.items()}
+    block = ModuleBlock(parts=parts)
+    return known.setdefault((depth, *((name, _key(x)) for name, x in parts.items())), block)
+
+
+def _key(part: Weight | Block | Stack) -> Any:
+    """Return what equal parts have in common; blocks inside are one object if they are equal."""
+    if isinstance(part, Weight):
+        return part.shape, part.role, part.tied, part.buffer
+    return tuple((tuple(map(id, pattern)), n) for pattern, n in part.runs) if isinstance(part, Stack) else id(part)
+
+
+def _is_numbered(value: Mapping[str, Any]) -> bool:
+    """Whether the entries are modules with the numbers from 0; a module whose entries are numbered itself is none."""
+    return all(str(i) in value and isinstance(value[str(i)], dict) and not _is_all_numbers(value[str(i)]) for i in range(len(value)))
+
+
+def _is_all_numbers(value: Mapping[str, Any]) -> bool:
+    return all(re.fullmatch(r"\d+", x) for x in value)
+
+
+class StateDictScheme(Scheme):
+    """The names of a state dict, which are the paths of its tree."""
+
+    def stored_name(self, pattern: str) -> str:
+        return pattern
+
+    def tensors(self, block: Block) -> Iterator[StoredTensor]:
+        return map(_stored, _untied(walk(block)))
+
+    def flat_tensors(self, block: Block) -> tuple[list[str], list[StoredTensor]]:
+        tensors = list(self.tensors(block))
+        return [x.name for x in tensors], tensors
+
+    def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
+        return list(map(_stored, _untied(walk_field(block, name))))
+
+
+def _untied(leaves: Iterable[Leaf]) -> Iterator[Leaf]:
+    return (x for x in leaves if not x.weight.tied)
+
+
+def _stored(leaf: Leaf) -> StoredTensor:
+    return StoredTensor(leaf.path, leaf.shape, (StoredPart(leaf.pattern, leaf.indices, leaf.weight),))
+
+
+STATE_DICT_NAMES = StateDictScheme(name="hf", outside={}, inside={}, layer="")

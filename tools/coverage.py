@@ -1,0 +1,252 @@
+"""Compare the parameter counts of every model type of the installed transformers with llamath's, and write docs/concepts/coverage.md.
+
+Each causal and image-text type is built on the meta device at its default configuration and at one random small one, and the
+configuration that it saves is counted. `--check` fails if the page is out of date; `--types bert,t5` prints some types only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "concepts" / "coverage.md"
+DOWNLOADS = ROOT / "tools" / "downloads.json"
+STATES = ("exact", "text only", "refused", "wrong", "not built")
+_BATCH, _SECONDS_PER_TYPE, _ATTEMPTS = 24, 120, 12
+
+WIDTHS = "hidden_size d_model n_embd embed_dim hidden_dim dim model_dim"
+HEADS = "num_attention_heads n_head n_heads num_heads attention_heads encoder_attention_heads decoder_attention_heads"
+KV_HEADS = "num_key_value_heads n_kv_heads num_kv_heads multi_query_group_num"
+HEAD_DIMS = "head_dim attention_head_dim kv_channels"
+MLP_WIDTHS = "ffn_dim n_inner d_ff mlp_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim inner_dim"
+DEPTHS = "num_hidden_layers n_layer n_layers num_layers depth encoder_layers decoder_layers"
+EXPERTS = "num_experts num_local_experts n_routed_experts moe_num_experts"
+EXPERTS_PER_TOKEN = "num_experts_per_tok num_experts_per_token moe_top_k moe_k top_k moe_topk"
+CONTEXTS = "max_position_embeddings n_positions n_ctx max_sequence_length"
+SWITCHES = "tie_word_embeddings attention_bias mlp_bias use_bias qkv_bias use_qk_norm use_qkv_bias bias attn_bias o_bias"
+SMALL = {
+    "q_lora_rank": 12, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10, "index_head_dim": 8,
+    "n_group": 1, "topk_group": 1, "num_expert_group": 1, "index_n_heads": 2, "first_k_dense_replace": 1,
+}  # fmt: skip
+"""Keys with fixed small values, where a configuration has them."""
+
+
+class Result(NamedTuple):
+    """What llamath says about one configuration of a model type, compared with transformers."""
+
+    state: str
+    expected: int = 0
+    found: int = 0
+    text: int = 0  # parameters of the text model, as transformers builds it
+    reason: str = ""
+    names: str = ""  # how tensor names differ, though the count is equal
+
+
+class Row(NamedTuple):
+    """A model type at its default configuration and at a random small one."""
+
+    model_type: str
+    auto: str
+    default: Result
+    small: Result
+
+    @property
+    def state(self) -> str:
+        """The worse of both results; a configuration that transformers cannot build says nothing."""
+        return max((self.default.state, self.small.state), key=lambda x: -1 if x == "not built" else STATES.index(x))
+
+
+def model_types() -> list[tuple[str, str]]:
+    """Return every causal and image-text model type of the installed transformers, with the name of its auto class."""
+    from transformers.models.auto import modeling_auto
+
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    images = modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+    return [*((x, "CausalLM") for x in sorted(causal)), *((x, "ImageTextToText") for x in sorted(images))]
+
+
+def compare(model_type: str, auto: str, seed: int | None) -> Result:
+    """Compare the count of one configuration of a type: the default one, or a random small one of this seed."""
+    import torch
+    import transformers
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    transformers.utils.logging.set_verbosity_error()
+    mapping = getattr(modeling_auto, f"AutoModelFor{auto}")._model_mapping
+    problem = ""
+    for attempt in range(1 if seed is None else _ATTEMPTS):
+        try:
+            config = CONFIG_MAPPING[model_type]()
+            if seed is not None:
+                config = CONFIG_MAPPING[model_type].from_dict(shrink(config.to_dict(), random.Random(seed + attempt)))
+            model_class = mapping[type(config)]
+            model_class = model_class[0] if isinstance(model_class, tuple) else model_class
+            built_from = config
+            if (texts := config.sub_configs.get("text_config")) is not None and model_class.config_class is texts:
+                built_from = config.get_text_config()
+            with torch.device("meta"):
+                model = model_class._from_config(built_from, attn_implementation="eager")
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            continue
+        config.architectures = [model_class.__name__]
+        return judge(json.loads(config.to_json_string()), model, config)
+    return Result("not built", reason=" ".join(problem.split())[:160])
+
+
+def judge(saved: dict[str, Any], model: Any, config: Any) -> Result:
+    """Compare llamath's count of a saved configuration with the module that transformers builds of it."""
+    import llamath
+    from llamath.generic.transformers_script import describe_module
+
+    built = describe_module(model, [])
+    expected, text = built["parameters"], text_parameters(model, config)
+    try:
+        loaded = llamath.load(saved)
+    except llamath.LlamathError as error:
+        return Result("refused", expected, 0, text, str(error))
+    p = loaded.parameters
+    found = p.total - p.buffers
+    if found == expected:
+        stored = {name: tuple(shape) for name, _, shape, kind, tied in built["tensors"] if not tied and kind == "parameter"}
+        return Result("exact", expected, found, text, names=differing_names(loaded, stored))
+    state = "text only" if found == text else "wrong"
+    return Result(state, expected, found, text)
+
+
+def differing_names(model: Any, stored: Mapping[str, tuple[int, ...]]) -> str:
+    """Say which tensor names and shapes differ from those that transformers saves; empty if none does."""
+    scheme = model.family.hf
+    ours = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree) if not all(y.weight.buffer for y in x.parts)}
+    missing, extra = sorted(set(stored) - set(ours)), sorted(set(ours) - set(stored))
+    shapes = sorted(x for x in set(ours) & set(stored) if ours[x] != stored[x])
+    said = [f"{what} {len(x)} ({x[0]})" for what, x in (("lacks", missing), ("adds", extra), ("differs in", shapes)) if x]
+    return ", ".join(said)
+
+
+def text_parameters(model: Any, config: Any) -> int:
+    """Return the parameters of the text model inside a module, with its head; 0 if there is none."""
+    text = config.get_text_config()
+    if text is config:
+        return 0
+    inside = [x for x in model.modules() if getattr(x, "config", None) is text]
+    if not inside:
+        return 0
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    parts = [inside[0], *([head] if head is not None else [])]
+    return sum({id(x): x.numel() for part in parts for x in part.parameters()}.values())
+
+
+def shrink(config: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
+    """Return a configuration with small random dimensions and switches, in nested configurations too."""
+    heads, head_dim = rng.choice((2, 4, 6)), rng.choice((8, 12, 16))
+    vocab = rng.randrange(300, 500, 2)
+    values: dict[str, Any] = {
+        **dict.fromkeys(WIDTHS.split(), heads * head_dim),
+        **dict.fromkeys(HEADS.split(), heads),
+        **dict.fromkeys(KV_HEADS.split(), rng.choice([x for x in (1, 2, heads) if heads % x == 0])),
+        **dict.fromkeys(HEAD_DIMS.split(), head_dim),
+        **dict.fromkeys(MLP_WIDTHS.split(), rng.randrange(24, 80, 8)),
+        **dict.fromkeys(DEPTHS.split(), rng.choice((2, 3, 4))),
+        **dict.fromkeys(EXPERTS.split(), rng.choice((4, 8))),
+        **dict.fromkeys(EXPERTS_PER_TOKEN.split(), 2),
+        **dict.fromkeys(CONTEXTS.split(), 64),
+        **SMALL,
+        "vocab_size": vocab,
+    }
+    depths = {config[x] for x in DEPTHS.split() if isinstance(config.get(x), int)}
+    small: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and ("model_type" in value or key.endswith("_config")):
+            small[key] = shrink(value, rng)
+        elif key.endswith("_token_id") and isinstance(value, int):
+            small[key] = value % vocab
+        elif isinstance(value, list) and len(value) in depths and len(value) > 2:
+            continue  # one entry a layer: the class derives it anew
+        elif key in values and isinstance(value, int) and not isinstance(value, bool):
+            small[key] = values[key]
+        elif key.endswith("intermediate_size") and isinstance(value, int):
+            small[key] = rng.randrange(24, 80, 8)
+        elif key in SWITCHES.split() and isinstance(value, bool):
+            small[key] = rng.random() < 0.5
+        else:
+            small[key] = value
+    return small
+
+
+def work() -> None:
+    """Compare the types that standard input lists, and print a line of JSON for each."""
+
+    def expire(*_: object) -> None:
+        raise TimeoutError(f"more than {_SECONDS_PER_TYPE} seconds")
+
+    signal.signal(signal.SIGALRM, expire)
+    output, sys.stdout = sys.stdout, sys.stderr
+    for model_type, auto in json.load(sys.stdin):
+        results = []
+        for seed in (None, zlib.crc32(model_type.encode())):
+            signal.alarm(_SECONDS_PER_TYPE)
+            try:
+                results.append(compare(model_type, auto, seed))
+            except Exception as error:
+                results.append(Result("wrong", reason=f"{type(error).__name__}: {error}"))
+            signal.alarm(0)
+        print(json.dumps([model_type, auto, *results]), file=output, flush=True)
+
+
+def measure(types: list[tuple[str, str]]) -> Iterator[Row]:
+    """Yield a row for each type; a batch of types has a process of its own, which goes on behind a type that ends it."""
+    left = list(types)
+    while left:
+        batch, left = left[:_BATCH], left[_BATCH:]
+        while batch:
+            command = [sys.executable, __file__, "--work"]
+            done = subprocess.run(command, input=json.dumps(batch), capture_output=True, text=True, timeout=_SECONDS_PER_TYPE * 2 * _BATCH)
+            lines = done.stdout.splitlines()
+            yield from (Row(x[0], x[1], Result(*x[2]), Result(*x[3])) for x in map(json.loads, lines))
+            batch = batch[len(lines) :]
+            if batch and done.returncode:
+                failed, *batch = batch
+                reason = Result("not built", reason=f"the process ended with {done.returncode}: {done.stderr[-200:]}")
+                yield Row(*failed, reason, reason)
+
+
+def show(rows: Iterable[Row]) -> None:
+    """Print each row that is not exact, and the totals."""
+    counts: dict[str, Counter[str]] = {}
+    for row in rows:
+        counts.setdefault(row.auto, Counter())[row.state] += 1
+        for what, x in (("default", row.default), ("small", row.small)):
+            if x.state != "exact" or x.names:
+                sizes = f"{x.found:,} of {x.expected:,} (text {x.text:,})" if x.state in ("wrong", "text only") else ""
+                print(f"{row.auto:16}{row.model_type:28}{what:9}{x.state:11}{sizes} {x.reason[:150]}{x.names[:200]}", flush=True)
+    for auto, states in counts.items():
+        print(f"{auto}: {sum(states.values())} types, " + ", ".join(f"{n} {x}" for x in STATES if (n := states[x])))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--types", default="", help="print these model types only, separated by commas")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work()
+        return 0
+    wanted = arguments.types.split(",") if arguments.types else None
+    show(measure([x for x in model_types() if wanted is None or x[0] in wanted]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
