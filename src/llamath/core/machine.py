@@ -122,6 +122,10 @@ class Machine(Protocol[X]):
         """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
         ...
 
+    def offset(self, x: X, amount: float) -> X:
+        """X + amount."""
+        ...
+
     def clamp(self, x: X, limit: float) -> X:
         """X clamped to ± limit."""
         ...
@@ -274,6 +278,13 @@ class Machine(Protocol[X]):
         """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
 
         q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        """
+        ...
+
+    def select_blocks(self, indexer: Block, q: X, k: X) -> X:
+        """The blocks with the largest q · k of any key that a query sees, `indexer.top_blocks` for each head, the nearest ones first.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)` → numbers of blocks `(B, T, H, min(⌈S / block_size⌉, top_blocks))`, −1 where there are fewer.
         """
         ...
 

@@ -21,7 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
-from .selected_keys import SelectedKeys, select_keys
+from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, select_blocks, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -144,6 +144,9 @@ class TorchMachine(ForwardContext):
 
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
+
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
@@ -311,6 +314,16 @@ class TorchMachine(ForwardContext):
             self._selections[indexer.layer] = selected
         return selected
 
+    def select_blocks(self, indexer: Any, q: Tensor, k: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        own, count = self.positions // indexer.block_size, -(-k.shape[1] // indexer.block_size)
+        numbers = BlockNumbers(self._key_blocks(indexer), own, count, indexer.top_blocks, indexer.local_blocks)
+        return select_blocks(q, k[:, :, 0], mask, numbers)
+
+    def _key_blocks(self, indexer: Any) -> Tensor:
+        """The number of the block of each cached key, `(S,)` or `(B, S)`."""
+        return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+
     def reuse_selection(self, mixer: Any) -> Tensor:
         return self._selections[mixer.selecting_layer]
 
@@ -321,6 +334,9 @@ class TorchMachine(ForwardContext):
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if selected is not None and selected.dim() == 4:
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
             k, v = kept.gather(k), kept.gather(v)
