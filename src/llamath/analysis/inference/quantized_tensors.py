@@ -83,10 +83,11 @@ def mtp_quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[Quanti
         return
     choose, by_layer = _Chooser(model, packer), int(tree.layers.n)
     tensors: dict[int, list[StoredTensor]] = {}
-    start, _, rest = (model.scheme("hf").prefix + model.scheme("hf").layer).partition("{l}")
-    for x in model.scheme("hf").mtp_tensors(tree):
+    scheme = model.scheme("hf")
+    start, _, rest = (scheme.prefix + (scheme.mtp_layer or scheme.layer)).partition("{l}")
+    for x in scheme.mtp_tensors(tree):
         tensors.setdefault(int(x.name.removeprefix(start).partition(rest)[0]), []).append(x)
-    for i, block in enumerate(tree.mtp, by_layer):
+    for i, block in enumerate(tree.mtp, 0 if scheme.mtp_layer else by_layer):
         yield from choose.all(tensors[i], _folded_layer(block), i)
 
 
