@@ -46,6 +46,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+@pytest.fixture(autouse=True)
+def _text_models_of_wrappers(request: pytest.FixtureRequest) -> None:
+    """Let `AutoModelForCausalLM` find a class of text models that transformers lists under its wrapper alone."""
+    if request.node.get_closest_marker("transformers"):
+        import transformers
+
+        transformers.AutoModelForCausalLM.register(transformers.MllamaTextConfig, transformers.MllamaForCausalLM, exist_ok=True)
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests were skipped because a program or a package is missing."""
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))

@@ -319,10 +319,10 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
         text |= missing
-    if data.get("tie_word_embeddings") is True:
-        text["tie_word_embeddings"] = True
-    elif "tie_word_embeddings" in data or str(data.get("model_type")) in TIED_BY_DEFAULT:
-        text.setdefault("tie_word_embeddings", data.get("tie_word_embeddings", True))
+    if data.get("tie_word_embeddings") is not None:
+        text["tie_word_embeddings"] = data["tie_word_embeddings"]
+    elif str(data.get("model_type")) in TIED_BY_DEFAULT:
+        text.setdefault("tie_word_embeddings", True)
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
@@ -462,6 +462,9 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
             assumed |= {f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()}
         unread = [*unread, *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read)]
     notes = [f"{key} not in config; using {value}" for key, value in assumed.items()] + notes_on_parts
+    for key, others in config.disagreements.items():
+        values = " and ".join(f"{name} {safe(repr(config.data[name]), 60)}" for name in (key, *others))
+        notes.append(f"{values} are for the same thing; the class of transformers reads {key}")
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
     if unread:

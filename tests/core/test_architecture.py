@@ -56,7 +56,7 @@ EXTRAS = {
 
 FREELY_NAMED = {"cli", "families"}
 """Packages whose modules are named after commands and model types."""
-FREELY_SIZED = {"cli", "families"}
+FREELY_SIZED = {"cli", "families", "families/multimodal"}
 """Folders with one module per command or family."""
 MAX_FILES = 15
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.families.multimodal_registry import COMPLETE_TYPES
 from support.reference_data import multimodal_configs
 
@@ -30,8 +31,8 @@ def saved_shapes(config: dict[str, Any], folder: Path) -> dict[str, tuple[int, .
 
 def forms(model: llamath.Model) -> dict[str, dict[str, tuple[int, ...]]]:
     """The tensors of a model under each form of Hugging Face names."""
-    schemes = (model.family.hf, *model.family.hf_forms)
-    return {x.name: {y.name: tuple(map(int, y.shape)) for y in x.tensors(model.tree)} for x in schemes}
+    schemes = [x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None]
+    return {f"{i} {x.name}": {y.name: tuple(map(int, y.shape)) for y in x.tensors(model.tree)} for i, x in enumerate(schemes)}
 
 
 def test_every_complete_type_has_a_tiny_config() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -111,6 +112,22 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 
 
+@pytest.mark.parametrize("label", ["plain", "MiniMax's keys, tied"])
+@torch.no_grad()
+def test_minimax_m3_in_a_wrapper(label: str) -> None:
+    text = unproven(f"minimax_m3-{label}")
+    eyes = EYES | {"image_size": 28, "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
+    outer = {"projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    both = pair({"model_type": "minimax_m3_vl", "text_config": text, "vision_config": eyes} | outer)
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    cache = both.ours.new_cache(40)
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    assert logits_match(cached, both.ours(ids), both, ids)
+    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
+    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+
+
 @torch.no_grad()
 def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))
@@ -122,7 +139,7 @@ def test_zero_experts_of_longcat() -> None:  # transformers allocates weights fo
 @torch.no_grad()
 def test_exaone_4_5_text_model_in_a_wrapper(name: str) -> None:
     eyes = {"depth": 1, "hidden_size": 32, "num_heads": 4, "num_key_value_heads": 2, "out_hidden_size": 32, "intermediate_size": 32}
-    text = SMALL | {"model_type": name, "num_key_value_heads": 2, "sliding_window": 16, "sliding_window_pattern": "LG"}
+    text = SMALL | {"model_type": name, "num_key_value_heads": 2, "sliding_window": 16, "sliding_window_pattern": 2}
     both = pair({"model_type": "exaone4_5", "text_config": text, "vision_config": eyes})
     ids = both.ids(40)
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)

@@ -66,12 +66,29 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
     return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
-def patches_of(pixels: Tensor, patch: int) -> Tensor:
-    return torch.nn.functional.unfold(pixels, patch, stride=patch).mT
+def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
+    """The pixels of each patch, `(images, patches, channels · times · side²)`; a still image is the same at all times."""
+    flat = torch.nn.functional.unfold(pixels, patch, stride=patch).mT.unflatten(-1, (pixels.shape[1], 1, -1))
+    return flat.expand(-1, -1, -1, times, -1).flatten(2)
+
+
+def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
+    """The features of one image in Qwen's form of pixels: patches in squares that become one token, each twice in time."""
+    c = reference.config.vision_config
+    p, k = c.patch_size, c.spatial_merge_size
+    rows, columns = image.shape[-2] // p, image.shape[-1] // p
+    patches = patches_of(image, p, c.temporal_patch_size)[0].unflatten(0, (rows // k, k, columns // k, k))
+    grid = torch.tensor([[1, rows, columns]])
+    found = reference.model.get_image_features(pixel_values=patches.transpose(1, 2).flatten(0, 3), image_grid_thw=grid)
+    main = torch.cat(found.pooler_output)
+    earlier = [x if isinstance(x, Tensor) else torch.cat(x) for x in found.get("deepstack_features") or ()]
+    return torch.cat([main, *earlier], -1), len(main)
 
 
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
+    if reference.config.model_type.startswith("qwen"):
+        return qwen_features(reference, tiles)
     made: list[Tensor] = []
     projector = getattr(reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector"))
     hook = projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
@@ -106,8 +123,10 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
         pytest.skip("the model reads no images")
     module, (width, height) = part_with_weights(model, reference), image_size(vision.image_sizes)
     grid, patch = vision.image_sizes.grid(width, height), int(vision.patch_size)
-    tiles = torch.randn(grid.tiles, prod(vision.patches.weight.shape[1:]) // patch**2, grid.rows * patch, grid.columns * patch)
-    patches = patches_of(tiles, patch)
+    shape = vision.patches.weight.shape
+    times = int(shape[2]) if len(shape) > 4 else 1
+    tiles = torch.randn(grid.tiles, prod(shape[1:]) // patch**2 // times, grid.rows * patch, grid.columns * patch)
+    patches = patches_of(tiles, patch, times)
     machine = TorchMachine(torch.zeros(patches.shape[:2], dtype=torch.long), Cache([], 0))
     machine.patch_grid = (grid.rows, grid.columns)
     ours = module(machine, patches).flatten(0, -2)

@@ -33,7 +33,7 @@ class Images(Record):
 
 def parse_images(text: str) -> Images:
     """Read `2x1024` (two images of 1,024 pixels a side), `2x1024x768` (width and height), or `1024` (one image)."""
-    match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip())
+    match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip(), re.ASCII)
     if match is None:
         hint = "2x1024 or 2x1024x768: number, width and height in pixels"
         raise LlamathError(f"images: {safe(repr(text), 40)} is no number with a size", hint=hint)
@@ -84,7 +84,7 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     part = ModelPart(vision=vision, projector=tree.projector)
     count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
-    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels))
+    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns))
     tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
     return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, sqrt
+from math import ceil, floor, sqrt
 from typing import NamedTuple
 
 from ..utils.record_type import Record
@@ -60,6 +60,24 @@ class NativeImage(ImageSizes):
         sides = (max(1, floor(x / ratio)) if ratio > 1 else x for x in (height, width))
         rows, columns = (-(-x // self.multiple) * self.multiple // self.patch for x in sides)
         return PatchGrid(1, rows, columns)
+
+
+class PixelBudget(ImageSizes):
+    """An image keeps its shape: its sides are rounded to a multiple, within limits on the number of pixels (Qwen2-VL)."""
+
+    multiple: int  # pixels on a side of the square of patches that becomes one token
+    fewest: int
+    most: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = (round(x / self.multiple) * self.multiple for x in (height, width))
+        if rows * columns > self.most:
+            ratio = sqrt(height * width / self.most)
+            rows, columns = (max(self.multiple, floor(x / ratio / self.multiple) * self.multiple) for x in (height, width))
+        elif rows * columns < self.fewest:
+            ratio = sqrt(self.fewest / (height * width))
+            rows, columns = (ceil(x * ratio / self.multiple) * self.multiple for x in (height, width))
+        return PatchGrid(1, rows // self.patch, columns // self.patch)
 
 
 class ScaledImage(ImageSizes):

@@ -102,6 +102,10 @@ class Machine(Protocol[X]):
         """X · w, with one stored number w, one for each head of x `(B, T, H, h)`, or one for each channel of x `(B, T, d)`."""
         ...
 
+    def scale_by_tanh(self, x: X, weight: Weight) -> X:
+        """X · tanh(w), with one stored number w."""
+        ...
+
     def scale_by_position(self, x: X, temperature: TemperatureTuning | LogNScaling | None) -> X:
         """Queries times a factor that depends on their positions."""
         ...
@@ -120,6 +124,10 @@ class Machine(Protocol[X]):
 
     def mix_streams(self, x: X, weights: X) -> X:
         """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
+        ...
+
+    def offset(self, x: X, amount: float) -> X:
+        """X + amount."""
         ...
 
     def clamp(self, x: X, limit: float) -> X:
@@ -186,6 +194,10 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
+    def add_resized_positions(self, x: X, table: Weight) -> X:
+        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+        ...
+
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
         """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
         ...
@@ -206,15 +218,19 @@ class Machine(Protocol[X]):
         """X clamped to two stored numbers."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None) -> X:
+    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None) -> X:
         """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
 
-        The scale is 1 / √h unless it is given.
+        The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
         """
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:
         """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
+        ...
+
+    def each(self, blocks: Stack, inputs: Sequence[X]) -> Sequence[X]:
+        """Each block of a stack on an input of its own."""
         ...
 
     # Tokens meet
@@ -235,6 +251,13 @@ class Machine(Protocol[X]):
         """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
 
         q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        """
+        ...
+
+    def select_blocks(self, indexer: Block, q: X, k: X) -> X:
+        """The blocks with the largest q · k of any key that a query sees, `indexer.top_blocks` for each head, the nearest ones first.
+
+        q `(B, T, H, n)`, k `(B, S, 1, n)` → numbers of blocks `(B, T, H, min(⌈S / block_size⌉, top_blocks))`, −1 where there are fewer.
         """
         ...
 

@@ -91,7 +91,12 @@ class ProportionalRope(Rope):
 
 
 class AxialRope(Rope):
-    """Rotary positions in two dimensions: even frequencies turn with a patch's row, odd ones with its column (Pixtral)."""
+    """Rotary positions in two dimensions: even frequencies turn with a patch's row, odd ones with its column (Pixtral).
+
+    With `by_halves`, rows and columns have the same frequencies: the first half of the pairs turns with the row (Qwen2-VL).
+    """
+
+    by_halves: bool = False
 
 
 class SplitAxialRope(Rope):

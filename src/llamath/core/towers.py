@@ -22,14 +22,16 @@ class PatchEmbedding(Linear):
 
 
 class EncoderAttention(Attention):
-    """Attention of every token to all tokens of its image or sound; nothing is kept for later passes."""
+    """Attention of every token to all tokens of its image or sound, or of its window; nothing is kept for later passes."""
+
+    window_side: int | None = None  # patches on a side of the windows that an image is cut into
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.k is not None and self.v is not None
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
         k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
         v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale)))
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)))
 
 
 class ClippedLinear(Linear):
@@ -80,13 +82,14 @@ class VisionTower(Block):
     image_sizes: ImageSizes
     feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
     drops_class_token: bool = False  # from the features
+    resizes_positions: bool = False  # to the shape of an image
 
     def forward(self, m: Machine[X], pixels: X) -> X:
         x = self.patches(m, pixels)  # (B, N, d_v)
         if self.class_token is not None:
             x = m.prepend(x, self.class_token)
         if self.positions is not None:
-            x = m.add_positions(x, self.positions)
+            x = m.add_resized_positions(x, self.positions) if self.resizes_positions else m.add_positions(x, self.positions)
         x = apply_optional(self.norm_before, m, x)
         if self.feature_layers:
             x = m.layer_outputs(self.layers, x, self.feature_layers)
@@ -168,6 +171,20 @@ class MLPProjector(Block):
         if self.gate is None:
             return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
         return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
+
+
+class DeepstackProjector(Block):
+    """One projector for the last hidden states of a tower, others for earlier ones; the text model adds their results to early layers."""
+
+    group: ClassVar[str] = "projector"
+    merger: MLPProjector
+    deepstack: Stack
+    feature_width: int  # of one of the hidden states that are joined in the features
+    states: int  # number of hidden states
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        *earlier, last = m.split(x, *[self.feature_width] * self.states)
+        return m.concat(self.merger(m, last), *m.each(self.deepstack, earlier))
 
 
 class PooledProjector(Block):

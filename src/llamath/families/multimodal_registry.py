@@ -29,6 +29,8 @@ MULTIMODAL = {
     "llava_onevision": "llava_onevision",
     "mistral3": "mistral3",
     "paligemma": "paligemma",
+    "qwen2_vl": "qwen2_vl qwen2_5_vl",
+    "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
     "smolvlm": "smolvlm",
     "vipllava": "vipllava",
 }
@@ -81,20 +83,27 @@ class MultimodalFamily(Record):
     name: str
     build: Callable[[Config, Decoder], Assembly]
     forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
+    saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
         tree, names, layouts = self.build(config, text)
         published = with_wrapper_prefix(family.hf, wrapper)
         hf = published.with_changes(outside=names, layouts={**published.layouts, **layouts})
-        return family.replace(hf=hf, hf_forms=tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())), tree
+        forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
+        if self.saves_outputs_first:
+            forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
+        return family.replace(hf=hf, hf_forms=forms), tree
 
 
-def multimodal(*, forms: Mapping[str, Names] = {}) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
+def multimodal(
+    *, forms: Mapping[str, Names] = {}, saves_outputs_first: bool = False
+) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
     """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
 
     def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
-        return MultimodalFamily(name=build.__module__.rpartition(".")[2], build=build, forms=forms)
+        name = build.__module__.rpartition(".")[2]
+        return MultimodalFamily(name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first)
 
     return decorate
 

@@ -7,6 +7,7 @@ from ..checkpoint.naming.scheme import Scheme
 WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
+    "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
         "cohere2_vision exaone4_5 gemma3n gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(),
@@ -14,6 +15,7 @@ NAME_PREFIXES = {
     ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "aria": WHOLE,
+    "minimax_m3_vl": WHOLE,
     "gemma4_unified": ("model.", "model.language_model."),
     "cohere_compass": ("model.", "model.language_model."),
     "deepseek_vl_v2": ("", "language."),
@@ -51,6 +53,7 @@ TEXT_MODEL_TYPES = {
     "kimi_k25": "deepseek_v3",
     "lfm2_vl": "lfm2",
     "mistral3": "mistral",
+    "mllama": "mllama_text_model",
     "nemotron_h_omni": "nemotron_h",
     "paligemma": "gemma",
     "step3p7": "step3p5",

@@ -45,9 +45,13 @@ def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]
 
 def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the cosine and sine of each pair's angle for every patch of a grid, row by row, `(rows · columns, dim / 2)`."""
-    frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
-    row = torch.arange(rows, device=device).repeat_interleave(columns)[:, None] * frequencies[0::2]
-    column = torch.arange(columns, device=device).repeat(rows)[:, None] * frequencies[1::2]
+    if rope.by_halves:
+        of_rows = of_columns = _base_frequencies(rope.theta, rope.dim // 2).to(device)
+    else:
+        frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
+        of_rows, of_columns = frequencies[0::2], frequencies[1::2]
+    row = torch.arange(rows, device=device).repeat_interleave(columns)[:, None] * of_rows
+    column = torch.arange(columns, device=device).repeat(rows)[:, None] * of_columns
     angle = torch.cat((row, column), -1)
     return angle.cos(), angle.sin()
 

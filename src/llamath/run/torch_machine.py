@@ -21,7 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
-from .selected_keys import SelectedKeys, select_keys
+from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, select_blocks, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -130,6 +130,9 @@ class TorchMachine(ForwardContext):
         weight = weight.to(x.dtype)
         return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
 
+    def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
+        return x * weight.tanh()
+
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
@@ -144,6 +147,9 @@ class TorchMachine(ForwardContext):
 
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
+
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
@@ -200,6 +206,12 @@ class TorchMachine(ForwardContext):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
+    def add_resized_positions(self, x: Tensor, table: Tensor) -> Tensor:
+        side = isqrt(len(table))
+        square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
+        size = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        return x + F.interpolate(square, size=size, mode="bilinear", align_corners=True)[0].flatten(1).mT.to(x.dtype)
+
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)
         return (squares.mT if by_channel else squares).flatten(2)
@@ -224,15 +236,24 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+        mask = None
+        if window is not None:
+            rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
+            row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
+            places = (row[:, None] * columns + column).flatten()
+            mask = places[:, None] == places
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]
         for layer in layers:
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
+
+    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
 
@@ -263,6 +284,16 @@ class TorchMachine(ForwardContext):
             self._selections[indexer.layer] = selected
         return selected
 
+    def select_blocks(self, indexer: Any, q: Tensor, k: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        own, count = self.positions // indexer.block_size, -(-k.shape[1] // indexer.block_size)
+        numbers = BlockNumbers(self._key_blocks(indexer), own, count, indexer.top_blocks, indexer.local_blocks)
+        return select_blocks(q, k[:, :, 0], mask, numbers)
+
+    def _key_blocks(self, indexer: Any) -> Tensor:
+        """The number of the block of each cached key, `(S,)` or `(B, S)`."""
+        return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+
     def reuse_selection(self, mixer: Any) -> Tensor:
         return self._selections[mixer.selecting_layer]
 
@@ -273,6 +304,9 @@ class TorchMachine(ForwardContext):
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if selected is not None and selected.dim() == 4:
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
             k, v = kept.gather(k), kept.gather(v)

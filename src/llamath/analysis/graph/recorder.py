@@ -6,12 +6,12 @@ Batch size B, new tokens T and earlier tokens P are variables of the shapes. Lay
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf
+from math import inf, isqrt
 from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
-from ...core.expr import Expr, floor_div, minimum, product, total
+from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -222,6 +222,7 @@ class GraphRecorder:
         self.last_only = last_only
         self.with_dropout = dropout
         self.activation_bytes = activation_bytes
+        self.patch_grid = (1, 1)  # rows and columns of the patches of an image
         self.regions: list[Region] = []
         self._region: Region
         self._path = ""
@@ -339,6 +340,9 @@ class GraphRecorder:
     def scale_by_weight(self, x: Node, weight: UsedWeight) -> Node:
         return self.add_node("scale_by_weight", (x,), x.shape, weights=(weight,))
 
+    def scale_by_tanh(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("scale_by_tanh", (x,), x.shape, weights=(weight,))
+
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape)
 
@@ -353,6 +357,9 @@ class GraphRecorder:
 
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
+
+    def offset(self, x: Node, amount: float) -> Node:
+        return self.add_node("offset", (x,), x.shape, amount=float(amount))
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
@@ -408,6 +415,9 @@ class GraphRecorder:
     def add_positions(self, x: Node, table: UsedWeight) -> Node:
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
 
+    def add_resized_positions(self, x: Node, table: UsedWeight) -> Node:
+        return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
+
     def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
         shape = (x.shape[0], floor_div(x.shape[1], side * side), side * side * x.shape[2])
         return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
@@ -424,8 +434,12 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None) -> Node:
-        return self.add_node("encoder_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), transform=ScoreTransform(scale=scale))
+    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
+        shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
+        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
+        if window is not None:
+            facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
+        return self.add_node("encoder_attention", (q, k, v), shape, **facts)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -465,6 +479,11 @@ class GraphRecorder:
             "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
         )
 
+    def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
+        shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
+        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
+        return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
+
     def reuse_selection(self, mixer: _Bound) -> Node:
         shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
         return self.add_node("reuse_selection", (), shape, width=INT64)
@@ -472,9 +491,11 @@ class GraphRecorder:
     def attention(
         self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
     ) -> Node:
+        by_key = selected is not None and selected.op != "select_blocks"
         facts = {
-            "top_k": None if selected is None else mixer.top_k,
-            "gathers": selected is not None and self.decode,
+            "top_k": mixer.top_k if by_key else None,
+            "gathers": by_key and self.decode,
+            "blocks": None if selected is None else selected.attributes.get("blocks"),  # size and number of the selected blocks
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
@@ -527,6 +548,23 @@ class GraphRecorder:
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
+    def each(self, blocks: _BoundStack, inputs: Sequence[Node]) -> list[Node]:
+        outer, shape = self._region, inputs[0].shape
+        for block, times in blocks.stack.distinct():
+            self._open(Region(blocks.path, block, Expr.const(times)))
+            region = self._region
+            region.input = self.add_node("hidden_states", (), shape)
+            region.output = blocks.bind(block, LETTERS[0])(self, region.input)
+            shape = region.output.shape
+        self._region = outer
+        return [self.add_node("layers", (x,), shape) for x in inputs]
+
+
+def _pairs_in_windows(rows: int, columns: int, side: int) -> int:
+    """Return the pairs of patches in the same window of side × side patches."""
+    heights, widths = ([min(side, n - i) for i in range(0, n, side)] for n in (rows, columns))
+    return sum(h * h for h in heights) * sum(w * w for w in widths)
+
 
 def _num_rows(rows: Sequence[UsedWeight]) -> int:
     """Return the number of learned tokens, each a vector or rows of a table."""
@@ -574,10 +612,11 @@ def record(
     )
 
 
-def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape; return the graph and its result."""
+def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2, grid: tuple[int, int] | None = None) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape, a `grid` of patches; return the graph and its result."""
     none = Expr.const(0)
     recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
+    recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
     output: Node = recorder.record_block(part, (shape, activation_bytes))
     facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
     return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output

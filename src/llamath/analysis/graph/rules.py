@@ -89,11 +89,15 @@ class Rule(Record):
 def _attended_pairs(node: Node, masked: bool) -> Expr:
     """Return the number of query-key pairs of an attention node, of one sequence and head."""
     new = node.shape[1]
+    if "pairs" in node.attributes:
+        return Expr.const(node.attributes["pairs"])
     if not masked and node.attributes.get("gathers"):
         return product((new, node.inputs[3].shape[2]))
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
     past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
+    if blocks := node.attributes.get("blocks"):
+        return pairs_in_blocks(blocks, past + new) - pairs_in_blocks(blocks, past)
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
@@ -114,6 +118,17 @@ def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
     if window.chunk is not None:
         return past + 1 - window.chunk * floor_div(past, window.chunk)
     return past + 1 if window.size is None else minimum(past + 1, window.size)
+
+
+def pairs_in_blocks(blocks: tuple[int, int], n: Expr) -> Expr:
+    """Return the pairs of the first n positions with the earlier ones in their own block and in all other blocks that are selected."""
+    size, kept = blocks
+    far = n - minimum(n, size * kept)  # positions with more blocks before them than are selected
+    near = n - far
+    whole = floor_div(far, size)
+    rest = far - size * whole
+    own = whole * (size * (size + 1) // 2) + floor_div(rest * rest + rest, 2)
+    return floor_div(near * near + near, 2) + far * ((kept - 1) * size) + own
 
 
 def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
@@ -151,6 +166,14 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
+def _block_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of the scores of a block indexer."""
+    q, k = node.inputs
+    new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
+    pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
+    return product((2, q.shape[0], q.shape[2], q.shape[3], pairs))
 
 
 def _conv_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -234,6 +257,7 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
@@ -269,6 +293,7 @@ RULES: Mapping[str, Rule] = {
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "normalized_linear": Rule(kind="linear", description="W x with rows of length 1", flops=_matmul_flops, saved=save_linear),
+    "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
@@ -282,8 +307,10 @@ RULES: Mapping[str, Rule] = {
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
+    "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
+    "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "slice": Rule(),

@@ -44,8 +44,9 @@ from .edited_config import NameNumbers, edit_config, special_token_ids
 from .edited_tensor import EditedTensor
 from .edited_tree import TreeEdit, count_experts, edit_tree, keep_groups, mixtures
 from .join_ranks import join_ranks, open_ranks
+from .packed_cuts import packed_cuts
 from .plan_edit import plan_edit
-from .plan_shards import packed_cuts, plan_shard, stored_cuts
+from .plan_shards import plan_shard, stored_cuts
 
 _META_FILE = "consolidated.00.pth"
 _RECIPE_FILE = "hf_quant_config.json"
@@ -241,8 +242,14 @@ def _shard(path: str, options: EditOptions) -> _Edited:
             raise ConvertError(f"{safe(path)} is one rank's part already", hint="join the ranks first: --join-shards")
         check_shardable(model.tree, shard.world_size)
         cuts = stored_cuts(source.scheme, model.tree, shard)
-        cuts |= packed_cuts(cuts, source.tensors, source.packings, source.report.checkpoint.quantization_config)
-        tensors = plan_shard(source.tensors, cuts)
+        packed = packed_cuts(
+            cuts,
+            source.tensors,
+            source.packings,
+            source.report.checkpoint.quantization_config,
+            lambda x: source.reader.read_bytes(x, 0, x.bytes),
+        )
+        tensors = plan_shard(source.tensors, cuts | packed.cuts, packed.data)
         config = {**source.config, SHARD_KEY: shard._asdict()}
         rank = model.replace(tree=shard_tree(model.tree, shard))
         return _Edited(

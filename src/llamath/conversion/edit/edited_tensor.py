@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.formats.number_arrays import require_numpy
 from ...checkpoint.tensor_reader import CHUNK_BYTES, TensorReader
@@ -41,13 +42,17 @@ class EditedTensor(NamedTuple):
     slices: tuple[Slice, ...] = ()
     appended: int = 0  # rows of zeros, or of the mean of the rows before
     fill: Fill = ""
+    data: bytes = b""  # of a tensor that is written anew
 
     def chunks(self, reader: TensorReader) -> Iterator[bytes]:
         """Yield the bytes in chunks."""
+        if self.data:
+            yield self.data
+            return
         if self.whole is not None:
             yield from _copy(self.whole, 0, self.whole.bytes, reader)
             return
-        rows = self._slice_rows(reader) if prod(self.shape[: self.axis]) == 1 else self._slice_columns(reader)
+        rows = self._slice_rows(reader) if self._outer == 1 else self._slice_columns(reader)
         if self.fill != "mean":
             yield from rows
             yield from _repeat(bytes(self._row_bytes), self.appended)
@@ -63,6 +68,11 @@ class EditedTensor(NamedTuple):
         return repr(self).encode()
 
     @property
+    def _outer(self) -> int:
+        """The number of parts of each slice: the slices may have another shape than the tensor that is written."""
+        return prod(self.slices[0].tensor.shape[: self.axis]) if self.slices else 1
+
+    @property
     def _row_bytes(self) -> int:
         return self.size // self.shape[0] if self.shape and self.shape[0] else 0
 
@@ -75,7 +85,7 @@ class EditedTensor(NamedTuple):
 
     def _slice_columns(self, reader: TensorReader) -> Iterator[bytes]:
         """Yield slices along another axis: a block of outer rows is read whole, and the parts of each row are joined."""
-        outer = prod(self.shape[: self.axis])
+        outer = self._outer
         widths = [x.tensor.bytes // outer for x in self.slices]
         step = max(1, CHUNK_BYTES // max(1, sum(widths)))
         for start in range(0, outer, step):
@@ -117,6 +127,11 @@ def copy_tensor(tensor: Tensor, name: str) -> EditedTensor:
     """Return a copy of a stored tensor under another name."""
     _check_contiguous(tensor)
     return EditedTensor(name, tensor.dtype, tensor.shape, tensor.bytes, whole=tensor)
+
+
+def new_tensor(like: Tensor, data: bytes) -> EditedTensor:
+    """Return a vector with the name and dtype of a stored one, and other numbers."""
+    return EditedTensor(like.name, like.dtype, (len(data) // PLAIN[like.dtype].bytes,), len(data), data=data)
 
 
 def slice_tensor(name: str, axis: int, slices: Iterable[Slice], appended: int = 0, fill: Fill = "") -> EditedTensor:

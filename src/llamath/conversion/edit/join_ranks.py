@@ -18,7 +18,8 @@ from ...utils.strict_json import read_json
 from ..source_files import SourceFiles
 from .edit_source import EditSource, open_edit_source
 from .edited_tensor import EditedTensor
-from .plan_shards import packed_cuts, plan_join, stored_cuts
+from .packed_cuts import packed_cuts
+from .plan_shards import plan_join, stored_cuts
 
 _MAX_RANKS = 4096
 
@@ -75,10 +76,14 @@ def join_ranks(ranks: Ranks) -> list[EditedTensor]:
     """Plan the tensors of the whole checkpoint."""
     scheme, tree, count = ranks.sources[0].scheme, ranks.model.tree, len(ranks.sources)
     cuts = [stored_cuts(scheme, tree, TensorParallelShard(rank, count)) for rank in range(count)]
-    for source, own in zip(ranks.sources, cuts, strict=True):
-        own |= packed_cuts(own, source.tensors, source.packings, source.report.checkpoint.quantization_config, is_rank=True)
     tensors = [_numbered(source, first) for source, first in zip(ranks.sources, _first_files(ranks.sources), strict=True)]
-    return plan_join(tensors, cuts, ranks.reader)
+    data: dict[str, bytes] = {}
+    for source, own, stored in zip(ranks.sources, cuts, tensors, strict=True):
+        recipe = source.report.checkpoint.quantization_config
+        packed = packed_cuts(own, stored, source.packings, recipe, lambda x: ranks.reader.read_bytes(x, 0, x.bytes), is_rank=True)
+        own |= packed.cuts
+        data = data or packed.data
+    return plan_join(tensors, cuts, ranks.reader, data)
 
 
 def _first_files(sources: tuple[EditSource, ...] | list[EditSource]) -> list[int]:

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from math import prod
+from typing import NamedTuple
 
 from ...analysis.shard_tree import WeightCut, weight_cuts
 from ...checkpoint.formats.manifest import Tensor
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.naming.stored_layouts import LayoutParams, count_groups, layout_params, values_last
-from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.tensor_parallel_shard import TensorParallelShard
 from ...checkpoint.tensor_reader import TensorReader
 from ...core.blocks import Decoder
 from ...core.tree import Block, Stack
 from ...utils.errors import ConvertError, safe
-from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, slice_tensor
+from .edited_tensor import EditedTensor, Ranges, Slice, copy_tensor, merge_ranges, new_tensor, slice_tensor
+from .stored_cut import StoredCut
 
-_CUT_PACKINGS = frozenset(("fp8", "int8", "mlx", "nvfp4"))
-"""Packings whose tensors have the axes of the weight, in its order: outputs, inputs."""
 _WHOLE_ROWS = frozenset(("flip", "heads", "rows", "each", "quarters", "unit", "lead", "flat"))
 """Layouts that permute rows and axes, and change no number."""
-
-
-class StoredCut(NamedTuple):
-    """The part of a stored tensor on one rank."""
-
-    axis: int
-    ranges: Ranges
-    size: int  # of the whole axis
-    appended: int = 0
 
 
 def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> dict[str, StoredCut]:
@@ -49,73 +39,38 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
     return cuts
 
 
-def packed_cuts(
-    cuts: Mapping[str, StoredCut],
-    tensors: Mapping[str, Tensor],
-    packings: Mapping[str, Packing],
-    recipe: Mapping[str, Any] | None,
-    *,
-    is_rank: bool = False,
-) -> dict[str, StoredCut]:
-    """Return the cuts of the tensors of packed weights, values and scales; `is_rank` says that the tensors are those of one rank.
-
-    Each number of such a tensor stands for as many rows or columns of the weight; a cut between them is refused.
-    """
-    found: dict[str, StoredCut] = {}
-    block = _scale_block(recipe)
-    for name, packing in packings.items():
-        cut, x = cuts.get(packing.weight), tensors[name]
-        if cut is None or (len(x.shape) < 2 and packing.role == "scale"):
-            continue
-        if packing.kind not in _CUT_PACKINGS or packing.role in ("index", "meta") or len(x.shape) != 2 or cut.axis > 1:
-            raise _split_error(name, packing)
-        is_block_scale = block is not None and packing.kind == "fp8" and packing.role == "scale"
-        if packing.kind in ("fp8", "int8") and packing.role == "scale" and not is_block_scale and x.shape[cut.axis] == 1:
-            continue  # one scale for all rows or columns
-        length = sum(b - a for a, b in cut.ranges) + cut.appended if is_rank else cut.size
-        unit = block[cut.axis] if block is not None and is_block_scale else length // max(1, x.shape[cut.axis])
-        if not unit or x.shape[cut.axis] != -(-length // unit) or (cut.appended and unit > 1):
-            raise _split_error(name, packing)
-        if any(a % unit or (b % unit and b < cut.size) for a, b in cut.ranges):
-            raise _split_error(name, packing)
-        ranges = tuple((a // unit, -(-b // unit)) for a, b in cut.ranges)
-        found[name] = StoredCut(cut.axis, ranges, -(-cut.size // unit), cut.appended)
-    return found
-
-
-def _scale_block(recipe: Mapping[str, Any] | None) -> tuple[int, int] | None:
-    """Return the rows and columns that share a scale, if a recipe says so."""
-    groups = (recipe or {}).get("config_groups")
-    weights = [x.get("weights") for x in groups.values() if isinstance(x, Mapping)] if isinstance(groups, Mapping) else []
-    blocks = [(recipe or {}).get("weight_block_size"), *(x.get("block_structure") for x in weights if isinstance(x, Mapping))]
-    block = next((x for x in blocks if x is not None), None)
-    is_valid = isinstance(block, list) and len(block) == 2 and all(type(x) is int and x > 0 for x in block)
-    return (block[0], block[1]) if isinstance(block, list) and is_valid else None
-
-
-def _split_error(name: str, packing: Packing) -> ConvertError:
-    what = f"{safe(name)} is packed as {packing.kind}, in groups that a cut would split"
-    return ConvertError(what, hint="cut the unquantized checkpoint, or use fewer ranks")
-
-
-def plan_shard(tensors: Mapping[str, Tensor], cuts: Mapping[str, StoredCut]) -> list[EditedTensor]:
-    """Plan the tensors of one rank."""
+def plan_shard(tensors: Mapping[str, Tensor], cuts: Mapping[str, StoredCut], data: Mapping[str, bytes]) -> list[EditedTensor]:
+    """Plan the tensors of one rank; `data` are the bytes of those that are written anew."""
     planned = []
     for name, x in tensors.items():
         cut = cuts.get(name)
-        if cut is None:
+        if name in data:
+            planned.append(new_tensor(x, data[name]))
+        elif cut is None:
             planned.append(copy_tensor(x, name))
         elif cut.ranges:
-            planned.append(slice_tensor(name, cut.axis, [Slice(x, cut.ranges)], cut.appended, "zeros"))
+            viewed = x._replace(shape=cut.view) if cut.view else x
+            part = slice_tensor(name, cut.axis, [Slice(viewed, cut.ranges)], cut.appended, "zeros")
+            planned.append(_flattened(part, x, cut))
         else:
             raise ConvertError(f"{safe(name)} has {x.shape[cut.axis]:,} rows, so this rank would have none", hint="use fewer ranks")
     return planned
 
 
-def plan_join(ranks: Sequence[Mapping[str, Tensor]], cuts: Sequence[Mapping[str, StoredCut]], reader: TensorReader) -> list[EditedTensor]:
+def _flattened(part: EditedTensor, x: Tensor, cut: StoredCut) -> EditedTensor:
+    """Return a part of a tensor that was cut in another shape with as many axes as the tensor has."""
+    return part._replace(shape=(prod(part.shape), *x.shape[1:])) if cut.view else part
+
+
+def plan_join(
+    ranks: Sequence[Mapping[str, Tensor]], cuts: Sequence[Mapping[str, StoredCut]], reader: TensorReader, data: Mapping[str, bytes]
+) -> list[EditedTensor]:
     """Plan the tensors of the whole checkpoint; parts that several ranks hold must be equal."""
     planned = []
     for name, x in ranks[0].items():
+        if name in data:
+            planned.append(new_tensor(x, data[name]))
+            continue
         if name not in cuts[0]:
             for other in ranks[1:]:
                 _check_equal(name, Slice(x, ()), Slice(other[name], ()), reader)
@@ -129,21 +84,25 @@ def plan_join(ranks: Sequence[Mapping[str, Tensor]], cuts: Sequence[Mapping[str,
         slices: list[Slice] = []
         done = 0
         for place in places:
-            part = Slice(ranks[place.rank][name], ((place.at, place.at + place.end - place.start),))
+            own, view = ranks[place.rank][name], cuts[place.rank][name].view
+            part = Slice(own._replace(shape=view) if view else own, ((place.at, place.at + place.end - place.start),))
             if place.start < done:  # a copy of what a rank before has
                 previous = next(y for y in places if (y.start, y.end) == (place.start, place.end))
-                first = Slice(ranks[previous.rank][name], ((previous.at, previous.at + previous.end - previous.start),))
+                first = part._replace(
+                    tensor=ranks[previous.rank][name]._replace(shape=part.tensor.shape),
+                    ranges=((previous.at, previous.at + previous.end - previous.start),),
+                )
                 _check_equal(name, first, part, reader, axis)
                 continue
             done = place.end
-            if slices and slices[-1].tensor is part.tensor:
+            if slices and slices[-1].tensor == part.tensor:
                 slices[-1] = Slice(part.tensor, merge_ranges((*slices[-1].ranges, *part.ranges)))
             else:
                 slices.append(part)
         joined = slice_tensor(name, axis, slices)
         if joined.shape[axis] != cuts[0][name].size:
             raise ConvertError(f"{safe(name)}: expected {cuts[0][name].size} rows or columns from all ranks, found {joined.shape[axis]}")
-        planned.append(joined)
+        planned.append(_flattened(joined, x, cuts[0][name]))
     return planned
 
 
@@ -195,7 +154,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + ("lead" in words)
     if axis == 1:
         first = next(cut for cut in own if cut is not None)
-        return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]))
+        return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]), is_output=False)
     rows = [int(part.weight.shape[0]) for part in parts]
     kept = [((0, n),) if cut is None else cut.ranges for cut, n in zip(own, rows, strict=True)]
     rows, kept = values_last(rows, words), values_last(kept, words)
