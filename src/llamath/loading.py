@@ -460,6 +460,9 @@ def _config_notes(config: Config, unread: list[str], outer: Config | None) -> li
             assumed |= {f"{name}.{key}".lstrip("."): value for key, value in part.assumed_dims.items()}
         unread = [*unread, *(x for x in outer.unread() if x not in TEXT_KEYS and x not in config.keys_read)]
     notes = [f"{key} not in config; using {value}" for key, value in assumed.items()] + notes_on_parts
+    for key, others in config.disagreements.items():
+        values = " and ".join(f"{name} {safe(repr(config.data[name]), 60)}" for name in (key, *others))
+        notes.append(f"{values} are for the same thing; the class of transformers reads {key}")
     if isinstance(config.data.get("auto_map"), dict):
         notes.append("auto_map points to custom code in the repository; counted as the family of its model_type")
     if unread:

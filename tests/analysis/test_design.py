@@ -86,6 +86,38 @@ def test_an_exact_total_finds_its_model(slug: str) -> None:
     assert report.candidates[0].reasons[0].startswith("same dimensions as Llama 3")
 
 
+SERIES = (
+    *(("llama-3", x) for x in ("llama-3-8b", "llama-3-70b", "llama-3.1-405b", "llama-3.2-3b")),
+    *(("qwen2.5", x) for x in ("qwen2.5-7b", "qwen2.5-14b", "qwen2.5-72b")),
+    *(("llama-2", "llama-2-70b"), ("llama-1", "llama-1-30b"), ("qwen3", "qwen3-8b"), ("gemma-2", "gemma-2-9b"), ("gemma-3", "gemma-3-27b")),
+    *(("phi-4", "phi-4"), ("command-r", "command-r-plus"), ("yi", "yi-34b"), ("olmo-2", "olmo-2-13b"), ("mistral", "mistral-7b")),
+)
+"""Published models and their series: 17."""
+
+
+def test_exact_count_and_series_return_the_published_model() -> None:
+    first = []
+    for like, slug in SERIES:
+        model = llamath.load(slug)
+        letters = dict(model.count.formula.letters)
+        best = design(DesignRequest(target=model.parameters.total, like=like, limit=1)).candidates[0]
+        wanted = (letters["L"], letters["d"], letters["F"], letters["H"], letters.get("K", letters["H"]))
+        first += [slug] * (sizes(best) == wanted and best.error == 0)
+    assert len(SERIES) == 17 and len(first) >= 16, first
+    assert {"qwen2.5-72b", "phi-4", "command-r-plus"} <= set(first)
+
+
+def test_a_round_target_is_no_exact_count() -> None:
+    assert DesignRequest(target=8_030_261_248).is_exact and DesignRequest(target=6_738_415_616).is_exact
+    assert not any(DesignRequest(target=x).is_exact for x in (8 * B, 8_030_000_000, 1_240_000_000))
+
+
+def test_number_of_kv_heads_is_no_exclusion() -> None:
+    report = design(DesignRequest(target=103_810_674_688, like="llama-1-65b", limit=100))
+    assert {x.kv_heads == x.heads for x in report.candidates} == {True, False}
+    assert report.candidates[0].kv_heads == report.candidates[0].heads
+
+
 def test_hypothetical_405b_meets_its_constraints() -> None:
     fixed = FixedDims(layers=(80, 80), heads=(128, 128), head_dim=(160, 160), vocab=32_000, tied=True)
     report = design(DesignRequest(target=405 * B, like="classic", fixed=fixed, bounds=DesignBounds(ffn_ratio=(4, 4))))
@@ -123,8 +155,8 @@ def count_whole_grid(request: DesignRequest) -> dict[tuple[int, ...], int]:
     ratios = [x.letters["F"] / x.letters["d"] for x in like.members]
     low, high = min(ratios) / 1.5, max(ratios) * 1.5
     totals = {}
-    for d, L, K in product(range(128, 257, 32), range(1, 6), (1, 2, 4, 8)):
-        if (d // 32) % K:
+    for d, L, K in product(range(128, 257, 32), range(1, 6), range(1, 9)):
+        if (d // 32) % K or K not in (1, 2, 4, 8, d // 32):
             continue
         for F in (x for x in range(32, 2000, 32) if low <= x / d <= high):
             keys = {

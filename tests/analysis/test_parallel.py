@@ -88,8 +88,8 @@ def test_shards_join_to_the_whole(source: Any) -> None:
 @pytest.mark.parametrize("source", tiny_configs())
 def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
     whole = re.compile(
-        r"(q_down|kv_down|indexer\.\w+|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions|(embed|head)\.projection"
-        r"|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l})\.weight$"
+        r"(q_down|kv_down|indexer\.\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions"
+        r"|(embed|head)\.projection|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+|collapse\.\w+)\.weight$"
     )
     for x in fold(llamath.load(source).tree):
         if x.weight.role in ("matmul", "lookup"):

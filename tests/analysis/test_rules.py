@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.flops.flop_count import list_flops
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES, pairs_in_window
+from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window
 from llamath.analysis.inference.cache_bytes import cache_specs
 from llamath.catalog import slugs
 from llamath.core.attention_facts import AttentionWindow
@@ -63,6 +63,12 @@ def test_attended_pairs_match_the_mask(past: int, new: int, window: int | None, 
     expected = sum(sees(query, key) for query in range(past, past + new) for key in range(past + new))
     pairs = pairs_in_window(AttentionWindow(size=window, chunk=chunk, causal=causal), Expr.variable("T", 1), Expr.variable("P", 0))
     assert pairs.at(T=new, P=past) == expected
+
+
+@given(n=st.integers(0, 60), size=st.integers(1, 7), kept=st.integers(1, 5))
+def test_pairs_in_selected_blocks_match_a_count(n: int, size: int, kept: int) -> None:
+    expected = sum(min(query // size, kept - 1) * size + query % size + 1 for query in range(n))
+    assert pairs_in_blocks((size, kept), Expr.variable("T", 1)).at(T=n) == expected
 
 
 def test_matmul_flops_equal_torch() -> None:

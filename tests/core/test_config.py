@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.core.config import Config
 
 SMALL: dict[str, Any] = {
     "vocab_size": 99, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 16,
+}  # fmt: skip
+LATENT = {
+    "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "num_key_value_heads": 16, "first_k_dense_replace": 3,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 1, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
 
 
@@ -27,9 +32,51 @@ def test_changed_synonym_takes_precedence(slug: str, key: str, value: int) -> No
     assert llamath.load(slug, changes={key: value}).parameters.total != llamath.load(slug).parameters.total
 
 
-def test_contradicting_synonyms_are_an_error() -> None:
+COMMAND_R = {
+    "model_type": "cohere", "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40, "num_attention_heads": 64,
+    "num_key_value_heads": 64, "vocab_size": 256000, "logit_scale": 0.0625, "max_position_embeddings": 8192, "model_max_length": 131072,
+}  # fmt: skip
+"""As published in c4ai-command-r-v01."""
+
+
+def test_synonyms_that_disagree_are_named() -> None:
+    model = llamath.load(COMMAND_R)
+    assert model.parameters.total == 34_980_831_232 and model.tree.context == 8192
+    wanted = "max_position_embeddings 8192 and model_max_length 131072 are for the same thing; the class of transformers reads "
+    assert f"{wanted}max_position_embeddings" in model.notes
+    assert llamath.load(COMMAND_R, changes={"model_max_length": 4096}).tree.context == 4096
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"n_embed": 32}, {"n_embd": 32, "n_embed": 64}, {"rope_theta": 1e4, "rotary_emb_base": 1e5, "model_type": "gpt_neox"}],
+)
+def test_contradictions_that_no_class_decides_are_errors(more: dict[str, Any]) -> None:
+    keys = {"model_type": "gpt2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
     with pytest.raises(llamath.ConfigError, match="contradicts"):
-        llamath.load({"model_type": "gpt2", "n_embd": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99})
+        llamath.load({**keys, "intermediate_size": 64, **more})
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize(
+    ("model_type", "keys"),
+    [
+        ("gpt2", {"n_embd": 64, "hidden_size": 32}), ("gpt2", {"n_layer": 3, "num_hidden_layers": 5}), ("gptj", {"n_head": 2, "num_attention_heads": 4}),
+        ("gpt_bigcode", {"n_positions": 64, "max_position_embeddings": 32}), ("bloom", {"n_layer": 3, "num_hidden_layers": 5}),
+        ("mpt", {"d_model": 64, "hidden_size": 32}), ("mpt", {"n_layers": 3, "num_hidden_layers": 5}), ("qwen2", {"hidden_size": 64, "d_model": 32}),
+        ("cohere", {"max_position_embeddings": 8192, "model_max_length": 131072}), ("opt", {"num_hidden_layers": 3, "n_layer": 5}),
+    ],
+)  # fmt: skip
+def test_class_of_transformers_reads_the_same_synonym(model_type: str, keys: dict[str, int]) -> None:
+    from transformers import CONFIG_MAPPING
+
+    canonical = {"hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"}
+    (read,) = canonical & set(keys)
+    assert getattr(CONFIG_MAPPING[model_type].from_dict({"model_type": model_type, **keys}), read) == keys[read]
+    config = Config(keys)
+    assert config["|".join(keys)] == config["|".join(reversed(keys))] == keys[read] and config.disagreements == {
+        read: tuple(set(keys) - {read})
+    }
 
 
 @pytest.mark.transformers
@@ -37,7 +84,7 @@ def test_contradicting_synonyms_are_an_error() -> None:
     ("model_type", "more"),
     [
         ("llama", {}), ("mistral", {}), ("mistral", {"attention_bias": True, "mlp_bias": True}), ("mixtral", {}), ("phimoe", {"num_local_experts": 4}),
-        ("llama", {"num_key_value_heads": None}), ("granitemoehybrid", {}), ("bamba", {}), ("mamba2", {"num_heads": 8, "head_dim": 16}),
+        ("llama", {"num_key_value_heads": None}), *((x, LATENT | y) for x in ("deepseek_v2", "deepseek_v3") for y in ({}, {"q_lora_rank": None})), ("granitemoehybrid", {}), ("bamba", {}), ("mamba2", {"num_heads": 8, "head_dim": 16}),
         ("falcon_h1", {}), ("jamba", {}), ("bitnet", {"num_key_value_heads": 2}),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ INEXPRESSIBLE = {
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
     ("gpt_neox_japanese", "model_type"): "the last layer always has a bias",
-    ("glm_moe_dsa", "model_type"): "the first layer selects keys, which later layers use as well",
+    **{(x, "model_type"): "the first layer selects keys, which later layers use as well" for x in ("glm_moe_dsa", "hy_v4")},
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
 }
 

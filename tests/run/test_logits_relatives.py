@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -101,6 +102,22 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
     both = pair({"model_type": "step3p7", "text_config": unproven(f"step3p5-{label}"), "vision_config": eyes} | tied)
     ids = both.ids(40)
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("label", ["plain", "MiniMax's keys, tied"])
+@torch.no_grad()
+def test_minimax_m3_in_a_wrapper(label: str) -> None:
+    text = unproven(f"minimax_m3-{label}")
+    eyes = EYES | {"image_size": 28, "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
+    outer = {"projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
+    both = pair({"model_type": "minimax_m3_vl", "text_config": text, "vision_config": eyes} | outer)
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    cache = both.ours.new_cache(40)
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    assert logits_match(cached, both.ours(ids), both, ids)
+    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
+    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
 
 
 @torch.no_grad()

@@ -142,6 +142,14 @@ class Selecting(Softmax):
     top_k: int = Expr("ki", 3)
 
 
+class Blocks(Softmax):
+    """The facts of an indexer of blocks."""
+
+    block_size: int = 2
+    top_blocks: int = 2
+    local_blocks: int = 1
+
+
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
 
@@ -216,6 +224,7 @@ CASES = [
     case("softcap", x(B, T, V), None),
     case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
     case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
+    case("offset", x(B, T, d), 0.5),
     case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
@@ -243,6 +252,14 @@ CASES = [
     case("drop_tokens", x(B, PATCHES, d), 1),
     case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
     case("add_positions", x(B, PATCHES, d), w(1, PATCHES, d)),
+    case("append", x(B, PATCHES, d), w(d)),
+    case("add_gated_positions", x(B, PATCHES, d), w(PATCHES, d), w(1)),
+    case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * d), w(1), 2),
+    case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * PATCHES * d), w(1), 2),
+    case("pad_tokens", x(B, PATCHES, d), 5),
+    case("join_tiles", x(2 * B, PATCHES, d), 2),
+    case("split_tiles", x(B, 2 * PATCHES, d), 2),
+    case("interleave", x(B, PATCHES, d), 2),
     case("add_resized_positions", x(B, PATCHES, d), w(9, d)),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
@@ -253,6 +270,7 @@ CASES = [
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
     case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("each", repeat(linear(d, d), 2), x(B, PATCHES, d), x(B, PATCHES, d), **OTHER_STEPS),
     case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
@@ -279,6 +297,7 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    case("select_blocks", Blocks(), x(B, T, K, h), x(B, S, Expr.const(1), h), passes=ALL_PASSES, **OTHER_STEPS),
     case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
     case(
         "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS

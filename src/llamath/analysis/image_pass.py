@@ -33,7 +33,7 @@ class Images(Record):
 
 def parse_images(text: str) -> Images:
     """Read `2x1024` (two images of 1,024 pixels a side), `2x1024x768` (width and height), or `1024` (one image)."""
-    match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip())
+    match = re.fullmatch(r"(?:(\d{1,9})[x×])?(\d{1,9})(?:[x×](\d{1,9}))?", text.strip(), re.ASCII)
     if match is None:
         hint = "2x1024 or 2x1024x768: number, width and height in pixels"
         raise LlamathError(f"images: {safe(repr(text), 40)} is no number with a size", hint=hint)

@@ -15,7 +15,7 @@ from ..utils.errors import FormatError, LlamathError, safe
 from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
-from .model_options import MODEL, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
+from .model_options import MODEL, images_option, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
 from .output import echo, echo_json, note, print_error, write_file
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _EXAMPLES = (
 @set_option
 @click.option("--tokens", metavar="TOKENS", help=f"Number of tokens without PROMPT: 512, 4k.  [default: {_DEFAULT_TOKENS}]")
 @click.option("--layer", type=int, metavar="N", help="Show this layer only.")
+@images_option
 @click.option("--next", "decode", is_flag=True, help="Show the decoding of the next token with the KV cache.")
 @svg_option("Also draw the block with its shapes.")
 @compute_dtype_option("Dtype to compute in: bf16, fp16 or fp32.  [default: as stored]")
@@ -47,10 +48,13 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
+    from ..analysis.image_pass import image_pass, parse_images
     from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
     from ..run.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
+    if options["images"] and prompt is not None:
+        raise click.UsageError("--images traces shapes, without a PROMPT: the text model alone is run")
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty: a pass needs at least one token")
     if location is None and prompt is not None:
@@ -61,8 +65,11 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     if prompt is None:
         num_tokens = _num_tokens(options["tokens"])
         note_broken_files(location)
+        images = parse_images(options["images"]) if options["images"] else None
+        if images is not None:
+            num_tokens += image_pass(loaded.tree, images).tokens
         with Progress("tracing the model"):
-            report, words = trace(loaded, [0] * num_tokens, layer=layer), TokenTexts()
+            report, words = trace(loaded, [0] * num_tokens, layer=layer, images=images), TokenTexts()
     else:
         loaded, module, tokenizer = _open(loaded, location, options | {"changes": changes})
         ids = tokenizer.encode(prompt, parse_special_tokens=True)

@@ -89,6 +89,19 @@ class RMSNorm(Norm):
         return m.rms_norm(x, self.weight, self.eps, self.offset)
 
 
+class GatedNorm(Norm):
+    """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
+
+    inner: Norm
+    gate_down: Linear
+    gate_up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = self.inner(m, x)
+        gate = self.gate_up(m, m.act(self.gate_down(m, y), "silu"))
+        return m.to_model_dtype(m.multiply(m.to_float32(y), m.act(m.to_float32(gate), "sigmoid")))
+
+
 class LayerNorm(Norm):
     """(x − mean) / std · (offset + w) + b."""
 
@@ -114,6 +127,31 @@ class AttentionBase(Block):
         raise NotImplementedError(f"{type(self).__name__} cannot use keys and values of another layer")
 
 
+class BlockIndexer(AttentionBase):
+    """Chooses blocks of consecutive keys for each query: those that contain the keys with the largest q · k, and the nearest ones.
+
+    Each of its few heads chooses for one key/value head of the attention; all share one key. The choice has no derivative (MiniMax-M3).
+    """
+
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    k: Linear
+    q_norm: Norm
+    k_norm: Norm
+    heads: int
+    head_dim: int
+    block_size: int
+    top_blocks: int  # blocks that a query attends to at most
+    local_blocks: int  # blocks that it always attends to: its own and those before
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
+        k = m.rope(m.norm_heads(self.k_norm, m.split_heads(self.k(m, x), self.head_dim)), self.rope)  # (B, T, 1, hi)
+        (k,) = m.update_cache(self, k)
+        return m.select_blocks(self, q, k)
+
+
 class Attention(AttentionBase):
     """Softmax attention: `heads` queries share `kv_heads` keys and values; H = K is multi-head, K = 1 multi-query."""
 
@@ -133,6 +171,7 @@ class Attention(AttentionBase):
     v_norm: Norm | None = None
     gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
+    indexer: BlockIndexer | None = None  # chooses blocks of keys; None: a query attends to all in its window
     heads: int
     kv_heads: int
     head_dim: int
@@ -154,7 +193,8 @@ class Attention(AttentionBase):
             v = k if self.v is None else project_heads(self, m, self.v, x)
             k, v = norm_and_rotate(self, m, self.k_norm, k), norm_heads_of(self, m, self.v_norm, v)
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
-        y = m.attention(self, q, k, v, self.head_dim, self.sinks)  # (B, T, H, h)
+        blocks = None if self.indexer is None else self.indexer(m, x)
+        y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
         gate = _attention_gate(self, m, self.gate, x)
@@ -231,10 +271,11 @@ class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 
     limit: float
+    gate_limit: float | None = None  # of act(gate x), where it is another one
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.gate is not None
-        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit)
+        gate = m.clamp(m.act(self.gate(m, x), self.activation), self.limit if self.gate_limit is None else self.gate_limit)
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
 
 
@@ -505,9 +546,57 @@ class AltUpLayer(Layer):
         first, *rest = m.split(corrected, *sizes)
         y = [first, *rest][active]
         if self.scaled:
-            y = m.merge_heads(m.scale_by_weight(m.split_heads(y, 1), self.altup.scale))
+            y = m.scale_by_weight(y, self.altup.scale)
         e = self.per_layer(m, y, *per_layer)
         return m.concat(first, *[m.add(stream, e) for stream in rest])
+
+
+class StreamGate(Block):
+    """factor · sigmoid(scale · W x + b) + eps: one number for each residual stream, from all streams (n · d numbers)."""
+
+    weight: Weight
+    bias: Weight
+    scale: Weight
+    factor: float = 1.0
+    eps: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = m.act(m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias), "sigmoid")
+        return m.offset(m.scale(y, self.factor), self.eps)
+
+
+class StreamSum(Block):
+    """Σ preₙ · xₙ over residual streams x, with a `StreamGate` pre of the normalized streams."""
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    pre: StreamGate
+    sizes: tuple[int, ...]  # of the streams
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return _sum_streams(self, m, m.to_float32(x), self.norm(m, m.to_float32(x)))
+
+
+class HyperConnection(StreamSum):
+    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n."""
+
+    post: StreamGate
+
+
+class HyperLayer(Layer):
+    """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
+
+    attn_hc: HyperConnection
+    mlp_hc: HyperConnection
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        y, normed = _read_streams(self.attn_hc, m, x)
+        y = _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, y), self.attn_out_norm)
+        x = _add_to_streams(self.attn_hc, m, x, y, normed)
+        y, normed = _read_streams(self.mlp_hc, m, x)
+        y = _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, y), self.mlp_out_norm)
+        return _add_to_streams(self.mlp_hc, m, x, y, normed)
 
 
 class MTPLayer(Layer):
@@ -600,6 +689,20 @@ class AltUpDecoder(Decoder):
         return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
 
 
+class HyperDecoder(Decoder):
+    """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
+
+    collapse: StreamSum
+    sizes: tuple[int, ...]  # of the streams
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.head is not None
+        x = self.embed(m, ids)
+        x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
+        x = self.collapse(m, m.last_token(x))
+        return self.head(m, apply_optional(self.norm, m, x))
+
+
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     """Return block(x), or x without a block."""
     return x if block is None else block(m, x)
@@ -649,6 +752,29 @@ def _add_shared_experts(moe: MoE, m: Machine[X], x: X, y: X) -> X:
     if moe.shared_gate is not None:
         shared = m.multiply(shared, m.act(moe.shared_gate(m, x), "sigmoid"))
     return m.scale(m.add(y, shared), moe.output_factor)
+
+
+def _read_streams(connection: HyperConnection, m: Machine[X], x: X) -> tuple[X, X]:
+    """Return what a branch reads, `(B, T, d)`, and the normalized streams."""
+    flat = m.to_float32(x)
+    normed = connection.norm(m, flat)
+    return _sum_streams(connection, m, flat, normed), normed
+
+
+def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
+    """Return Σ preₙ · xₙ of streams in float32, `(B, T, d)`."""
+    weighted = m.multiply(m.split_heads(flat, sums.sizes[0]), m.split_heads(sums.pre(m, normed), 1))  # (B, T, n, d)
+    y, *rest = m.split(m.merge_heads(weighted), *sums.sizes)
+    for x in rest:
+        y = m.add(y, x)
+    return m.to_model_dtype(y)
+
+
+def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
+    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`."""
+    wide, post = m.to_float32(y), connection.post(m, normed)
+    branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
+    return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

@@ -18,6 +18,12 @@ _MISSING: Any = object()
 ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python quick_gelu relu relu2 swigluoai".split())
 
 
+_READ_BY_CLASSES = frozenset(("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "sliding_window"))
+"""Of synonyms that disagree, transformers' classes read these: they are the classes' own names, or replace them (`attribute_map`)."""
+_REPLACES_HIDDEN_SIZE = "n_embed"
+"""A synonym that the classes of BLOOM and Falcon read instead of hidden_size, and others do not know."""
+
+
 class Config:
     """One JSON object of a configuration."""
 
@@ -30,6 +36,7 @@ class Config:
         self.defaults_used: dict[str, object] = {}  # keys that were absent, with the family's default
         self.assumed_dims: dict[str, int] = {}  # dimensions among them whose default is a constant of the family
         self.key_by_symbol: dict[str, str] = {}  # letter of a dimension → its key
+        self.disagreements: dict[str, tuple[str, ...]] = {}  # key that was read → its synonyms that are present with other values
         self.nested: dict[str, Config] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -169,17 +176,27 @@ class Config:
         return ConfigError(f"{self.source}: {self._path}{key} {problem}", hint=hint)
 
     def _present(self, keys: str) -> str:
-        """The synonym that is present; two with different values are an error, unless one of them is preferred."""
+        """The synonym that is present; of several with different values, the preferred one, or the one that transformers' class reads.
+
+        If that is not known, they are an error.
+        """
         names = keys.split("|")
         present = [name for name in names if self.data.get(name) is not None]
         if chosen := [name for name in present if name in self.preferred]:
             return chosen[0]
         for other in present[1:]:
             if self.data[other] != self.data[present[0]]:
-                raise self.error(
-                    other, f"contradicts {present[0]}: {self.data[other]!r:.60} and {self.data[present[0]]!r:.60} for the same thing"
-                )
+                return self._read_by_class(present, other)
         return present[0] if present else names[0]
+
+    def _read_by_class(self, present: Sequence[str], other: str) -> str:
+        """Return which of these synonyms transformers' class reads, and note the others; an error if that is not known."""
+        read = next((name for name in present if name in _READ_BY_CLASSES), None)
+        if read is None or _REPLACES_HIDDEN_SIZE in present:
+            first = present[0]
+            raise self.error(other, f"contradicts {first}: {self.data[other]!r:.60} and {self.data[first]!r:.60} for the same thing")
+        self.disagreements[read] = tuple(name for name in present if self.data[name] != self.data[read])
+        return read
 
 
 _KINDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string", list: "a list", tuple: "a list", dict: "an object"}

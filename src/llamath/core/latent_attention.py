@@ -81,6 +81,9 @@ class IndexedAttention(LatentAttention):
     A layer without an indexer uses the choice of the nearest earlier layer that has one (IndexCache, arXiv:2603.12201).
     """
 
+    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, **dict.fromkeys(("gate", "sinks"), Cut(0, "heads"))}
+    gate: Linear | None = None  # its sigmoid multiplies the output of the heads
+    sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
     indexer: Indexer | None = None
     top_k: int
 
@@ -89,7 +92,25 @@ class IndexedAttention(LatentAttention):
         q, q_rope = _queries(self, m, latent)
         cached = _latents(self, m, x)
         chosen = m.reuse_selection(self) if self.indexer is None else self.indexer(m, x, latent)
-        return self.o(m, m.merge_heads(_attend(self, m, q, q_rope, cached, chosen)))
+        y = m.merge_heads(_attend(self, m, q, q_rope, cached, chosen, self.sinks))
+        if self.gate is not None:
+            y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
+        return self.o(m, y)
+
+
+class GatedIndexedAttention(IndexedAttention):
+    """Indexed attention; queries and a gate are projected from the latent vector before and after its norm (A.X K2)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.q_down is not None and self.q_norm is not None and self.indexer is not None and self.gate is not None
+        down = self.q_down(m, x)
+        latent = self.q_norm(m, down)
+        both = m.concat(latent, down)
+        q, q_rope = _queries(self, m, both)
+        cached = _latents(self, m, x)
+        y = m.merge_heads(_attend(self, m, q, q_rope, cached, self.indexer(m, x, latent)))
+        gate = m.act(m.to_float32(self.gate(m, both)), "sigmoid")
+        return self.o(m, m.to_model_dtype(m.multiply(m.to_float32(y), gate)))
 
 
 def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:

@@ -14,7 +14,7 @@ from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, mtp_layers,
 def deepseek_v32(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, rope = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
-    attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=64)
+    attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=64, q_rank=1536)
     c.ignore("rope_interleave", "mlp_bias", "layer_types")
     moe = deepseek_moe(
         c,

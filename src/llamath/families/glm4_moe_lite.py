@@ -15,7 +15,8 @@ from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, latent_atte
 def glm4_moe_lite(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm = rms(d, c.get("rms_norm_eps", 1e-5))
-    attn = latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True)))
+    rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=c.get("rope_interleave", True))
+    attn = latent_attention(c, d, rope, q_rank=768)
     moe = deepseek_moe(
         c,
         d,

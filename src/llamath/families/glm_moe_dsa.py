@@ -24,7 +24,7 @@ GGUF_INDEXED = GGUF_LATENT.with_changes(
 def glm_moe_dsa(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
     norm, rope = rms(d, c.get("rms_norm_eps", 1e-5)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
-    attn = indexed_attention(c, d, rope, rope, heads=32)
+    attn = indexed_attention(c, d, rope, rope, heads=32, q_rank=2048)
     c.ignore("rope_interleave", "mlp_bias", "layer_types")
     moe = deepseek_moe(
         c,

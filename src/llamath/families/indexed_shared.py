@@ -23,12 +23,15 @@ HF_INDEXED = HF_LATENT.with_changes(inside=INDEXER_NAMES)
 """Latent attention with an indexer, with the names of DeepSeek-V3.2."""
 
 
-def indexed_attention(c: Config, d: Expr, rope: Rope, indexer_rope: Rope, *, heads: int) -> IndexedAttention:
-    """Read latent attention with an indexer; `heads` is the default number of its heads."""
-    attn = latent_attention(c, d, rope)
+def indexed_attention(
+    c: Config, d: Expr, rope: Rope, indexer_rope: Rope, *, heads: int, q_rank: int, eps: float = 1e-6, rope_last: bool = False
+) -> IndexedAttention:
+    """Read latent attention with an indexer; `heads` is the default number of its heads, `q_rank` that of a query's latent vector."""
+    attn = latent_attention(c, d, rope, q_rank=q_rank)
     if attn.q_down is None:
         raise c.error("q_lora_rank", "is null", "the indexer reads the latent vectors of the queries")
-    read = read_indexer(c, d, c.dim("s", "q_lora_rank"), indexer_rope, heads=heads)
+    into = c.dim("s", "q_lora_rank", default=q_rank)
+    read = read_indexer(c, d, into, indexer_rope, heads=heads, eps=eps, rope_last=rope_last)
     return attn.extended(IndexedAttention, indexer=read, top_k=read.top_k)
 
 

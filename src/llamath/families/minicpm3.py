@@ -26,7 +26,7 @@ def minicpm3(c: Config) -> Decoder:
     depth = c.nullable("scale_depth", 1.4)
     layer = Layer(
         attn_norm=norm,
-        attn=latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim")), v_dim=v_dim),
+        attn=latent_attention(c, d, read_rope(c, c.dim("p", "qk_rope_head_dim")), v_dim=v_dim, q_rank=768),
         mlp_norm=norm,
         mlp=swiglu(d, F, c.activation("hidden_act"), bias=c.get("mlp_bias", False)),
         residual_multiplier=1.0 if depth is None else depth / sqrt(L),

@@ -42,6 +42,6 @@ def mistral4(c: Config) -> Decoder:
         routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
     )
     mlp = swiglu(d, F, c.activation("hidden_act"))
-    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, temperature), mlp_norm=norm, mlp=mlp)
+    dense = Layer(attn_norm=norm, attn=latent_attention(c, d, positions, temperature, q_rank=1024), mlp_norm=norm, mlp=mlp)
     layers = dense_first(c, dense, dense.replace(mlp=moe), default=0)
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

@@ -15,6 +15,7 @@ NAME_PREFIXES = {
     ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "aria": WHOLE,
+    "minimax_m3_vl": WHOLE,
     "gemma4_unified": ("model.", "model.language_model."),
     "cohere_compass": ("model.", "model.language_model."),
     "deepseek_vl_v2": ("", "language."),

@@ -40,9 +40,8 @@ class GenericParameters(Parameters):
     """The totals that a state dict tells; the others need a family, and are null in its JSON."""
 
     fields: ClassVar[tuple[str, ...]] = ("total", "tied_counted_twice", "buffers", "extras", "claim")
-    json_fields: ClassVar[tuple[str, ...]] = (
-        *("total", "active=unknown", "tied_counted_twice", "without_embeddings=unknown", "without_head=unknown", "blocks=unknown"),
-        *("per_layer=unknown", "buffers", "extras"),
+    json_fields: ClassVar[tuple[str, ...]] = tuple(
+        x if x in ("total", "tied_counted_twice", "buffers", "extras") else f"{x}=unknown" for x in Parameters.fields
     )
     claim: str
 

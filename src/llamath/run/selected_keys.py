@@ -1,8 +1,9 @@
-"""Attention to the keys that an indexer selects: `select_keys` scores them, `SelectedKeys` is the mask."""
+"""Attention to the keys, or to the blocks of keys, that an indexer selects: functions that score them, and classes of masks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,3 +61,66 @@ class SelectedKeys:
         """Return which keys are selected, `(B, T, S)`."""
         selected = self._selected[:, queries]
         return torch.zeros(*selected.shape[:2], self._keys, dtype=torch.bool, device=selected.device).scatter(2, selected, True)
+
+
+class BlockNumbers(NamedTuple):
+    """Numbers of the blocks of keys `(S,)` and of queries `(T,)`, with a dimension of rows before if they are padded, and what is kept."""
+
+    of_keys: Tensor
+    of_queries: Tensor
+    total: int  # blocks of the keys
+    top_blocks: int
+    local_blocks: int
+
+
+def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Tensor:
+    """Return the blocks with the highest scores, and the nearest: q `(B, T, H, h)`, k `(B, S, h)` → `(B, T, H, kept)`, −1 for none."""
+    rows, heads, count = q.shape[0], q.shape[2], blocks.total
+    keys, size = k.float().mT[:, None], max(1, _MAX_SCORES // (rows * heads * k.shape[1]))
+    of_keys = blocks.of_keys.expand(rows, -1)
+    parts = []
+    for first in range(0, q.shape[1], size):
+        at = slice(first, min(first + size, q.shape[1]))
+        visible = mask.visible(at)
+        each = (q[:, at].transpose(1, 2).float() @ keys).masked_fill(
+            ~visible.reshape(-1, 1, *visible.shape[-2:]), -torch.inf
+        )  # (B, H, T, S)
+        index = of_keys[:, None, None].expand_as(each)
+        best = each.new_full((*each.shape[:3], count), -torch.inf).scatter_reduce(3, index, each, "amax")
+        nearest = blocks.of_queries[..., at, None] - torch.arange(blocks.local_blocks, device=q.device)
+        nearest = nearest.clamp(min=0).expand(rows, -1, -1)[:, None].expand(-1, heads, -1, -1)
+        top = best.scatter(3, nearest, torch.inf).topk(min(blocks.top_blocks, count), -1)
+        parts.append(top.indices.masked_fill(top.values == -torch.inf, -1).transpose(1, 2))
+    return torch.cat(parts, 1)
+
+
+class SelectedBlocks:
+    """A mask that leaves only the selected blocks of each query and each group of heads, `(B, T, G, k)`."""
+
+    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, heads: int) -> None:
+        self._mask, self._selected, self._of_keys, self._heads = mask, selected, of_keys, heads
+
+    def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
+        """Whether all queries are processed at once."""
+        return self._mask.fits_one_block(heads, fused=False)
+
+    @property
+    def full_block(self) -> MaskBlock:
+        """All queries and all keys as one block."""
+        visible = self._mask.visible(slice(None))
+        return MaskBlock(mask=visible.reshape(-1, 1, *visible.shape[-2:]) & self._chosen(slice(None)))
+
+    def blocks(self, heads: int) -> Iterator[MaskBlock]:
+        """Consecutive ranges of queries, each with only the keys that they need."""
+        for x in self._mask.blocks(heads):
+            chosen = self._chosen(x.queries)[..., x.keys]
+            yield x._replace(mask=chosen if x.mask is None else x.mask & chosen)
+
+    def _chosen(self, queries: slice) -> Tensor:
+        """Return which keys are in selected blocks, `(B, H, T, S)`."""
+        selected = self._selected[:, queries].transpose(1, 2)  # (B, G, T, k)
+        count = int(self._of_keys.max()) + 1
+        table = torch.zeros(*selected.shape[:3], count + 1, dtype=torch.bool, device=selected.device)
+        table = table.scatter(3, selected.masked_fill(selected < 0, count), True)
+        index = self._of_keys.expand(len(selected), -1)[:, None, None].expand(*selected.shape[:3], -1)
+        return table.gather(3, index).repeat_interleave(self._heads // selected.shape[1], 1)

@@ -21,7 +21,7 @@ from .forward_context import ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
-from .selected_keys import SelectedKeys, select_keys
+from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, select_blocks, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -145,6 +145,9 @@ class TorchMachine(ForwardContext):
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
 
+    def offset(self, x: Tensor, amount: float) -> Tensor:
+        return x + amount
+
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 
@@ -188,6 +191,28 @@ class TorchMachine(ForwardContext):
         learned = [row.reshape(1, -1, x.shape[-1]).expand(x.shape[0], -1, -1) for row in rows]
         return torch.cat([*(row.to(x.dtype) for row in learned), x], 1)
 
+    def append(self, x: Tensor, row: Tensor) -> Tensor:
+        return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
+
+    def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
+        return x + (1 - gate.tanh()) * table
+
+    def add_tile_rows(self, x: Tensor, table: Tensor, gate: Tensor, tiles: int) -> Tensor:
+        rows = gate.tanh() * table[self.image_shape].unflatten(0, (tiles, -1, x.shape[-1]))  # (t, 1 or N, d)
+        return x + rows.repeat(x.shape[0] // tiles, 1, 1)
+
+    def pad_tokens(self, x: Tensor, multiple: int) -> Tensor:
+        return F.pad(x, (0, 0, 0, -x.shape[1] % multiple))
+
+    def join_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(0, (-1, tiles)).flatten(1, 2)
+
+    def split_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(1, (tiles, -1)).flatten(0, 1)
+
+    def interleave(self, x: Tensor, parts: int) -> Tensor:
+        return x.unflatten(-1, (parts, -1)).transpose(-1, -2).flatten(-2)
+
     def first_tokens(self, x: Tensor, n: int) -> Tensor:
         return x[:, :n]
 
@@ -230,8 +255,19 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+    def encoder_attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,
+    ) -> Tensor:
         mask = None
+        if padded is not None:
+            real = torch.arange(q.shape[1], device=q.device) % padded[1] < padded[0]
+            mask = real[:, None] | real
         if window is not None:
             rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
             row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
@@ -246,7 +282,7 @@ class TorchMachine(ForwardContext):
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
 
-    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def each(self, blocks: nn.ModuleList, *inputs: Tensor) -> list[Tensor]:
         return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
@@ -278,6 +314,16 @@ class TorchMachine(ForwardContext):
             self._selections[indexer.layer] = selected
         return selected
 
+    def select_blocks(self, indexer: Any, q: Tensor, k: Tensor) -> Tensor:
+        mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
+        own, count = self.positions // indexer.block_size, -(-k.shape[1] // indexer.block_size)
+        numbers = BlockNumbers(self._key_blocks(indexer), own, count, indexer.top_blocks, indexer.local_blocks)
+        return select_blocks(q, k[:, :, 0], mask, numbers)
+
+    def _key_blocks(self, indexer: Any) -> Tensor:
+        """The number of the block of each cached key, `(S,)` or `(B, S)`."""
+        return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+
     def reuse_selection(self, mixer: Any) -> Tensor:
         return self._selections[mixer.selecting_layer]
 
@@ -288,6 +334,9 @@ class TorchMachine(ForwardContext):
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if selected is not None and selected.dim() == 4:
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
             k, v = kept.gather(k), kept.gather(v)

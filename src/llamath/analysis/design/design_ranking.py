@@ -22,7 +22,7 @@ _MAX_COMPARED = 12
 class RankedDesign(NamedTuple):
     """A design with its sort key; smaller keys rank higher."""
 
-    key: tuple[float, float]
+    key: tuple[bool, float, float]  # whether it misses an exact target, and its costs
     outer: OuterDims
     layers: int
     ffn: int
@@ -76,17 +76,20 @@ def _choice_cost(n: int, choice: Choice) -> float:
 
 def rank_best(ranges: Iterable[FfnRange], costs: HabitCosts, request: DesignRequest, grid: Grid, keep: int) -> list[RankedDesign]:
     """Return the best designs; of those that differ only in the FFN width, only the best is kept."""
-    heap: list[tuple[tuple[float, float], int, RankedDesign]] = []
+    heap: list[tuple[tuple[bool, float, float], int, RankedDesign]] = []
     outer: dict[OuterDims, float] = {}
     for serial, row in enumerate(ranges):
         if (base := outer.get(row.outer)) is None:
             base = outer[row.outer] = costs.outer(row.outer)
         base += costs.depth(row.outer.d, row.layers)
-        worst = -heap[0][0][0] if len(heap) == keep else None
-        if not request.by_error and worst is not None and base > worst:
+        exact = _exact_design(row, costs, request, grid.step, base)
+        worst = -heap[0][0][1] if len(heap) == keep else None
+        if not (request.by_error or exact) and worst is not None and base > worst:
             continue
-        design = _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
-        entry = ((-design.key[0], -design.key[1]), -serial, design)
+        design = exact or (
+            _by_error(row, costs, request, grid.step, base) if request.by_error else _by_habit(row, costs, grid, base, request)
+        )
+        entry = ((not design.key[0], -design.key[1], -design.key[2]), -serial, design)
         if len(heap) < keep:
             heappush(heap, entry)
         elif entry > heap[0]:
@@ -101,7 +104,15 @@ def _by_habit(row: FfnRange, costs: HabitCosts, grid: Grid, base: float, request
     else:
         cost, ffn = next(x for x in costs.in_order(d, grid) if low <= x[1] <= high)
     total = row.start + row.slope * ffn
-    return RankedDesign((base + cost, abs(total - request.target)), row.outer, row.layers, ffn, total)
+    return RankedDesign((True, base + cost, abs(total - request.target)), row.outer, row.layers, ffn, total)
+
+
+def _exact_design(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: int, base: float) -> RankedDesign | None:
+    """Return the design with exactly the target's parameters, if the target is an exact count."""
+    ffn, rest = divmod(request.target - row.start, row.slope)
+    if not request.is_exact or rest or ffn % step or not row.ffn[0] <= ffn <= row.ffn[1]:
+        return None
+    return RankedDesign((False, base + costs.ffn(row.outer.d, ffn), 0), row.outer, row.layers, ffn, request.target)
 
 
 def _by_error(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: int, base: float) -> RankedDesign:
@@ -109,7 +120,7 @@ def _by_error(row: FfnRange, costs: HabitCosts, request: DesignRequest, step: in
     near = (request.target - row.start) // row.slope // step * step
     choices = {min(max(x, low), high) for x in (near, near + step)}
     error, cost, ffn = min((abs(row.start + row.slope * x - request.target), base + costs.ffn(d, x), x) for x in choices)
-    return RankedDesign((error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
+    return RankedDesign((True, error, cost), row.outer, row.layers, ffn, row.start + row.slope * ffn)
 
 
 def design_dims(design: RankedDesign, ffn: str) -> Mapping[str, int]:

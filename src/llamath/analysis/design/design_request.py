@@ -9,6 +9,8 @@ from ...utils.record_type import Record
 IntRange = tuple[int, int]
 FloatRange = tuple[float, float]
 TOLERANCE = Fraction(1, 200)
+_ROUND = 10**5
+"""Targets that this divides, like 8B and 1.24B, are sizes; others, like 8,030,261,248, are exact counts."""
 
 
 class FixedDims(Record):
@@ -48,3 +50,8 @@ class DesignRequest(Record):
     by_error: bool = False
     limit: int = 10
     exclude: frozenset[str] = frozenset()  # presets that are not used to learn the habits
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether the target is an exact count, so that designs that meet it exactly come first."""
+        return self.target % _ROUND != 0

@@ -55,7 +55,10 @@ class FamilyShape(Record):
 
 def family_shape(model: Model, changes: Mapping[str, Any]) -> FamilyShape:
     """Return the shape of a model's family with some keys changed; an error if the total is not a searchable polynomial."""
-    data = {**{key: value for key, value in model.config.data.items() if key not in _LAYER_ORDER_KEYS}, **changes}
+    data = {key: value for key, value in model.config.data.items() if key not in _LAYER_ORDER_KEYS}
+    if _load_base(model, data).parameters.total != model.parameters.total:
+        raise _unsearchable(model)  # its layers differ, and their order at another depth is not known
+    data |= changes
     base = _load_base(model, data)
     letters = base.count.formula.letters
     keys = {

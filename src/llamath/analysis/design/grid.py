@@ -15,7 +15,7 @@ ASPECT_MARGIN, FFN_MARGIN, HEADS_MARGIN = 2.0, 1.5, 1.25
 """The default margins around the published range of a series: half to twice the aspect ratio, and so on."""
 
 MAX_DIM, MAX_HEAD_DIM = 2**40, 1024
-_MAX_FFN_STEP = 256
+_MAX_FFN_STEP = 64
 """The FFN width is a multiple of this, or of a smaller power of two for small widths."""
 
 
@@ -40,7 +40,7 @@ class Grid(Record):
     head_dims: tuple[int, ...]
     square: bool
     share: FloatRange  # heads × head_dim / width, where that is free
-    kv_heads: tuple[int, ...] | None  # None: equal to the number of heads
+    kv_heads: tuple[int, ...]  # besides as many as heads
     grouped: bool
 
     @property
@@ -91,13 +91,13 @@ class Grid(Record):
         return range(max(step * ceil(low / step), step), high + 1, step)
 
     def _kv_heads(self, H: int) -> Iterator[int]:
-        if not self.grouped or (self.kv_heads is None and self.fixed.kv_heads is None):
+        if not self.grouped:
             yield H
         elif self.fixed.kv_heads:
             low, high = self.fixed.kv_heads
             yield from (K for K in range(low, min(high, H) + 1) if H % K == 0)
         else:
-            yield from (K for K in self.kv_heads or () if K <= H and H % K == 0)
+            yield from (K for K in (*(x for x in self.kv_heads if x < H), H) if H % K == 0)
 
 
 def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Grid:
@@ -117,7 +117,7 @@ def build_grid(request: DesignRequest, shape: FamilyShape, habits: Habits) -> Gr
         head_dims=dims,
         square=habits.square,
         share=(exp(habits.heads.value) / HEADS_MARGIN, exp(habits.heads.value) * HEADS_MARGIN),
-        kv_heads=None if habits.multi_head and fixed.kv_heads is None else _kv_choices(habits, n),
+        kv_heads=_kv_choices(habits, n),
         grouped=shape.grouped,
     )
 

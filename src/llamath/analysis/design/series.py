@@ -76,13 +76,11 @@ def find_series(name: str, target: int, sparse: bool = False, exclude: frozenset
 
 
 def _presets(name: str, exclude: frozenset[str]) -> list[Preset] | None:
-    """Return the presets of a series, all of one model type; None if the name stands for a single model."""
+    """Return the presets whose names begin with a name, or of a family, all of one model type; None if there are none."""
     if os.path.lexists(name) or "/" in name or name.endswith(".json") or name == "-":
         return None
     slug = name.lower().replace("_", "-").replace(" ", "-")
     known_slugs = slugs()
-    if slug in known_slugs and slug not in MODEL_TYPES:
-        return [read_preset(slug)]
     prefixed = [x for x in known_slugs if x == slug or (x.startswith(slug) and x[len(slug)] in "-.")]
     matches = [read_preset(x) for x in prefixed] or [x for x in presets() if _model_type_of(x) == name]
     if not matches:
@@ -90,7 +88,8 @@ def _presets(name: str, exclude: frozenset[str]) -> list[Preset] | None:
         return None
     remaining = [x for x in matches if x.slug not in exclude]
     types = Counter(_model_type_of(x) for x in remaining)
-    model_type = name if name in types else next(iter(types.most_common(1)), ("", 0))[0]
+    own = next((_model_type_of(x) for x in remaining if x.slug == slug), "")
+    model_type = name if name in types else own or next(iter(types.most_common(1)), ("", 0))[0]
     siblings = {model_type, f"{model_type}_moe"}
     return [x for x in remaining if _model_type_of(x) in siblings]
 

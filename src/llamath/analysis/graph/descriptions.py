@@ -83,6 +83,11 @@ def scale(node: Node) -> str:
     return f"× {node.attributes['factor']:g}"
 
 
+def offset(node: Node) -> str:
+    """Describe a constant that is added."""
+    return f"+ {node.attributes['amount']:g}"
+
+
 def scale_by_weight(node: Node) -> str:
     """Describe a stored factor."""
     return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else "multiplied by one stored number per head"
@@ -129,6 +134,12 @@ def select_keys(node: Node) -> str:
     return f"the {int(node.attributes['top_k']):,} keys with the highest scores Σ weight · relu(q · k)"
 
 
+def select_blocks(node: Node) -> str:
+    """Describe the choice of blocks by an indexer."""
+    size, kept = map(int, node.attributes["blocks"])
+    return f"{kept:,} blocks of {size:,} keys: the nearest, and those with the largest q · k"
+
+
 def scores(node: Node) -> str:
     """Describe the scores of attention."""
     groups = int(node.shape[2]) // int(node.inputs[1].shape[2])
@@ -141,6 +152,9 @@ def softmax(node: Node) -> str:
 
 
 def _softmax(node: Node) -> Iterator[str]:
+    if node.op == "encoder_attention":
+        yield "over all tokens of the image"
+        return
     window, transform = node.attributes["window"], node.attributes["transform"]
     if window.size is not None:
         yield f"over the last {window.size:,} keys" if window.causal else f"over keys less than {window.size:,} away, including later ones"

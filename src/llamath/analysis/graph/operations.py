@@ -175,7 +175,8 @@ def _step_name(node: Node) -> str:
 
 def _inside_layer(path: str) -> str:
     """Return a path relative to its layer."""
-    return path.removeprefix("layers.").removeprefix(LETTERS[0]).removeprefix(".")
+    _, layer, inside = path.partition(f"layers.{LETTERS[0]}")
+    return inside.removeprefix(".") if layer else path
 
 
 def _place(node: Node) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from ...core.attention_facts import AttentionWindow, ScoreTransform
 from ...core.blocks import Decoder
-from ...core.expr import Expr, floor_div, minimum, product, total
+from ...core.expr import Expr, ceil_div, floor_div, minimum, product, total
 from ...core.positions import LogNScaling, Rope, TemperatureTuning
 from ...core.tree import LETTERS, Block, Split, Stack, Weight
 from ...utils.record_type import Record
@@ -355,6 +355,9 @@ class GraphRecorder:
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
+    def offset(self, x: Node, amount: float) -> Node:
+        return self.add_node("offset", (x,), x.shape, amount=float(amount))
+
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
@@ -400,6 +403,31 @@ class GraphRecorder:
     def prepend(self, x: Node, *rows: UsedWeight) -> Node:
         return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
 
+    def append(self, x: Node, row: UsedWeight) -> Node:
+        return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
+
+    def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
+        return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
+
+    def add_tile_rows(self, x: Node, table: UsedWeight, gate: UsedWeight, tiles: int) -> Node:  # noqa: ARG002
+        return self.add_node("add_tile_rows", (x,), x.shape, weights=(table, gate))
+
+    def pad_tokens(self, x: Node, multiple: int) -> Node:
+        return self.add_node("pad_tokens", (x,), (x.shape[0], x.shape[1] + -int(x.shape[1]) % multiple, x.shape[2]))
+
+    def join_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "join_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), product((x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def split_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "split_tiles", (x,), (product((x.shape[0], tiles)), Expr.const(floor_div(x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def interleave(self, x: Node, parts: int) -> Node:  # noqa: ARG002
+        return self.add_node("interleave", (x,), x.shape)
+
     def first_tokens(self, x: Node, n: int) -> Node:
         return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
 
@@ -428,12 +456,20 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
-        shape, transform = (*q.shape[:-1], v.shape[-1]), ScoreTransform(scale=scale)
-        if window is None:
-            return self.add_node("encoder_attention", (q, k, v), shape, transform=transform)
-        pairs = _pairs_in_windows(*self.patch_grid, window)
-        return self.add_node("encoder_attention", (q, k, v), shape, transform=transform, pairs=pairs)
+    def encoder_attention(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,  # noqa: ARG002  # the attention to padding is computed, too
+    ) -> Node:
+        shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
+        facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
+        if window is not None:
+            facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
+        return self.add_node("encoder_attention", (q, k, v), shape, **facts)
 
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
@@ -473,6 +509,11 @@ class GraphRecorder:
             "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
         )
 
+    def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
+        shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
+        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "blocks": (indexer.block_size, indexer.top_blocks)}
+        return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
+
     def reuse_selection(self, mixer: _Bound) -> Node:
         shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
         return self.add_node("reuse_selection", (), shape, width=INT64)
@@ -480,9 +521,11 @@ class GraphRecorder:
     def attention(
         self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
     ) -> Node:
+        by_key = selected is not None and selected.op != "select_blocks"
         facts = {
-            "top_k": None if selected is None else mixer.top_k,
-            "gathers": selected is not None and self.decode,
+            "top_k": mixer.top_k if by_key else None,
+            "gathers": by_key and self.decode,
+            "blocks": None if selected is None else selected.attributes.get("blocks"),  # size and number of the selected blocks
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
@@ -535,7 +578,7 @@ class GraphRecorder:
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
-    def each(self, blocks: _BoundStack, inputs: Sequence[Node]) -> list[Node]:
+    def each(self, blocks: _BoundStack, *inputs: Node) -> list[Node]:
         outer, shape = self._region, inputs[0].shape
         for block, times in blocks.stack.distinct():
             self._open(Region(blocks.path, block, Expr.const(times)))

@@ -96,6 +96,8 @@ def _attended_pairs(node: Node, masked: bool) -> Expr:
     if not masked or node.op == "encoder_attention":
         return product((new, node.inputs[1].shape[1]))
     past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
+    if blocks := node.attributes.get("blocks"):
+        return pairs_in_blocks(blocks, past + new) - pairs_in_blocks(blocks, past)
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
@@ -116,6 +118,17 @@ def _num_keys(window: AttentionWindow, past: Expr) -> Expr:
     if window.chunk is not None:
         return past + 1 - window.chunk * floor_div(past, window.chunk)
     return past + 1 if window.size is None else minimum(past + 1, window.size)
+
+
+def pairs_in_blocks(blocks: tuple[int, int], n: Expr) -> Expr:
+    """Return the pairs of the first n positions with the earlier ones in their own block and in all other blocks that are selected."""
+    size, kept = blocks
+    far = n - minimum(n, size * kept)  # positions with more blocks before them than are selected
+    near = n - far
+    whole = floor_div(far, size)
+    rest = far - size * whole
+    own = whole * (size * (size + 1) // 2) + floor_div(rest * rest + rest, 2)
+    return floor_div(near * near + near, 2) + far * ((kept - 1) * size) + own
 
 
 def _pairs_of_first(window: AttentionWindow, n: Expr) -> Expr:
@@ -153,6 +166,14 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
+def _block_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of the scores of a block indexer."""
+    q, k = node.inputs
+    new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
+    pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
+    return product((2, q.shape[0], q.shape[2], q.shape[3], pairs))
 
 
 def _conv_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -240,6 +261,13 @@ RULES: Mapping[str, Rule] = {
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
+    "add_gated_positions": Rule(kind="add", description="plus one learned row for each token, gated"),
+    "add_tile_rows": Rule(kind="add", description="plus learned rows for the arrangement of the tiles, gated"),
+    "append": Rule(kind="view", name="append", description="a learned token after the patches"),
+    "interleave": Rule(kind="view", description="hidden states joined channel by channel"),
+    "join_tiles": Rule(),
+    "pad_tokens": Rule(kind="view", description="tokens of zeros up to a multiple"),
+    "split_tiles": Rule(),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -271,6 +299,7 @@ RULES: Mapping[str, Rule] = {
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
     "positions": Rule(),
@@ -287,6 +316,7 @@ RULES: Mapping[str, Rule] = {
     "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
     "select_layer": Rule(),
+    "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "slice": Rule(),

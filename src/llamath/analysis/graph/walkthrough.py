@@ -7,12 +7,13 @@ needed: shapes are symbolic with their values, and `llamath.run` compares them w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import ClassVar
 
 from ...core.blocks import Decoder
 from ...core.expr import Expr, product
 from ...core.parameter_count import layer_ranges
-from ...core.tree import Weight, fold
+from ...core.tree import Stack, Weight, fold
 from ...utils.errors import LlamathError
 from ...utils.number_format import format_ranges, short_count
 from ...utils.record_type import Record
@@ -189,15 +190,29 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     return Walkthrough(graph=graph, stages=stages)
 
 
+def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
+    """Return the steps of images in a tower and its projector: before its layers, one kind of layer after the other, and after them."""
+    nodes, leaves = graph.regions[0].nodes, fold(graph.tree)
+    last = max((i + 1 for i, x in enumerate(nodes) if x.op == "layers"), default=len(nodes))
+    before, after = nodes[:last], nodes[last:]
+    stages = [
+        WalkthroughStage(name="vision", steps=list_operations(graph, before, leaves), nodes=tuple(before)),
+        *_layer_stages(graph, None),
+    ]
+    if after:
+        stages.append(WalkthroughStage(name="projector", steps=list_operations(graph, after, leaves), nodes=tuple(after)))
+    return tuple(stages)
+
+
 def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]:
     """Yield one stage for each kind of layer."""
-    stack = graph.tree.layers
     made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
     for region in graph.layers:
         steps = list_operations(graph, region.nodes, fold(region.block, 1))
         first = made.get(key := tuple(x.key for x in steps), (region, steps, set(), 0))
         made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
     for region, steps, ids, times in made.values():
+        stack: Stack = reduce(getattr, region.path.split("."), graph.tree)  # type: ignore[assignment]
         indices = layer_ranges(stack, ids)
         own = shown if shown is not None and id(stack[shown]) in ids else indices[0][0] if indices else 0
         yield WalkthroughStage(name="layers", times=times, indices=indices, layer=own, steps=steps, nodes=tuple(region.nodes))

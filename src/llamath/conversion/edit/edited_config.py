@@ -78,7 +78,7 @@ def edit_config(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
     reason = ""
     for keys in _candidates(model, stored, tree, edit, groups):
         try:
-            edited = load(keys)
+            edited = load(keys).text
         except LlamathError as error:
             reason = reason or f": {error}"
             continue
@@ -103,7 +103,7 @@ def _candidates(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, group
 
 def _first_difference(model: Model, stored: Keys, tree: Decoder, edit: TreeEdit, groups: KeptGroups | None) -> str:
     """Describe the first layer that the config with the original's patterns describes otherwise."""
-    built = load(_edit_keys(model, stored, edit, groups)).tree
+    built = load(_edit_keys(model, stored, edit, groups)).text.tree
     for new, (a, b) in enumerate(zip(built.layers, tree.layers, strict=False)):
         if a != b:
             old = edit.layers[new] if edit.layers is not None else new

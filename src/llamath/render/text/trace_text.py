@@ -12,11 +12,11 @@ from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage
 from ...core.expr import Expr
 from ...model import Model
 from ...utils.errors import safe
-from ...utils.number_format import format_flops, format_percent, format_ranges, format_si, short_count
+from ...utils.number_format import format_count, format_flops, format_percent, format_ranges, format_si, short_count
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:
-    from ...run.debug.trace_run import Trace
+    from ...run.debug.trace_run import Trace, TracedImages
 
 HEADER = ("step", "output", "weights", "params", "FLOPs")
 _WIDER = (*HEADER, "operation")
@@ -60,6 +60,8 @@ def trace_text(model: Model, trace: Trace, words: TokenTexts, shown: TraceView =
     lines += [dim(x) for x in wrap(_checked_against(trace), indent="")]
     if words.texts:
         lines += wrap("tokens: " + " ".join(map(words, trace.ids[:40])) + (" …" if len(trace.ids) > 40 else ""), indent="")
+    if trace.images is not None and not shown.decode and shown.layer is None:
+        lines += ["", *_images(trace.images)]
     lines += ["", *_table(walk, shown.layer), "", *wrap(f"with {', '.join(list_letters(model, walk))}", indent=""), ""]
     if not shown.decode:
         lines += _next_token(trace)
@@ -69,7 +71,8 @@ def trace_text(model: Model, trace: Trace, words: TokenTexts, shown: TraceView =
 
 def _heading(trace: Trace, then: bool) -> str:
     many = f"a prompt of {len(trace.ids):,} token{'s' * (len(trace.ids) != 1)}"
-    return f"decode after {many}" if then else many
+    images = f", {format_count(trace.images.images.tokens, 'token')} of {trace.images.images.images}" if trace.images else ""
+    return f"decode after {many}" if then else f"{many}{images}"
 
 
 def _checked_against(trace: Trace) -> str:
@@ -77,9 +80,20 @@ def _checked_against(trace: Trace) -> str:
     return f"shapes checked against {what}"
 
 
+def _images(traced: TracedImages) -> list[str]:
+    """Show the images in the vision tower and its projector."""
+    flops, parameters = sum(x.flops * x.times for x in traced.stages), sum(x.parameters * x.times for x in traced.stages)
+    heading = [bold(x) for x in wrap(traced.images.summary, indent="")]
+    return [*heading, *_stage_table(traced.stages, None, (parameters, flops))]
+
+
 def _table(walk: Walkthrough, layer: int | None) -> list[str]:
-    rows = [HEADER, *(row for stage in walk.stages for row in _stage(stage, layer))]
-    rows.append(("total", "", "", short_count(walk.parameters), format_si(walk.flops), ""))
+    return _stage_table(walk.stages, layer, (walk.parameters, walk.flops))
+
+
+def _stage_table(stages: Sequence[WalkthroughStage], layer: int | None, totals: tuple[int, int]) -> list[str]:
+    rows = [HEADER, *(row for stage in stages for row in _stage(stage, layer))]
+    rows.append(("total", "", "", short_count(totals[0]), format_si(totals[1]), ""))
     lines = _fit_steps(rows)
     captions = {row[0] for row in rows if len(row) == 1}
     return [bold(lines[0]), *(dim(x) if x in captions else x for x in lines[1:])]
@@ -185,7 +199,7 @@ def list_letters(model: Model, walk: Walkthrough) -> list[str]:
         for x in stage.steps:
             for d in (*x.shape, *(d for y in x.weights for d in y.weight.shape)):
                 atoms |= d.atoms
-    keys = {"B": "sequences", "T": "tokens", "M": "keys in the cache", **model.config.key_by_symbol}
+    keys = {"B": "sequences", "T": "tokens", "M": "keys in the cache", **model.key_by_symbol}
     return [f"{x} {keys[x]} {n:,}" if x in keys else f"{x} {n:,}" for x, n in atoms.items()]
 
 

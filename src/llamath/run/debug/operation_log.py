@@ -153,10 +153,10 @@ _RESULTS = {
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "keep_outliers", "l2_norm"),
-    *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "per_head_linear"),
+    *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "offset", "per_head_linear"),
     *("read_cache", "reuse_selection", "rms_norm", "rope", "route", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
-    *("scale_by_tanh", "scale_by_weight", "select_keys", "softcap", "softplus", "split", "split_heads", "to_float32", "to_model_dtype"),
-    *("token_positions", "update_cache", "xielu"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "softcap", "softplus", "split", "split_heads", "to_float32"),
+    *("to_model_dtype", "token_positions", "update_cache", "xielu"),
 )
 
 

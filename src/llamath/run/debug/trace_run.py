@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from ...analysis.graph.operations import Operation
-from ...analysis.graph.walkthrough import Walkthrough, WalkthroughStage, attention_wiring, decode_graph, prompt_graph, reads_on, walkthrough
+from ...analysis.graph.walkthrough import (
+    Walkthrough,
+    WalkthroughStage,
+    attention_wiring,
+    decode_graph,
+    prompt_graph,
+    reads_on,
+    tower_stages,
+    walkthrough,
+)
+from ...analysis.image_pass import ImagePass, Images, check_tokens, image_pass
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
@@ -72,6 +82,15 @@ class TracedPass(Record):
         return [f"{step.name} should have shape {_int_shape(step)}, found {shape}" for step, shape in pairs if _int_shape(step) != shape]
 
 
+class TracedImages(Record):
+    """Images in the vision tower and its projector, before the prompt."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("*images", "stages")
+
+    images: ImagePass
+    stages: tuple[WalkthroughStage, ...]
+
+
 class _CacheSize(Record):
     """Contents of the cache after both passes."""
 
@@ -87,7 +106,7 @@ class Trace(Report):
 
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source", "numbers=has_values", "dtype", "device", "tokens"),
-        *("prompt=first", "next=following", "cached=cache", "likely", "notes"),
+        *("prompt=first", "next=following", "cached=cache", "likely", "images", "notes"),
     )
 
     model: Model
@@ -99,6 +118,7 @@ class Trace(Report):
     following: TracedPass | None  # None for a model without a KV cache
     cache: _CacheSize
     top_tokens: tuple[tuple[int, float], ...] = ()  # the most likely next tokens with their probabilities
+    images: TracedImages | None = None  # whose tokens are part of the prompt
     texts: Mapping[int, str] = MappingProxyType({})  # the text of each token, if there is a tokenizer
 
     @property
@@ -114,7 +134,7 @@ class Trace(Report):
     @property
     def notes(self) -> tuple[str, ...]:
         """The model's notes, and remarks about attention and the context."""
-        remarks = [] if (wiring := attention_wiring(self.model.tree)) is None else [wiring.remark]
+        remarks = [] if (wiring := attention_wiring(self.model.text.tree)) is None else [wiring.remark]
         if self.following is None and self.cache.tokens:
             remarks.append("the prompt fills the context, so there is no next token")
         elif self.following is None:
@@ -127,12 +147,21 @@ def _int_shape(step: Operation) -> Shape:
     return tuple(map(int, step.shape))
 
 
-def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer: int | None = None, top: int = 5) -> Trace:
+def trace(
+    model: Model,
+    ids: Sequence[int],
+    module: Decoder | None = None,
+    layer: int | None = None,
+    top: int = 5,
+    images: Images | None = None,
+) -> Trace:
     """Trace a pass over these ids and one over the next token; without a module on the meta device.
 
-    On the meta device only one layer of each kind is built.
+    On the meta device only one layer of each kind is built. The tokens of `images` are part of the ids.
     """
-    tree, has_cache = model.tree, reads_on(model.tree)
+    tree, has_cache = model.text.tree, reads_on(model.text.tree)
+    encoded = None if images is None else image_pass(model.tree, images)
+    check_tokens(encoded, len(ids))
     _check_ids(tree, ids)
     traces_next = has_cache and len(ids) != tree.context
     walk = walkthrough(prompt_graph(tree, len(ids)), layer)
@@ -157,6 +186,7 @@ def trace(model: Model, ids: Sequence[int], module: Decoder | None = None, layer
         following=next_pass,
         cache=run.cache_size(walk),
         top_tokens=top_tokens,
+        images=None if encoded is None else TracedImages(images=encoded, stages=tower_stages(encoded.graph)),
     )
 
 

@@ -18,14 +18,23 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ...analysis.parallel_layout import Layout, check_layout
 from ...core import blocks
-from ...core.latent_attention import IndexedAttention, LatentAttention
+from ...core.latent_attention import GatedIndexedAttention, IndexedAttention, LatentAttention
 from ...core.tree import Block, Split, Stack, Weight
 from ...utils.errors import LlamathError
 from ..forward_context import shared_pattern
 from ..module import Decoder, Module, tie_weights
 from .collectives import GatherHooks, VocabParallelHooks, all_gather_hook, all_reduce_hook, distribute, shard_bounds
 
-_SHARDABLE = (blocks.Attention, LatentAttention, IndexedAttention, blocks.MLP, blocks.ClampedMLP, blocks.Decoder, blocks.PerLayerEmbedding)
+_SHARDABLE = (
+    blocks.Attention,
+    LatentAttention,
+    IndexedAttention,
+    GatedIndexedAttention,
+    blocks.MLP,
+    blocks.ClampedMLP,
+    blocks.Decoder,
+    blocks.PerLayerEmbedding,
+)
 """Blocks whose forward pass works unchanged on shards of their weights."""
 
 
@@ -94,6 +103,8 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
 def _unsupported(module: Module, ranks: int) -> str:
     """Describe what of a module cannot be sharded over these ranks; empty if all can."""
     spec: Block = module.spec
+    if isinstance(spec, blocks.Attention) and spec.indexer is not None:
+        return "attention to blocks of keys that differ from head to head"
     if isinstance(spec, blocks.Attention):
         return "per-head norms" if isinstance(spec.q_norm, Stack) or isinstance(spec.k_norm, Stack) else ""
     if isinstance(spec, blocks.NormedLinear):

@@ -1,0 +1,51 @@
+"""A.X K2: DeepSeek-V3.2's attention with a gate of its outputs, and norms with gates of low rank."""
+
+from __future__ import annotations
+
+from ..core.blocks import Decoder, GatedNorm, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, linear, rms, swiglu
+from ..core.latent_attention import GatedIndexedAttention
+from .indexed_shared import HF_INDEXED, indexed_attention
+from .registry import family
+from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, read_rope
+
+_GATED = {"{}.inner": "{}.norm", "{}.gate_down": "{}.W_down", "{}.gate_up": "{}.W_up"}
+_PLAIN = HF_INDEXED.with_changes(
+    inside={
+        "attn.q_up": "self_attn.q_b_proj",
+        "attn.gate": "self_attn.q_b_proj",
+        **{path.format("attn_norm"): name.format("input_layernorm") for path, name in _GATED.items()},
+        **{path.format("mlp_norm"): name.format("post_attention_layernorm") for path, name in _GATED.items()},
+    }
+)
+NAMES = _PLAIN.replace(layouts={**_PLAIN.layouts, "attn.q_up": "heads", "attn.gate": "heads"})
+
+
+@family(hf=NAMES)
+def axk2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    norm, rope = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, c.dim("p", "qk_rope_head_dim"), interleaved=True)
+    rank = c.dim("g", "gated_norm_rank", default=16)
+    gated_norm = GatedNorm(inner=norm, gate_down=linear(rank, d), gate_up=linear(d, rank))
+    attn = indexed_attention(c, d, rope, rope.replace(interleaved=False), heads=16, q_rank=384)
+    c.ignore("rope_interleave", "layer_types")
+    assert attn.q_down is not None
+    H, s, v = attn.heads, attn.q_down.weight.shape[0], attn.v_dim
+    queries = linear(H * (attn.nope_dim + attn.rope_dim), 2 * s)
+    attn = attn.replace(q_up=queries, gate=linear(H * v, 2 * s)).extended(GatedIndexedAttention)
+    routing = deepseek_routing(c, "sigmoid", "noaux_tc")
+    if routing.expert_groups is not None:
+        routing = routing.replace(expert_groups=routing.expert_groups._replace(other_score=0.0))
+    moe = deepseek_moe(
+        c,
+        d,
+        routing,
+        shared=1,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 2.5),
+        fp32_router=True,
+    )
+    dense = Layer(attn_norm=gated_norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    layers = dense_or_sparse(c, dense, dense.replace(mlp_norm=gated_norm, mlp=moe))
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

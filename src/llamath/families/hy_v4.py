@@ -1,0 +1,74 @@
+"""Hy4: latent attention to selected keys with sinks and a gate, several residual streams, and experts with clamped activations."""
+
+from __future__ import annotations
+
+from math import exp
+
+from ..core.blocks import Decoder, HyperConnection, HyperDecoder, HyperLayer, Layer, LimitedMLP, RMSNorm, StreamGate, StreamSum
+from ..core.config import Config
+from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.expr import Expr
+from ..core.tree import repeat
+from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
+from .registry import family
+from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, read_rope
+
+_GATE = {"weight": "fn", "bias": "base", "scale": "scale"}
+NAMES = HF_INDEXED.with_changes(
+    outside={f"collapse.pre.{x}": f"model.hc_pre.hc_head.hc_head_{name}" for x, name in _GATE.items()},
+    inside={
+        "attn.gate": "self_attn.linear_gate",
+        "attn.sinks": "self_attn.learnable_sink_param",
+        "mlp.gate": "mlp.linear_gate",
+        "mlp.shared.gate": "mlp.shared_experts.linear_gate",
+        **dict.fromkeys(("mlp.experts.{e}.gate.weight", "mlp.experts.{e}.up.weight"), "mlp.experts.gate_up_proj"),
+        "mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
+        **{f"attn_hc.{part}.{x}": f"hc_pre.hc_attn_layer.hc_{name}" for part in ("pre", "post") for x, name in _GATE.items()},
+        **{f"mlp_hc.{part}.{x}": f"hc_pre.hc_mlp_layer.hc_{name}" for part in ("pre", "post") for x, name in _GATE.items()},
+    },
+)
+"""The names that transformers writes and reads."""
+
+
+@family(hf=NAMES)
+def hy_v4(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    eps, rope = c.get("rms_norm_eps", 1e-5), read_rope(c, c.dim("p", "qk_rope_head_dim"))
+    attn = indexed_attention(c, d, rope, rope, heads=16, q_rank=1536, eps=eps, rope_last=True)
+    attn = attn.replace(gate=linear(attn.heads * attn.v_dim, d), sinks=weight(attn.heads, role="bias"))
+    c.ignore("learnable_sink_init", "layer_types")
+    moe = deepseek_moe(
+        c,
+        d,
+        deepseek_routing(c, "sigmoid", "noaux_tc"),
+        shared=1,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", 2.827),
+        fp32_router=True,
+    )
+    limit = c.get("swiglu_limit", 10.0)
+    if limit < 0.5:
+        raise c.error("swiglu_limit", f"should be at least 0.5, not {limit:g}")
+    expert = moe.experts[0].extended(LimitedMLP, limit=limit, gate_limit=limit / (1 + exp(-limit)))
+    moe = moe.replace(experts=repeat(expert, moe.experts.n, active=moe.experts.active))
+    norm, n = rms(d, eps), c.dim("hc", "hc_mult", default=4)
+    connection = _sum(c, d, n, eps).extended(HyperConnection, post=_gate(c, d, n, factor=c.get("hc_magnitude", 2.0)))
+    plain = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    dense = plain.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
+    layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
+    default = ["shared" if (i - 1) % 4 and i else "full" for i in range(len(layers))]
+    layers = layers_with_indexers(c, layers, default, without_indexer)
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=_sum(c, d, n, eps), sizes=(d,) * n)
+
+
+def _gate(c: Config, d: Expr, n: Expr, factor: float = 1.0) -> StreamGate:
+    """A gate of n residual streams."""
+    return StreamGate(
+        weight=weight(n, n * d), bias=weight(n, role="bias"), scale=weight(1, role="scale"), factor=factor, eps=c.get("hc_eps", 1e-6)
+    )
+
+
+def _sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
+    """A weighted sum of n residual streams."""
+    return StreamSum(norm=RMSNorm(eps=eps), pre=_gate(c, d, n), sizes=(d,) * n)

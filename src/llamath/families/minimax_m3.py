@@ -1,0 +1,119 @@
+"""MiniMax-M3's text model: attention to blocks of keys that an indexer selects, norms of each head, clamped MLPs and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
+from ..core.attention_facts import Heads
+from ..core.blocks import Attention, BlockIndexer, ClampedMLP, Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, weight
+from ..core.expr import Expr
+from ..core.positions import Rope
+from ..core.tree import repeat, sequence
+from .registry import family
+from .shared import layer_kinds, read_rope, rotary_dim
+
+NAMES = HF.with_changes(
+    inside={
+        **{f"attn.indexer.{x}": f"self_attn.index_{x}_proj" for x in "qk"},
+        **{f"attn.indexer.{x}_norm": f"self_attn.index_{x}_norm" for x in "qk"},
+        "mlp.router": "block_sparse_moe.gate",
+        "mlp.correction": "block_sparse_moe.e_score_correction_bias",
+        "mlp.experts.{e}.gate": "block_sparse_moe.experts.{e}.w1",
+        "mlp.experts.{e}.down": "block_sparse_moe.experts.{e}.w2",
+        "mlp.experts.{e}.up": "block_sparse_moe.experts.{e}.w3",
+        **{f"mlp.shared.{x}": f"block_sparse_moe.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+    }
+)
+SPARSE, FULL = TYPES = ("minimax_m3_sparse", "full_attention")
+
+
+@family(hf=NAMES)
+def minimax_m3(c: Config) -> Decoder:
+    d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
+    norm, heads = rms(d, _eps(c), offset=1.0), c.heads(d, num_kv_heads=4, head_dim=128)
+    rope = read_rope(c, rotary_dim(c, heads.head_dim), theta=5e6)
+    mlps = {"dense": _mlp(c, d, c.dim("F", "dense_intermediate_size", default=12288)), "sparse": _moe(c, d)}
+
+    @cache
+    def layer(kind: str, mlp: str) -> Layer:
+        return Layer(attn_norm=norm, attn=_attention(c, d, heads, rope, kind), mlp_norm=norm, mlp=mlps[mlp])
+
+    frequency, sparse = c.data.get("moe_layer_freq"), c.sub("sparse_attention_config")
+    types = layer_kinds(c, L, TYPES, _chosen(sparse, "sparse_attention_freq", L, SPARSE, FULL))
+    by_frequency = _chosen(c, "moe_layer_freq", L, "sparse", "dense") if frequency is not None else lambda _: "sparse"
+    mlp_types = layer_kinds(c, L, mlps, by_frequency, "mlp_layer_types")
+    layers = sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    c.ignore("hidden_act", "moe_layer_freq", "rotary_dim")
+    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+
+
+def _eps(c: Config) -> float:
+    return c.get("rms_norm_eps", 1e-6)
+
+
+def _chosen(c: Config, key: str, n: int, one: str, zero: str) -> Callable[[int], str]:
+    """Return the type of layer i by a list with 1 or 0 for each layer; `zero` without such a list."""
+    flags = c.get(key, [0] * min(int(n), 1))
+    if key in c and (len(flags) != n or any(x not in (0, 1) for x in flags)):
+        raise c.error(key, f"should be a list of {n} numbers, 0 or 1")
+    return lambda i: one if key in c and flags[i] else zero
+
+
+def _attention(c: Config, d: Expr, heads: Heads, rope: Rope, kind: str) -> Attention:
+    norm = rms(heads.head_dim, _eps(c), offset=1.0)
+    attn = gqa(d, heads, rope=rope, q_norm=norm, k_norm=norm)
+    return attn.replace(indexer=_indexer(c, d, heads, rope)) if kind == SPARSE else attn
+
+
+def _indexer(c: Config, d: Expr, heads: Heads, rope: Rope) -> BlockIndexer:
+    """Read the indexer, with transformers' keys or with MiniMax's."""
+    s = c.sub("sparse_attention_config")
+
+    def read(key: str, published: str, default: int) -> int:
+        value = s.get(published, c.get(key, default))
+        if value < 1:
+            raise c.error(key, f"should be a positive integer, not {value}")
+        return value
+
+    n = Expr("Hi", read("index_n_heads", "sparse_num_index_heads", 4))
+    h = Expr("hi", read("index_head_dim", "sparse_index_dim", 128))
+    if n != heads.num_kv_heads:
+        raise c.error("index_n_heads", f"is {n}, but it should be the number of key/value heads, {heads.num_kv_heads}")
+    if rope.dim > h:
+        raise c.error("index_head_dim", f"is {h}, less than the {rope.dim} rotary channels")
+    norm = rms(h, _eps(c), offset=1.0)
+    return BlockIndexer(
+        q=linear(n * h, d),
+        k=linear(h, d),
+        q_norm=norm,
+        k_norm=norm,
+        heads=n,
+        head_dim=h,
+        rope=rope,
+        block_size=read("index_block_size", "sparse_block_size", 128),
+        top_blocks=read("index_topk_blocks", "sparse_topk_blocks", 16),
+        local_blocks=read("index_local_blocks", "sparse_local_block", 1),
+    )
+
+
+def _mlp(c: Config, d: Expr, F: Expr) -> ClampedMLP:
+    limit, alpha = c.get("swiglu_limit", 7.0), c.get("swiglu_alpha", 1.702)
+    return ClampedMLP(gate=linear(F, d), up=linear(F, d), down=linear(d, F), activation="silu", limit=limit, alpha=alpha)
+
+
+def _moe(c: Config, d: Expr) -> MoE:
+    E, k = c.dim("E", any_name("num_local_experts"), default=128), c.dim("k", "num_experts_per_tok", default=4)
+    return MoE(
+        router=linear(E, d),
+        correction=weight(E, role="bias").replace(buffer=True),
+        experts=repeat(_mlp(c, d, c.dim("Fe", "intermediate_size")), E, active=k),
+        shared=_mlp(c, d, c.dim("Fs", "shared_intermediate_size", default=3072)),
+        top_k=k,
+        scoring="sigmoid",
+        routed_scaling_factor=c.get("routed_scaling_factor", 2.0),
+    )
