@@ -182,6 +182,7 @@ CASES = [
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
+    case("normalized_linear", x(B, T, d), w(V, d), **OTHER_STEPS),
     case("per_head_linear", x(B, T, H, r), w(H * h, r), h, **OTHER_STEPS),
     case("per_head_linear", x(B, T, H, h), w(H * h, r), h, transposed=True, **OTHER_STEPS),
     case("rms_norm", x(B, T, d), w(d), 1e-5, **STATISTICS),

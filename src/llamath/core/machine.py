@@ -46,6 +46,10 @@ class Machine(Protocol[X]):
         """W x + b, with W `[out, in]`."""
         ...
 
+    def normalized_linear(self, x: X, weight: Weight) -> X:
+        """W x, with each row of W `[out, in]` divided by its length."""
+        ...
+
     def per_head_linear(self, x: X, weight: Weight, size: int, transposed: bool = False) -> X:
         """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
         ...

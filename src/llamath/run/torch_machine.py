@@ -73,6 +73,9 @@ class TorchMachine(ForwardContext):
             weight = weight.flatten(1)
         return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
 
+    def normalized_linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(x, F.normalize(local_tensor(weight)))
+
     def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
         matrices = local_tensor(weight).unflatten(0, (-1, size))  # (H, size, r)
         return (x.transpose(1, 2) @ (matrices if transposed else matrices.mT)).transpose(1, 2)

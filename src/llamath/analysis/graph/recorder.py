@@ -294,6 +294,9 @@ class GraphRecorder:
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
+    def normalized_linear(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("normalized_linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight,))
+
     def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
         shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
         return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)

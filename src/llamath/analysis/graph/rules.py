@@ -299,6 +299,7 @@ RULES: Mapping[str, Rule] = {
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
+    "normalized_linear": Rule(kind="linear", description="W x with rows of length 1", flops=_matmul_flops, saved=save_linear),
     "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
     "per_head_linear": Rule(kind="linear", description=describe.per_head_linear, flops=_matmul_flops, saved=save_linear),
     "pool_patches": Rule(kind="sum", name="pool_patches", description=describe.pool_patches),
