@@ -128,6 +128,10 @@ class TemperatureTuning(Record):
     offset: int = 0
 
 
+class LogTuning(TemperatureTuning):
+    """Queries at position t are multiplied by 1 + scale · ln((t + 1) / floor), once that is more than 1 (Inkling)."""
+
+
 class LogNScaling(Record):
     """Queries at position t are multiplied by ln(t + 1) / ln(original), once that is more than 1 (Qwen 1's `use_logn_attn`)."""
 
