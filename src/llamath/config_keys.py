@@ -357,6 +357,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "linear_attn_config.kda_layers": ("layers with delta attention, counted from 1 (Kimi)", "weights of the mixers; cache; compute"),
         "sconv_kernel_size": (
             "c, kernel size of these convolutions, in published configs",
+            "weights of the convolutions; cache: c positions",
+        ),
         "linear_conv_kernel_dim": (
             "c, kernel size of the convolution before linear attention",
             "weights of the convolution; cache: c positions",
