@@ -24,6 +24,13 @@ class Linear(Block):
         return m.linear(x, self.weight, self.bias)
 
 
+class NormalizedHead(Linear):
+    """y = W x with each row of W divided by its length (Baichuan 2)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.normalized_linear(x, self.weight)
+
+
 class Embedding(Block):
     """A table with one row per token or position."""
 
@@ -613,6 +620,15 @@ class MTPLayer(Layer):
 
     def forward(self, m: Machine[X], x: X, *ids: X) -> X:
         joined = m.concat(self.embed_norm(m, self.embed(m, *ids)), self.hidden_norm(m, x))
+        x = Layer.forward(self, m, self.join(m, joined))
+        return self.head(m, self.norm(m, x))
+
+
+class HiddenFirstMTPLayer(MTPLayer):
+    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files store no second embedding and head (MiMo)."""
+
+    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
+        joined = m.concat(self.hidden_norm(m, x), self.embed_norm(m, self.embed(m, *ids)))
         x = Layer.forward(self, m, self.join(m, joined))
         return self.head(m, self.norm(m, x))
 
