@@ -50,6 +50,7 @@ TEXT_MODEL_TYPES = {
     "cosmos3_omni": "qwen3_vl_text",
     "fuyu": "persimmon",
     "idefics2": "mistral",
+    "inkling_mm_model": "inkling_text",
     "kimi_k25": "deepseek_v3",
     "lfm2_vl": "lfm2",
     "mistral3": "mistral",
