@@ -19,7 +19,7 @@ from llamath.core.blocks import Decoder
 from llamath.core.config import Config
 from llamath.core.latent_attention import LatentAttention
 from llamath.families.registry import find_family
-from support.reference_data import tiny_configs
+from support.reference_data import renamed_configs, tiny_configs
 
 pytestmark = pytest.mark.transformers
 
@@ -35,6 +35,7 @@ RECURRENT = {
     "falcon_h1",
     "falcon_mamba",
     "granitemoehybrid",
+    "inkling_text",
     "jamba",
     "kimi_linear",
     "lfm2",
@@ -51,7 +52,7 @@ RECURRENT = {
 
 def plain() -> list[Any]:
     """One configuration of each family."""
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + renamed_configs())}.values())
 
 
 @pytest.fixture(autouse=True, scope="module")
