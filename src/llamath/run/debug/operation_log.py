@@ -161,7 +161,20 @@ _RESULTS = {
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
     "normalized_linear",
-    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "keep_outliers", "l2_norm"),
+    *(
+        "act",
+        "add",
+        "add_sinusoids",
+        "bounded_decay",
+        "causal_conv",
+        "clamp",
+        "clamped_gated",
+        "concat",
+        "decay",
+        "gated",
+        "keep_outliers",
+        "l2_norm",
+    ),
     *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "normalize_sum", "offset"),
     *("per_head_linear", "read_cache", "reuse_selection", "rms_norm", "rope", "route", "route_in_turn", "scale", "scale_by_expert"),
     *("scale_by_position", "scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "softcap", "softplus", "split"),
