@@ -210,6 +210,7 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 
 UNSUPPORTED_TYPES = {
+    "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
     "deepseek_v4": "it has a compressed and indexed cache, hyper-connections and hash routing",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
