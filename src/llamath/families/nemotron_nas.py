@@ -10,7 +10,6 @@ from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
-from ..core.expr import Expr
 from ..core.tree import sequence
 from .registry import family
 from .shared import MAX_LISTED_LAYERS, numbered, read_rope
@@ -27,8 +26,7 @@ def nemotron_nas(c: Config) -> Decoder:
     blocks: list[Any] = c["block_configs"]
     if not isinstance(blocks, list) or len(blocks) != L or L > MAX_LISTED_LAYERS or not all(isinstance(x, dict) for x in blocks):
         raise c.error("block_configs", f"should be a list with an object for each of {L} layers")
-    H = c.dim("H", "num_attention_heads")
-    h = c.dim("h", "head_dim", default=Expr.const(d // H))
+    H, _, h = c.heads(d, "num_attention_heads")
     norm, rotary, activation = rms(d, c.get("rms_norm_eps", 1e-6)), read_rope(c, h), c.activation("hidden_act")
     bias, mlp_bias = c.get("attention_bias", False), c.get("mlp_bias", False)
 
@@ -63,5 +61,5 @@ def _read_block(c: Config, block: dict[str, Any], d: int, H: int) -> tuple[int, 
         multiplier: Any = mlp.get("ffn_mult")
         if type(multiplier) not in (int, float) or not 0 < multiplier < 1e6:
             raise c.error("block_configs", f"has ffn_mult {multiplier!r:.40}, not a positive number")
-        F = -(-int(2 * multiplier * d / 3) // 256) * 256  # two thirds of it, rounded up
+        F = -(-int(2 * multiplier * d / 3) // 256) * 256 or 256  # two thirds of it, rounded up
     return K, F
