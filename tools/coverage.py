@@ -100,18 +100,18 @@ def compare(model_type: str, auto: str, seed: int | None) -> Result:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             continue
-        config.architectures = [model_class.__name__]
-        return judge(json.loads(config.to_json_string()), model, config)
+        model.config.architectures = [model_class.__name__]
+        return judge(json.loads(model.config.to_json_string()), model)
     return Result("not built", reason=" ".join(problem.split())[:160])
 
 
-def judge(saved: dict[str, Any], model: Any, config: Any) -> Result:
+def judge(saved: dict[str, Any], model: Any) -> Result:
     """Compare llamath's count of a saved configuration with the module that transformers builds of it."""
     import llamath
     from llamath.generic.transformers_script import describe_module
 
     built = describe_module(model, [])
-    expected, text = built["parameters"], text_parameters(model, config)
+    expected, text = built["parameters"], text_parameters(model)
     try:
         loaded = llamath.load(saved)
     except llamath.LlamathError as error:
@@ -135,10 +135,10 @@ def differing_names(model: Any, stored: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(said)
 
 
-def text_parameters(model: Any, config: Any) -> int:
+def text_parameters(model: Any) -> int:
     """Return the parameters of the text model inside a module, with its head; 0 if there is none."""
-    text = config.get_text_config()
-    if text is config:
+    text = model.config.get_text_config()
+    if text is model.config:
         return 0
     inside = [x for x in model.modules() if getattr(x, "config", None) is text]
     if not inside:
@@ -170,6 +170,10 @@ def shrink(config: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     for key, value in config.items():
         if isinstance(value, Mapping) and ("model_type" in value or key.endswith("_config")):
             small[key] = shrink(value, rng)
+        elif key == "per_layer_config" and isinstance(value, Mapping):
+            small[key] = {i: x for i, x in value.items() if not str(i).isdigit() or int(i) < values["num_hidden_layers"]}
+        elif value is None and key in ("head_dim", "num_key_value_heads"):
+            small[key] = values[key]
         elif key.endswith("_token_id") and isinstance(value, int):
             small[key] = value % vocab
         elif isinstance(value, list) and len(value) in depths and len(value) > 2:
