@@ -63,6 +63,8 @@ def command(
             raise click.UsageError(f"{model.reason}; without a family there is only --json, --brief, --unfold and the table")
         _print_header(model, unfold, form)
         return
+    if names in ("gguf", "meta"):
+        model = model.text  # such files have no towers
     if part is not None:
         model = model.part(part)
     layers = 0 if model.part_name in ("vision", "audio") else int(model.tree.layers.n)

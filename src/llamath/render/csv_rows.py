@@ -49,7 +49,8 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
         layer_range = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
-            name = (scheme.stored_name(path) if scheme else path).replace("{l}", layer_range)
+            name = scheme.stored_name(path) if scheme else path
+            name = name.replace("{l}", layer_range if section.indices else f"{{0–{int(row.copies) - 1}}}")
             dims, copies = "×".join(x.symbol for x in row.weight.shape), layers * int(row.copies)
             parameters = copies * int(row.weight.parameters)
             yield row.group, name, dims, _shape(row.weight.shape), str(int(row.weight.size)), str(copies), str(parameters)

@@ -174,7 +174,7 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
         refuse_large_models(model, opened.manifest)
     match = match_adapter_names(adapter, model)
     targets = {x.name for x in adapter.targets}
-    weights = _other_parts(model, opened, targets) if opened is not None else {}
+    weights = _other_parts(model, opened, targets) if opened is not None and not model.is_multimodal else {}
     for name, stored in zip(match.names, match.tensors, strict=True):
         part = stored.parts[0]
         where = _PARTS.get(part.pattern) or next((word for mark, word in _PARTS_INSIDE.items() if mark in part.pattern), "")
@@ -182,7 +182,7 @@ def _base_of_model(adapter: Adapter, model: Model) -> BaseModel:
     head = model.tree.head
     if head is not None and head.weight.tied:
         weights[match.scheme.stored_name("head.weight")] = _BaseWeight(tuple(map(int, head.weight.shape)), "matmul", "head")
-    is_partial = bool(model.wrapper) and opened is None
+    is_partial = bool(model.wrapper) and not model.is_multimodal and opened is None
     prefix = (match.scheme.prefix + match.scheme.layer).partition("{l}")[0] if is_partial else ""
     return BaseModel(name=model.name, weights=weights, model=model, scheme=match.scheme.name, text_prefix=prefix)
 
@@ -222,9 +222,9 @@ def _module_schemes(model: Model, program: str) -> Iterator[Scheme]:
     if program == "mlx":
         inside = {path: _mlx_name(name) for path, name in hf.inside.items()}
         yield hf.replace(inside=inside, name="mlx")
-    variants = [hf]
+    variants = [hf, *model.family.hf_forms]
     for old, new in (("language_model.model.", "model.language_model."), ("model.language_model.", "language_model.model.")):
-        if hf.layer.startswith(old):
+        if hf.layer.startswith(old) and not model.is_multimodal:
             variants.append(_renamed(hf, old, new))
             variants.append(_renamed(hf, old, "model."))
     for scheme in variants:
