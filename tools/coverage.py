@@ -36,7 +36,7 @@ CONTEXTS = "max_position_embeddings n_positions n_ctx max_sequence_length"
 SWITCHES = "tie_word_embeddings attention_bias mlp_bias use_bias qkv_bias use_qk_norm use_qkv_bias bias attn_bias o_bias"
 SMALL = {
     "q_lora_rank": 12, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10, "index_head_dim": 8,
-    "n_group": 1, "topk_group": 1, "num_expert_group": 1, "index_n_heads": 2, "first_k_dense_replace": 1,
+    "qk_head_dim": 10, "n_group": 1, "topk_group": 1, "num_expert_group": 1, "index_n_heads": 2, "first_k_dense_replace": 1,
 }  # fmt: skip
 """Keys with fixed small values, where a configuration has them."""
 
@@ -118,11 +118,27 @@ def judge(saved: dict[str, Any], model: Any) -> Result:
         return Result("refused", expected, 0, text, str(error))
     p = loaded.parameters
     found = p.total - p.buffers
-    if found == expected:
-        stored = {name: tuple(shape) for name, _, shape, kind, tied in built["tensors"] if not tied and kind == "parameter"}
-        return Result("exact", expected, found, text, names=differing_names(loaded, stored))
+    trained = sum(x.numel() for x in model.parameters() if x.requires_grad)
+    stored = {name: tuple(shape) for name, _, shape, kind, tied in built["tensors"] if not tied and kind == "parameter"}
+    differing = differing_names(loaded, stored)
+    if found in (expected, trained):
+        return Result("exact", expected, found, text, names=differing)
+    if found + unpublished(model) == expected:
+        return Result("exact", expected, found, text, names=PUBLISHED[saved["model_type"]])
     state = "text only" if found == text else "wrong"
-    return Result(state, expected, found, text)
+    return Result(state, expected, found, text, names=differing)
+
+
+PUBLISHED = {"longcat_flash": "counted as published: the class also allocates matrices for its identity experts"}
+"""Types whose class has parameters that no published file has."""
+
+
+def unpublished(model: Any) -> int:
+    """Return the parameters of a class that its published files lack."""
+    if model.config.model_type != "longcat_flash":
+        return 0
+    c = model.config
+    return int(c.num_layers * c.zero_expert_num * 2 * c.expert_ffn_hidden_size * c.hidden_size)
 
 
 def differing_names(model: Any, stored: Mapping[str, tuple[int, ...]]) -> str:
@@ -172,7 +188,7 @@ def shrink(config: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
             small[key] = shrink(value, rng)
         elif key == "per_layer_config" and isinstance(value, Mapping):
             small[key] = {i: x for i, x in value.items() if not str(i).isdigit() or int(i) < values["num_hidden_layers"]}
-        elif value is None and key in ("head_dim", "num_key_value_heads"):
+        elif value is None and key in ("head_dim", "num_key_value_heads") and rng.random() < 0.7:
             small[key] = values[key]
         elif key.endswith("_token_id") and isinstance(value, int):
             small[key] = value % vocab
