@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import ceil, floor, sqrt
 from typing import NamedTuple
 
@@ -96,6 +97,31 @@ class ScaledImage(ImageSizes):
             h, w = max(1, min(height // width, longest)), 1
         side = self.multiple // self.patch
         return PatchGrid(1, h * side, w * side)
+
+
+class CanvasImage(ImageSizes):
+    """An image is fitted to the smallest canvas of tiles that shrinks it least, padded, and cut into tiles (Llama 3.2 Vision, Llama 4)."""
+
+    size: int  # side of a tile
+    most: int  # tiles of a canvas
+    adds_whole: bool = False  # the image as a whole follows more than one tile (Llama 4)
+    reads_all: bool = False  # the tower reads as many tiles as there may be, empty ones included, and the text has one token (Llama 3.2)
+
+    def canvas(self, width: int, height: int) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
+        scales = {x: min(Fraction(x[0] * self.size, height), Fraction(x[1] * self.size, width)) for x in canvases}
+        larger = [x for x in scales.values() if x >= 1]
+        chosen = min(larger) if larger else max(scales.values())
+        return min((x for x in canvases if scales[x] == chosen), key=lambda x: x[0] * x[1])
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = self.canvas(width, height)
+        tiles, side = rows * columns, self.size // self.patch
+        return PatchGrid(self.most if self.reads_all else tiles + 1 if self.adds_whole and tiles > 1 else tiles, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        return 1 if self.reads_all else super().tokens(width, height, per_tile)
 
 
 class SplitImage(ImageSizes):

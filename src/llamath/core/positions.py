@@ -97,6 +97,9 @@ class AxialRope(Rope):
     """
 
     by_halves: bool = False
+    columns_first: bool = False  # the first half turns with the column instead
+    offset: int = 0  # the number of the first row and column
+    unrotated: int = 0  # tokens after the patches, which stay as they are
 
 
 class SplitAxialRope(Rope):

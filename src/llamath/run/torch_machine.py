@@ -191,6 +191,28 @@ class TorchMachine(ForwardContext):
         learned = [row.reshape(1, -1, x.shape[-1]).expand(x.shape[0], -1, -1) for row in rows]
         return torch.cat([*(row.to(x.dtype) for row in learned), x], 1)
 
+    def append(self, x: Tensor, row: Tensor) -> Tensor:
+        return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
+
+    def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
+        return x + (1 - gate.tanh()) * table
+
+    def add_tile_rows(self, x: Tensor, table: Tensor, gate: Tensor, tiles: int) -> Tensor:
+        rows = gate.tanh() * table[self.image_shape].unflatten(0, (tiles, -1, x.shape[-1]))  # (t, 1 or N, d)
+        return x + rows.repeat(x.shape[0] // tiles, 1, 1)
+
+    def pad_tokens(self, x: Tensor, multiple: int) -> Tensor:
+        return F.pad(x, (0, 0, 0, -x.shape[1] % multiple))
+
+    def join_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(0, (-1, tiles)).flatten(1, 2)
+
+    def split_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(1, (tiles, -1)).flatten(0, 1)
+
+    def interleave(self, x: Tensor, parts: int) -> Tensor:
+        return x.unflatten(-1, (parts, -1)).transpose(-1, -2).flatten(-2)
+
     def first_tokens(self, x: Tensor, n: int) -> Tensor:
         return x[:, :n]
 
@@ -233,8 +255,19 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+    def encoder_attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,
+    ) -> Tensor:
         mask = None
+        if padded is not None:
+            real = torch.arange(q.shape[1], device=q.device) % padded[1] < padded[0]
+            mask = real[:, None] | real
         if window is not None:
             rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
             row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
@@ -249,7 +282,7 @@ class TorchMachine(ForwardContext):
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
 
-    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def each(self, blocks: nn.ModuleList, *inputs: Tensor) -> list[Tensor]:
         return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet

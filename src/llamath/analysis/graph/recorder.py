@@ -403,6 +403,31 @@ class GraphRecorder:
     def prepend(self, x: Node, *rows: UsedWeight) -> Node:
         return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
 
+    def append(self, x: Node, row: UsedWeight) -> Node:
+        return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
+
+    def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
+        return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
+
+    def add_tile_rows(self, x: Node, table: UsedWeight, gate: UsedWeight, tiles: int) -> Node:  # noqa: ARG002
+        return self.add_node("add_tile_rows", (x,), x.shape, weights=(table, gate))
+
+    def pad_tokens(self, x: Node, multiple: int) -> Node:
+        return self.add_node("pad_tokens", (x,), (x.shape[0], x.shape[1] + -int(x.shape[1]) % multiple, x.shape[2]))
+
+    def join_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "join_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), product((x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def split_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "split_tiles", (x,), (product((x.shape[0], tiles)), Expr.const(floor_div(x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def interleave(self, x: Node, parts: int) -> Node:  # noqa: ARG002
+        return self.add_node("interleave", (x,), x.shape)
+
     def first_tokens(self, x: Node, n: int) -> Node:
         return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
 
@@ -431,7 +456,15 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
+    def encoder_attention(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,  # noqa: ARG002  # the attention to padding is computed, too
+    ) -> Node:
         shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
         facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
         if window is not None:
@@ -545,7 +578,7 @@ class GraphRecorder:
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
-    def each(self, blocks: _BoundStack, inputs: Sequence[Node]) -> list[Node]:
+    def each(self, blocks: _BoundStack, *inputs: Node) -> list[Node]:
         outer, shape = self._region, inputs[0].shape
         for block, times in blocks.stack.distinct():
             self._open(Region(blocks.path, block, Expr.const(times)))
