@@ -24,6 +24,7 @@ MULTIMODAL = {
     "gemma4_unified": "gemma4_unified",
     "idefics3": "idefics3",
     "internvl": "internvl",
+    "internvl_chat": "internvl_chat",
     "llama4": "llama4",
     "llava": "llava",
     "llava_next": "llava_next",
