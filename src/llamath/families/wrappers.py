@@ -10,7 +10,7 @@ NAME_PREFIXES = {
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision gemma3n gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(),
+        "cohere2_vision gemma3n gemma4 glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(),
         ("model.", "model.language_model."),
     ),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
@@ -48,6 +48,7 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
+    **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
     "fuyu": "persimmon",
     "idefics2": "mistral",
     "kimi_k25": "deepseek_v3",
