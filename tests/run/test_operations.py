@@ -182,6 +182,7 @@ CASES = [
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
+    case("normalized_linear", x(B, T, d), w(V, d), **OTHER_STEPS),
     case("per_head_linear", x(B, T, H, r), w(H * h, r), h, **OTHER_STEPS),
     case("per_head_linear", x(B, T, H, h), w(H * h, r), h, transposed=True, **OTHER_STEPS),
     case("rms_norm", x(B, T, d), w(d), 1e-5, **STATISTICS),
@@ -226,6 +227,7 @@ CASES = [
     case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
     case("offset", x(B, T, d), 0.5),
     case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
+    case("normalize_sum", f32(B, T, G), **OTHER_STEPS),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
@@ -297,6 +299,7 @@ CASES = [
     case("attention", FULL.replace(score_transform=ScoreTransform(alibi=Alibi())), Q, KEYS, KEYS, h, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, h + p), x(B, S, H, h + p), x(B, S, H, r), h + p, passes=ALL_PASSES, **OTHER_STEPS),
     case("attention", FULL, x(B, T, H, r + p), x(B, S, Expr.const(1), r + p), x(B, S, Expr.const(1), r), h + p, passes=(DECODE,)),
+    case("attention", FULL, Q, GROUPED, GROUPED, h, None, None, x(B, T, H, G), passes=ALL_PASSES, **OTHER_STEPS),
     case("select_blocks", Blocks(), x(B, T, K, h), x(B, S, Expr.const(1), h), passes=ALL_PASSES, **OTHER_STEPS),
     case("select_keys", INDEXER, x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS),
     case(

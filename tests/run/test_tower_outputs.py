@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.image_sizes import CanvasImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
+from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
 from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
@@ -63,7 +63,7 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
         return sizes.size * 2 - 9, sizes.size - 5
     if isinstance(sizes, ScaledImage):
         return 640, 300
-    return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
+    return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
 def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:

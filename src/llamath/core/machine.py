@@ -46,6 +46,10 @@ class Machine(Protocol[X]):
         """W x + b, with W `[out, in]`."""
         ...
 
+    def normalized_linear(self, x: X, weight: Weight) -> X:
+        """W x, with each row of W `[out, in]` divided by its length."""
+        ...
+
     def per_head_linear(self, x: X, weight: Weight, size: int, transposed: bool = False) -> X:
         """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
         ...
@@ -124,6 +128,10 @@ class Machine(Protocol[X]):
 
     def offset(self, x: X, amount: float) -> X:
         """X + amount."""
+        ...
+
+    def normalize_sum(self, x: X) -> X:
+        """X / Σ x over the last dimension."""
         ...
 
     def clamp(self, x: X, limit: float) -> X:
@@ -292,11 +300,13 @@ class Machine(Protocol[X]):
         """The keys that the nearest earlier layer with an indexer selected."""
         ...
 
-    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None) -> X:
+    def attention(
+        self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None, bias: X | None = None
+    ) -> X:
         """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
 
         The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
-        `selected` keys only, if there are any.
+        `selected` keys only, if there are any. `bias` `(B, T, H, D)` is added to the score of the key at each distance below D.
         """
         ...
 

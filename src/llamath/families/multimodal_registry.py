@@ -25,6 +25,7 @@ MULTIMODAL = {
     "glm4v": "glm4v glm4v_moe glm_ocr",
     "idefics3": "idefics3",
     "internvl": "internvl",
+    "internvl_chat": "internvl_chat",
     "llama4": "llama4",
     "llava": "llava",
     "llava_next": "llava_next",

@@ -233,8 +233,7 @@ def _mixers_inside(module: nn.Module) -> Iterator[Module]:
     for child in module.children():
         if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
             yield child
-            if isinstance(indexer := getattr(child, "indexer", None), Module):
-                yield indexer
+            yield from (x for x in child.children() if isinstance(x, Module) and isinstance(x.spec, AttentionBase | RecurrentMixer))
         elif isinstance(child, Module):
             yield from _mixers_inside(child)
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend
-from .forward_context import ForwardContext
+from .forward_context import DistanceBias, ForwardContext
 from .kv_cache import Cache, KVCache, RecurrentState
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import apply_rope
@@ -72,6 +72,9 @@ class TorchMachine(ForwardContext):
         if weight.dim() > 2:  # of a patch embedding
             weight = weight.flatten(1)
         return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
+
+    def normalized_linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(x, F.normalize(local_tensor(weight)))
 
     def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
         matrices = local_tensor(weight).unflatten(0, (-1, size))  # (H, size, r)
@@ -147,6 +150,9 @@ class TorchMachine(ForwardContext):
 
     def offset(self, x: Tensor, amount: float) -> Tensor:
         return x + amount
+
+    def normalize_sum(self, x: Tensor) -> Tensor:
+        return x / x.sum(-1, keepdim=True)
 
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
@@ -328,12 +334,23 @@ class TorchMachine(ForwardContext):
         return self._selections[mixer.selecting_layer]
 
     def attention(
-        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+        self,
+        mixer: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        head_dim: int,
+        sinks: Tensor | None = None,
+        selected: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         transform = mixer.score_transform
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if bias is not None:
+            biased = DistanceBias(mask, bias.transpose(1, 2))
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), biased, params).transpose(1, 2)
         if selected is not None and selected.dim() == 4:
             in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
@@ -344,7 +361,7 @@ class TorchMachine(ForwardContext):
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         state, taps = self._state(mixer), weight.shape[1]
-        x = x if self.token_mask is None else x * self.token_mask
+        x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
         before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if state.conv_state is None else state.conv_state[:, 1:]
         x = torch.cat((before, x), 1)
         state.conv_state = x[:, x.shape[1] - taps :].clone()

@@ -194,7 +194,8 @@ class _BoundStack:
         self._bound: dict[int, _Bound] = {}
 
     def __iter__(self) -> Iterator[_Bound]:
-        return (self.bind(x, LETTERS[0]) for x in self.stack)
+        letter = LETTERS[LETTERS[0] in self.path]
+        return (self.bind(x, letter) for x in self.stack)
 
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
@@ -294,6 +295,9 @@ class GraphRecorder:
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
+    def normalized_linear(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("normalized_linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight,))
+
     def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
         shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
         return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)
@@ -357,6 +361,9 @@ class GraphRecorder:
 
     def offset(self, x: Node, amount: float) -> Node:
         return self.add_node("offset", (x,), x.shape, amount=float(amount))
+
+    def normalize_sum(self, x: Node) -> Node:
+        return self.add_node("normalize_sum", (x,), x.shape)
 
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
@@ -519,7 +526,15 @@ class GraphRecorder:
         return self.add_node("reuse_selection", (), shape, width=INT64)
 
     def attention(
-        self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
+        self,
+        mixer: _Bound,
+        q: Node,
+        k: Node,
+        v: Node,
+        head_dim: int,
+        sinks: UsedWeight | None = None,
+        selected: Node | None = None,
+        bias: Node | None = None,
     ) -> Node:
         by_key = selected is not None and selected.op != "select_blocks"
         facts = {
@@ -531,7 +546,7 @@ class GraphRecorder:
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
-        inputs = (q, k, v) if selected is None else (q, k, v, selected)
+        inputs = (q, k, v, *[x for x in (selected, bias) if x is not None])
         return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
