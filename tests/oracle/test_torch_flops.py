@@ -25,7 +25,7 @@ pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
 NO_SDPA = frozenset(
-    "bloom codegen falcon_mamba flint gemma2 gpt_neo gpt_oss gpt_neox_japanese gptj hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm".split()
+    "bloom codegen deepseek_v4 falcon_mamba flint gemma2 gpt_neo gpt_oss gpt_neox_japanese gptj hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm".split()
 )
 """Families that transformers runs only with eager attention, or that have no attention."""
 UNCACHED = frozenset({"openai-gpt"})
