@@ -140,6 +140,11 @@ class CompressedAttention(AttentionBase):
     (DeepSeek-V4).
     """
 
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("q_up", "sinks"), Cut(0, "heads")),
+        "o_down": Cut(0, "o_groups"),
+        "o_up": Cut(1, "o_groups"),
+    }
     cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
     q_down: Linear
     q_norm: Norm
@@ -154,6 +159,7 @@ class CompressedAttention(AttentionBase):
     indexer: CompressedIndexer | None = None
     heads: int
     head_dim: int
+    o_groups: int
     o_rank: int
     group_dim: int  # of the heads of a group together
     reverse: Rope

@@ -119,6 +119,7 @@ def _attention(c: Config, d: Expr, eps: float) -> dict[str, CompressedAttention]
         sinks=weight(H, role="bias"),
         heads=H,
         head_dim=h,
+        o_groups=G,
         o_rank=o,
         group_dim=Expr.const(H * h // G),
         window=AttentionWindow(size=c.positive_int("sliding_window") or 128),
