@@ -12,7 +12,7 @@ import llamath
 from llamath.analysis.inference.cache_bytes import KV_DTYPES, KVCacheSize, kv_cache_size
 from llamath.checkpoint.formats.dtypes import DTYPES
 from llamath.utils.errors import LlamathError
-from support.reference_data import published, tiny_configs
+from support.reference_data import published, renamed_configs, tiny_configs
 
 TOKENS = 40
 UNFOLDED = "falcon"
@@ -84,7 +84,7 @@ def check_windows(config: dict[str, Any]) -> None:
 
 @pytest.mark.transformers
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("config", distinct_tiny_configs())
+@pytest.mark.parametrize("config", distinct_tiny_configs() + renamed_configs())
 def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
     model = llamath.load(config)
     if config.get("layer_types") is None and config["model_type"] == "granitemoehybrid":

@@ -229,6 +229,9 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
 
 
 NAMES_ONLY = {
+    "openelm",
+    "exaone",
+    "baichuan",
     "afmoe",
     "arcee",
     "bitnet",

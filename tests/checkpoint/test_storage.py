@@ -103,6 +103,33 @@ def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     assert len(text) == length
 
 
+HEADER = 738_528
+"""Bytes of the header with the tokenizer in microsoft/Phi-3-mini-4k-instruct-gguf."""
+
+
+@pytest.mark.parametrize(("slug", "name", "kind"), [("phi-3-mini", "Q4_K_M", "Q5_K"), ("phi-3.5-mini", "Q5_K_M", "Q6_K")])
+def test_fused_qkv_has_one_type_as_in_published_files(slug: str, name: str, kind: str) -> None:
+    model = llamath.load(slug)
+    assert model.family.gguf is not None
+    tensors = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)]
+    types = assign_types(name, tensors, gguf_traits(model.tree, "phi3"))
+    assert {dtype for x, dtype in types if "attn_qkv" in x.name} == {kind}
+    (note,) = (x for x in llamath.memory(model, dtype=name).notes if "llama-quantize of 2026" in x)
+    assert note.endswith("3,538,944 bytes more" if name == "Q4_K_M" else "60,162,048 bytes less")
+
+
+def test_phi_3_mixtures_have_published_sizes() -> None:
+    """The file of Microsoft, and the size that is published of a Q5_K_M file of Phi-3.5-mini, 2.82 GB."""
+    assert storage("phi-3-mini", "Q4_K_M").bytes + HEADER == 2_393_232_096
+    assert round((storage("phi-3.5-mini", "Q5_K_M").bytes + HEADER) / 1e9, 2) == 2.82
+
+
+def test_fused_qkv_of_linear_attention_has_the_types_of_v() -> None:
+    model = llamath.load("qwen3.5-27b")
+    assert gguf_traits(model.tree, "qwen35").qkv_as_v
+    assert not any("llama-quantize of 2026" in x for x in llamath.memory(model, dtype="q4_k_m").notes)
+
+
 def test_qwen3_q4_k_m_types_equal_llama_cpp() -> None:
     model = llamath.load("qwen3-0.6b", changes={"tie_word_embeddings": False})
     assert model.family.gguf is not None

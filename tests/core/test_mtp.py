@@ -53,6 +53,22 @@ def test_deepseek_v3_equals_its_files_exactly() -> None:
     assert stored(model) - model.parameters.total == 11_610_068_224 + 2 * V * d
 
 
+def test_glm_4_6_files_leave_the_copies_out() -> None:
+    """zai-org/GLM-4.6: its index has 44,689 tensors with 713,571,797,632 bytes."""
+    model = llamath.load("glm-4.6")
+    stored = llamath.names(model, names="hf").tensors
+    copies = [x for x in stored if x.name.endswith((".92.embed_tokens.weight", ".92.shared_head.head.weight"))]
+    assert len(stored) - len(copies) == 44_689 and len(copies) == 2 and all(x.mtp for x in copies)
+    assert any("7,976,139,584 without copies" in x for x in llamath.memory(model).notes)
+    assert 2 * model.parameters.total + 7_976_139_584 == 713_571_797_632
+
+
+def test_endless_mtp_layers_are_refused() -> None:
+    model = llamath.load({**TINY, "num_nextn_predict_layers": 10**9})
+    with pytest.raises(llamath.LlamathError, match="too many to list"):
+        llamath.names(model, names="hf")
+
+
 def test_mtp_layers_are_excluded_from_every_report() -> None:
     with_them, without = llamath.load(TINY), llamath.load({**TINY, "num_nextn_predict_layers": 0})
     assert with_them.parameters.replace(extras={}) == without.parameters.replace(extras={})

@@ -15,6 +15,10 @@ from support.reference_data import multimodal_configs
 pytestmark = pytest.mark.transformers
 
 
+WITHOUT_A_CLASS = {"internvl_chat"}
+"""Types that transformers has no class for, which tests of their own prove."""
+
+
 def build(config: dict[str, Any]) -> Any:
     import transformers
 
@@ -36,7 +40,7 @@ def forms(model: llamath.Model) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def test_every_complete_type_has_a_tiny_config() -> None:
-    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys()
+    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys() - WITHOUT_A_CLASS
 
 
 @pytest.mark.parametrize("config", multimodal_configs())
@@ -56,7 +60,7 @@ def test_modules_in_memory_and_total_equal_transformers(config: dict[str, Any]) 
         reference = build(config)
     model = llamath.load(config)
     shapes = {name: tuple(x.shape) for name, x in reference.state_dict().items()}
-    if reference.config.tie_word_embeddings:
+    if getattr(reference.config, "tie_word_embeddings", False):
         del shapes["lm_head.weight"]
     assert shapes in forms(model).values()
     assert model.parameters.total - model.parameters.buffers == sum(x.numel() for x in reference.parameters())

@@ -20,7 +20,7 @@ from llamath.core.config import Config
 from llamath.core.expr import product
 from llamath.core.latent_attention import LatentAttention
 from llamath.families.registry import find_family
-from support.reference_data import tiny_configs
+from support.reference_data import renamed_configs, tiny_configs
 
 pytestmark = pytest.mark.transformers
 
@@ -32,14 +32,14 @@ NO_SDPA = frozenset(
 UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache."""
 RECURRENT = frozenset(
-    "bamba falcon_h1 falcon_mamba granitemoehybrid jamba lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_text qwen3_5_moe_text qwen3_next".split()
+    "bamba falcon_h1 falcon_mamba granitemoehybrid inkling_text jamba lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_moe_text qwen3_5_text qwen3_next".split()
 )
 """Families whose chunks transformers computes by algorithms of their own."""
 
 
 def plain() -> list[Any]:
     """One configuration of each family."""
-    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs())}.values())
+    return list({x.values[0]["model_type"]: x for x in reversed(tiny_configs() + renamed_configs())}.values())
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.image_sizes import FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
-from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower
+from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
+from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions
@@ -59,11 +59,11 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
     """Width and height of test images, different if a model reads such."""
     if isinstance(sizes, SplitImage):
         return 100, 60
-    if isinstance(sizes, TiledImage):
+    if isinstance(sizes, (CanvasImage, TiledImage)):
         return sizes.size * 2 - 9, sizes.size - 5
     if isinstance(sizes, ScaledImage):
         return 640, 300
-    return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
+    return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
 def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
@@ -89,6 +89,13 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
     if reference.config.model_type.startswith("qwen"):
         return qwen_features(reference, tiles)
+    if reference.config.model_type == "mllama":
+        vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))
+        found = reference.model.multi_modal_projector(vision.last_hidden_state)
+        return found.flatten(0, -2), 1
+    if reference.config.model_type == "llama4":
+        found = reference.multi_modal_projector(reference.get_image_features(pixel_values=tiles).last_hidden_state)
+        return found.flatten(0, -2), found[..., 0].numel()
     made: list[Tensor] = []
     projector = getattr(reference.model, PROJECTORS.get(reference.config.model_type, "multi_modal_projector"))
     hook = projector.register_forward_hook(lambda _module, _inputs, y: made.append(y))
@@ -109,8 +116,10 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     return torch.cat([x.flatten(0, -2) for x in made]), sum(len(x.flatten(0, -2)) for x in found)
 
 
-def pooling_flops(vision: Any, patches: int) -> int:
-    """The product with a matrix of zeros and ones by which transformers averages Gemma 4's features."""
+def products_of_masks(vision: Any, patches: int) -> int:
+    """FLOPs of products with zeros and ones: the mask of Llama 3.2's padding, and what averages Gemma 4's features."""
+    if isinstance(vision, TiledVisionTower):
+        return 2 * int(vision.tiles * vision.layers[0].attn.padded[1]) ** 2  # type: ignore[attr-defined]
     return 2 * patches * patches // vision.pool**2 * int(vision.patches.weight.shape[0]) if isinstance(vision, PooledVisionTower) else 0
 
 
@@ -137,5 +146,5 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     images = image_pass(model.tree, Images(count=1, width=width, height=height))
     assert images.tokens == tokens
     if vision.pooling is None:  # transformers computes it, though nothing reads it
-        assert images.flops.total + pooling_flops(vision, grid.patches) == counter.get_total_flops()
+        assert images.flops.total + products_of_masks(vision, grid.patches) == counter.get_total_flops()
     assert image_pass(model.tree, Images(count=1, width=width, height=height), batch=3).flops.total == 3 * images.flops.total

@@ -8,7 +8,7 @@ from ..api import Scheme
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import dtype_option, takes_built_model
-from .output import echo, echo_json
+from .output import echo, echo_json, note
 
 _EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf", "llamath names llama-3-8b --names hf --dtype fp8")
 
@@ -31,6 +31,9 @@ def command(model: Model, *, names: Scheme | None, dtype: str, form: str | None)
     elif names is None:
         echo(names_text(api.names(model, dtype=dtype)))
     else:
-        for x in api.names(model, names=names, dtype=dtype).tensors:
+        stored = api.names(model, names=names, dtype=dtype)
+        for x in stored.tensors:
             shape = "×".join(str(int(n)) for n in x.shape)
             echo("\t".join((x.name, shape, str(x.parameters), *([x.dtype] if x.dtype else []))))
+        for text in stored.notes:
+            note(text)

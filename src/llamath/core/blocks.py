@@ -24,6 +24,13 @@ class Linear(Block):
         return m.linear(x, self.weight, self.bias)
 
 
+class NormalizedHead(Linear):
+    """y = W x with each row of W divided by its length (Baichuan 2)."""
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.normalized_linear(x, self.weight)
+
+
 class Embedding(Block):
     """A table with one row per token or position."""
 
@@ -267,6 +274,15 @@ class OutlierMLP(MLP):
         return self.down(m, m.gated(m.keep_outliers(self.gate(m, x), self.deviations), self.up(m, x), self.activation))
 
 
+class WeightedMLP(MLP):
+    """An MLP whose output is multiplied by one stored number (Inkling)."""
+
+    scale: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.scale_by_weight(MLP.forward(self, m, x), self.scale)
+
+
 class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 
@@ -349,6 +365,28 @@ class SparseMixerMoE(MoE):
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route_in_turn(_router_logits(self, m, x), self.top_k, self.jitter)
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
+
+class SharedRoutingMoE(MoE):
+    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the shared experts sum to 1 (Inkling)."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "router_scale": "router"}
+    shared_experts: Stack
+    num_shared: int
+    num_experts: int
+    router_scale: Weight  # one factor of all weights
+    route_scale: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        routed, shared = m.split(_router_logits(self, m, x), self.num_experts, self.num_shared)
+        chosen, scores = m.route(routed, self.correction, self)  # (B, T, k)
+        weights = m.normalize_sum(m.concat(scores, m.act(shared, "sigmoid")))
+        weights = m.scale_by_weight(m.scale(weights, self.route_scale), self.router_scale)
+        own, *of_shared = m.split(weights, self.top_k, *(1,) * self.num_shared)
+        y = m.experts(self, self.experts, x, chosen, own)
+        for expert, factor in zip(self.shared_experts, of_shared, strict=True):
+            y = m.add(y, m.multiply(expert(m, x), m.to_model_dtype(factor)))
+        return y
 
 
 class LatentMoE(MoE):
@@ -646,6 +684,15 @@ class MTPLayer(Layer):
         return self.head(m, self.norm(m, x))
 
 
+class HiddenFirstMTPLayer(MTPLayer):
+    """A multi-token prediction layer whose `join` reads [hidden_norm x; embed_norm e]; files store no second embedding and head (MiMo)."""
+
+    def forward(self, m: Machine[X], x: X, *ids: X) -> X:
+        joined = m.concat(self.hidden_norm(m, x), self.embed_norm(m, self.embed(m, *ids)))
+        x = Layer.forward(self, m, self.join(m, joined))
+        return self.head(m, self.norm(m, x))
+
+
 class PerLayerEmbedding(Block):
     """Per-layer embeddings, a narrow vector for each token and layer: (row of `embed` + norm(projection(x) · factor)) / √2.
 
@@ -685,6 +732,7 @@ class Decoder(Block):
     context: int | None = None
     softcap: float | None = None  # soft cap of the logits
     logit_scale: float = 1.0  # factor of the logits, before the soft cap
+    kept_logits: int | None = None  # number of the logits, where the head has padding; None: all
 
     def forward(self, m: Machine[X], ids: X) -> X:
         x = self.embed(m, ids)  # (B, T, d)
@@ -695,7 +743,8 @@ class Decoder(Block):
         x = apply_optional(self.norm, m, m.last_token(x))
         if self.head is None:
             return x
-        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+        y = m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+        return y if self.kept_logits is None else m.split(y, self.kept_logits, self.vocab - self.kept_logits)[0]
 
 
 class AltUpDecoder(Decoder):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, sqrt
+from fractions import Fraction
+from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 from ..utils.record_type import Record
@@ -98,6 +99,31 @@ class ScaledImage(ImageSizes):
         return PatchGrid(1, h * side, w * side)
 
 
+class CanvasImage(ImageSizes):
+    """An image is fitted to the smallest canvas of tiles that shrinks it least, padded, and cut into tiles (Llama 3.2 Vision, Llama 4)."""
+
+    size: int  # side of a tile
+    most: int  # tiles of a canvas
+    adds_whole: bool = False  # the image as a whole follows more than one tile (Llama 4)
+    reads_all: bool = False  # the tower reads as many tiles as there may be, empty ones included, and the text has one token (Llama 3.2)
+
+    def canvas(self, width: int, height: int) -> tuple[int, int]:
+        """Rows and columns of tiles."""
+        canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
+        scales = {x: min(Fraction(x[0] * self.size, height), Fraction(x[1] * self.size, width)) for x in canvases}
+        larger = [x for x in scales.values() if x >= 1]
+        chosen = min(larger) if larger else max(scales.values())
+        return min((x for x in canvases if scales[x] == chosen), key=lambda x: x[0] * x[1])
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = self.canvas(width, height)
+        tiles, side = rows * columns, self.size // self.patch
+        return PatchGrid(self.most if self.reads_all else tiles + 1 if self.adds_whole and tiles > 1 else tiles, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        return 1 if self.reads_all else super().tokens(width, height, per_tile)
+
+
 class SplitImage(ImageSizes):
     """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
 
@@ -162,3 +188,39 @@ class TiledImage(ImageSizes):
 
         h, w = max(self.resolutions, key=kept, default=(0, 0))
         return h // self.size, w // self.size
+
+
+class CroppedImage(ImageSizes):
+    """An image is cut into the grid of tiles of the closest shape, which the whole image follows as one more (InternVL)."""
+
+    size: int  # side of a tile
+    max_tiles: int
+    thumbnail: bool = True  # whether the whole image follows
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        columns, rows = self._best(width, height)
+        tiles, side = columns * rows, self.size // self.patch
+        return PatchGrid(tiles + 1 if tiles > 1 and self.thumbnail else tiles, side, side)
+
+    def _grids(self) -> list[tuple[int, int]]:
+        """Columns and rows of the grids of at most `max_tiles` tiles, those of few tiles first."""
+        n = self.max_tiles
+        return sorted(((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)), key=lambda x: x[0] * x[1])
+
+    def _best(self, width: int, height: int) -> tuple[int, int]:
+        best, least = (1, 1), inf
+        for columns, rows in self._grids():
+            difference = abs(width / height - columns / rows)
+            large = width * height > 0.5 * self.size**2 * columns * rows
+            if difference < least or (difference == least and large):
+                best, least = (columns, rows), difference
+        return best
+
+
+class LeastScaledImage(CroppedImage):
+    """The same with the grid for which the image is enlarged least, or, if none is large enough, shrunk least (Command A Vision)."""
+
+    def _best(self, width: int, height: int) -> tuple[int, int]:
+        scales = {x: min(x[0] * self.size / width, x[1] * self.size / height) for x in self._grids()}
+        enlarged = {x: scale for x, scale in scales.items() if scale >= 1}
+        return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)

@@ -46,6 +46,10 @@ class Machine(Protocol[X]):
         """W x + b, with W `[out, in]`."""
         ...
 
+    def normalized_linear(self, x: X, weight: Weight) -> X:
+        """W x, with each row of W `[out, in]` divided by its length."""
+        ...
+
     def per_head_linear(self, x: X, weight: Weight, size: int, transposed: bool = False) -> X:
         """Apply to each head its own `size` rows of W: W x, or Wᵀ x if `transposed`."""
         ...
@@ -130,6 +134,10 @@ class Machine(Protocol[X]):
         """X + amount."""
         ...
 
+    def normalize_sum(self, x: X) -> X:
+        """X / Σ x over the last dimension."""
+        ...
+
     def clamp(self, x: X, limit: float) -> X:
         """X clamped to ± limit."""
         ...
@@ -182,6 +190,34 @@ class Machine(Protocol[X]):
         """Learned tokens before those of x: `(B, N, d)` → `(B, n + N, d)`."""
         ...
 
+    def append(self, x: X, row: Weight) -> X:
+        """A learned token after those of x."""
+        ...
+
+    def add_gated_positions(self, x: X, table: Weight, gate: Weight) -> X:
+        """X + (1 − tanh gate) · a row of a table for each token."""
+        ...
+
+    def add_tile_rows(self, x: X, table: Weight, gate: Weight, tiles: int) -> X:
+        """X + tanh gate · rows that belong to the shape of the image: for each tile one row, or one for each of its tokens."""
+        ...
+
+    def pad_tokens(self, x: X, multiple: int) -> X:
+        """X with tokens of zeros after its own, up to a multiple."""
+        ...
+
+    def join_tiles(self, x: X, tiles: int) -> X:
+        """The tokens of all tiles of an image in one sequence: `(B · t, N, d)` → `(B, t · N, d)`."""
+        ...
+
+    def split_tiles(self, x: X, tiles: int) -> X:
+        """The inverse of `join_tiles`."""
+        ...
+
+    def interleave(self, x: X, parts: int) -> X:
+        """The parts of the last dimension channel by channel: `(…, parts · d)` → `(…, d · parts)`."""
+        ...
+
     def first_tokens(self, x: X, n: int) -> X:
         """The first n tokens of x."""
         ...
@@ -218,10 +254,13 @@ class Machine(Protocol[X]):
         """X clamped to two stored numbers."""
         ...
 
-    def encoder_attention(self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None) -> X:
+    def encoder_attention(
+        self, q: X, k: X, v: X, scale: float | None = None, window: int | None = None, padded: tuple[int, int] | None = None
+    ) -> X:
         """softmax(q kᵀ · scale) v of every token of an image or sound with all of them, nothing cached: `(B, N, H, h)` each.
 
         The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
+        `padded` is (n, m): of every m tokens those after the first n are padding, which do not attend to each other.
         """
         ...
 
@@ -229,7 +268,7 @@ class Machine(Protocol[X]):
         """Like `layers`, but the result is joined from the hidden states with these numbers: 0 is x, −1 that of the last layer."""
         ...
 
-    def each(self, blocks: Stack, inputs: Sequence[X]) -> Sequence[X]:
+    def each(self, blocks: Stack, *inputs: X) -> Sequence[X]:
         """Each block of a stack on an input of its own."""
         ...
 
@@ -289,11 +328,13 @@ class Machine(Protocol[X]):
         """The keys that the nearest earlier layer with an indexer selected."""
         ...
 
-    def attention(self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None) -> X:
+    def attention(
+        self, mixer: Block, q: X, k: X, v: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None, bias: X | None = None
+    ) -> X:
         """softmax(q kᵀ · scale, masked) v: q `(B, T, H, n)`, k `(B, S, K, n)`, v `(B, S, K, m)` → `(B, T, H, m)`.
 
         The mixer's `window` and `score_transform` apply; without a scale of its own, scale = 1 / √head_dim. A query attends to the
-        `selected` keys only, if there are any.
+        `selected` keys only, if there are any. `bias` `(B, T, H, D)` is added to the score of the key at each distance below D.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import Attention, Linear, Norm, RMSNorm, apply_optional
+from .blocks import Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
@@ -317,3 +317,54 @@ def short_conv(d: int, kernel: int, bias: bool) -> ShortConv:
     """A short convolution; the bias is on the convolution and its projections."""
     part = linear(d, d, bias)
     return ShortConv(b=part, c=part, x=part, conv=convolution(d, kernel, bias), out=part)
+
+
+class ResidualConvolution(RecurrentMixer):
+    """x + a causal depthwise convolution of x, in float32."""
+
+    weight: Weight  # [channels, c]
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.to_float32(x)
+        return m.to_model_dtype(m.add(m.causal_conv(self, x, self.weight, None), x))
+
+
+class ConvolvedAttention(Attention):
+    """Attention without rotary positions: keys and values pass a short convolution, and scores have a learned bias by distance.
+
+    The bias of a query is its `relative` projection times one profile over the distances for each of its numbers (Inkling).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **Attention.cuts,
+        **dict.fromkeys(("k_conv", "v_conv"), Cut(0, "kv_heads", "copy")),
+        "relative": Cut(0, "heads"),
+    }
+    k_conv: ResidualConvolution
+    v_conv: ResidualConvolution
+    relative: Linear
+    distance: Linear
+    relative_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_heads_of(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_heads_of(self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim))
+        v = m.split_heads(self.v_conv(m, self.v(m, x)), self.head_dim)
+        k, v = m.update_cache(self, k, v)  # (B, S, K, h)
+        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))  # (B, T, H, D)
+        temperature = self.score_transform.temperature
+        q, bias = m.scale_by_position(q, temperature), m.scale_by_position(bias, temperature)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, None, None, bias)))
+
+
+class ConvolvedLayer(Layer):
+    """A layer whose branches pass a short convolution before they are added (Inkling)."""
+
+    attn_conv: ResidualConvolution
+    mlp_conv: ResidualConvolution
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, self.attn_conv(m, self.attn(m, apply_optional(self.attn_norm, m, x))))
+        return m.add(x, self.mlp_conv(m, self.mlp(m, apply_optional(self.mlp_norm, m, x))))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Decoder, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .blocks import MLP, Attention, Decoder, Layer, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Stack, Weight
@@ -25,13 +25,14 @@ class EncoderAttention(Attention):
     """Attention of every token to all tokens of its image or sound, or of its window; nothing is kept for later passes."""
 
     window_side: int | None = None  # patches on a side of the windows that an image is cut into
+    padded: tuple[int, int] | None = None  # (n, m): of every m tokens those after the first n are padding
 
     def forward(self, m: Machine[X], x: X) -> X:
         assert self.k is not None and self.v is not None
         q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, N, H, h)
         k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
         v = norm_heads_of(self, m, self.v_norm, project_heads(self, m, self.v, x))
-        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side)))
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v, self.score_transform.scale, self.window_side, self.padded)))
 
 
 class ClippedLinear(Linear):
@@ -83,11 +84,13 @@ class VisionTower(Block):
     feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
     drops_class_token: bool = False  # from the features
     resizes_positions: bool = False  # to the shape of an image
+    class_token_last: bool = False  # after the patches
+    tokens: int = 0  # of the patches of an image, where the class token comes last
 
     def forward(self, m: Machine[X], pixels: X) -> X:
         x = self.patches(m, pixels)  # (B, N, d_v)
         if self.class_token is not None:
-            x = m.prepend(x, self.class_token)
+            x = m.append(x, self.class_token) if self.class_token_last else m.prepend(x, self.class_token)
         if self.positions is not None:
             x = m.add_resized_positions(x, self.positions) if self.resizes_positions else m.add_positions(x, self.positions)
         x = apply_optional(self.norm_before, m, x)
@@ -95,7 +98,9 @@ class VisionTower(Block):
             x = m.layer_outputs(self.layers, x, self.feature_layers)
         else:
             x = apply_optional(self.norm_after, m, m.layers(self.layers, x))
-        return m.drop_tokens(x, 1) if self.drops_class_token else x
+        if not self.drops_class_token:
+            return x
+        return m.first_tokens(x, self.tokens) if self.class_token_last else m.drop_tokens(x, 1)
 
 
 class PooledVisionTower(VisionTower):
@@ -124,6 +129,47 @@ class PatchEmbedder(VisionTower):
     def forward(self, m: Machine[X], pixels: X) -> X:
         x = apply_optional(self.norm_before, m, self.patches(m, self.pixel_norm(m, pixels)))
         return apply_optional(self.norm_after, m, m.add_axial_positions(x, self.axial_positions, places_first=True))
+
+
+class GatedLayer(Layer):
+    """x += tanh(attn_gate) · attn(norm x); x += tanh(mlp_gate) · mlp(norm x) (Llama 3.2 Vision's tower)."""
+
+    attn_gate: Weight
+    mlp_gate: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn_norm is not None and self.attn is not None and self.mlp_norm is not None and self.mlp is not None
+        x = m.add(x, m.scale_by_tanh(self.attn(m, self.attn_norm(m, x)), self.attn_gate))
+        return m.add(x, m.scale_by_tanh(self.mlp(m, self.mlp_norm(m, x)), self.mlp_gate))
+
+
+class TiledVisionTower(VisionTower):
+    """A tower that reads all tiles of an image together, and returns several hidden states joined (Llama 3.2 Vision)."""
+
+    position_gate: Weight
+    position_rows: Weight  # for each arrangement of the tiles: a row for each token of each tile
+    rows_before: Weight  # for each arrangement of the tiles: a row for each tile
+    gate_before: Weight
+    rows_after: Weight
+    gate_after: Weight
+    global_layers: Stack
+    tiles: int
+    multiple: int  # of tokens of a tile, up to which they are padded
+    width: int
+    states: tuple[int, ...]  # numbers of the hidden states that follow the result of the global layers
+    num_states: int
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        assert self.class_token is not None and self.positions is not None and self.norm_before is not None and self.norm_after is not None
+        x = m.add_tile_rows(self.patches(m, pixels), self.rows_before, self.gate_before, self.tiles)  # (B · tiles, N, d_v)
+        x = m.add_gated_positions(m.prepend(x, self.class_token), self.positions, self.position_gate)
+        x = self.norm_before(m, m.add_tile_rows(x, self.position_rows, self.position_gate, self.tiles))
+        x = m.join_tiles(m.pad_tokens(x, self.multiple), self.tiles)
+        earlier, last = m.split(m.layer_outputs(self.layers, x, (*self.states, -1)), self.num_states * self.width, self.width)
+        y = m.split_tiles(self.norm_after(m, last), self.tiles)
+        y = m.join_tiles(m.add_tile_rows(y, self.rows_after, self.gate_after, self.tiles), self.tiles)
+        y = m.concat(m.layers(self.global_layers, y), m.interleave(earlier, self.num_states))
+        return m.first_tokens(m.split_tiles(y, self.tiles), self.tokens)
 
 
 class LayerScale(Norm):
@@ -173,6 +219,21 @@ class MLPProjector(Block):
         return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
 
 
+class AdapterProjector(Block):
+    """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined (Llama 4)."""
+
+    group: ClassVar[str] = "projector"
+    linear_1: Linear
+    linear_2: Linear
+    linear: Linear
+    activation: str
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.act(self.linear_1(m, m.merge_patches(x, self.merge)), self.activation)
+        return self.linear(m, m.act(self.linear_2(m, x), self.activation))
+
+
 class DeepstackProjector(Block):
     """One projector for the last hidden states of a tower, others for earlier ones; the text model adds their results to early layers."""
 
@@ -184,7 +245,7 @@ class DeepstackProjector(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         *earlier, last = m.split(x, *[self.feature_width] * self.states)
-        return m.concat(self.merger(m, last), *m.each(self.deepstack, earlier))
+        return m.concat(self.merger(m, last), *m.each(self.deepstack, *earlier))
 
 
 class PooledProjector(Block):

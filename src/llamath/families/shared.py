@@ -256,7 +256,7 @@ def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) ->
     return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
 
 
-def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
+def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer, kind: type[MTPLayer] = MTPLayer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:
@@ -264,7 +264,7 @@ def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     embed = embedding(V, d)
     mtp_layer = layer.extended(
-        MTPLayer,
+        kind,
         embed=embed.replace(weight=embed.weight.replace(tied="embed.weight")),
         embed_norm=norm,
         hidden_norm=norm,

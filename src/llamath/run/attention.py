@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .forward_context import Mask, MaskBlock
+from .forward_context import DistanceBias, Mask, MaskBlock
 from .selected_keys import SelectedBlocks, SelectedKeys
 
 _MIN_QUERIES_FOR_PADDED_VALUES = 64
@@ -28,7 +28,7 @@ class ScoreParams(NamedTuple):
         return self.softcap is None and self.sinks is None
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | SelectedKeys | SelectedBlocks, params: ScoreParams) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | DistanceBias | SelectedKeys | SelectedBlocks, params: ScoreParams) -> Tensor:
     """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
     heads = q.shape[0] * q.shape[1]
     if mask.fits_one_block(heads, params.sdpa_compatible):

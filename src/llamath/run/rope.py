@@ -50,9 +50,10 @@ def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device
     else:
         frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
         of_rows, of_columns = frequencies[0::2], frequencies[1::2]
-    row = torch.arange(rows, device=device).repeat_interleave(columns)[:, None] * of_rows
-    column = torch.arange(columns, device=device).repeat(rows)[:, None] * of_columns
-    angle = torch.cat((row, column), -1)
+    row = (torch.arange(rows, device=device) + rope.offset).repeat_interleave(columns)[:, None] * of_rows
+    column = (torch.arange(columns, device=device) + rope.offset).repeat(rows)[:, None] * of_columns
+    angle = torch.cat((column, row) if rope.columns_first else (row, column), -1)
+    angle = torch.nn.functional.pad(angle, (0, 0, 0, rope.unrotated))
     return angle.cos(), angle.sin()
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .attention import ScoreParams, attend, attend_block
-from .forward_context import ForwardContext, MaskBlock
+from .forward_context import DistanceBias, ForwardContext, MaskBlock
 from .kv_cache import Cache, KVCache, RecurrentState, WindowCache
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import RopeCosSin, apply_rope, cos_sin
@@ -73,6 +73,9 @@ class TorchMachine(ForwardContext):
         if weight.dim() > 2:  # of a patch embedding
             weight = weight.flatten(1)
         return F.linear(x, weight, None if bias is None else local_tensor(bias).to(x.dtype))
+
+    def normalized_linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(x, F.normalize(local_tensor(weight)))
 
     def per_head_linear(self, x: Tensor, weight: Tensor, size: int, transposed: bool = False) -> Tensor:
         matrices = local_tensor(weight).unflatten(0, (-1, size))  # (H, size, r)
@@ -157,6 +160,9 @@ class TorchMachine(ForwardContext):
     def offset(self, x: Tensor, amount: float) -> Tensor:
         return x + amount
 
+    def normalize_sum(self, x: Tensor) -> Tensor:
+        return x / x.sum(-1, keepdim=True)
+
     def clamp(self, x: Tensor, limit: float) -> Tensor:
         return x.clamp(-limit, limit)
 
@@ -200,6 +206,28 @@ class TorchMachine(ForwardContext):
         learned = [row.reshape(1, -1, x.shape[-1]).expand(x.shape[0], -1, -1) for row in rows]
         return torch.cat([*(row.to(x.dtype) for row in learned), x], 1)
 
+    def append(self, x: Tensor, row: Tensor) -> Tensor:
+        return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
+
+    def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
+        return x + (1 - gate.tanh()) * table
+
+    def add_tile_rows(self, x: Tensor, table: Tensor, gate: Tensor, tiles: int) -> Tensor:
+        rows = gate.tanh() * table[self.image_shape].unflatten(0, (tiles, -1, x.shape[-1]))  # (t, 1 or N, d)
+        return x + rows.repeat(x.shape[0] // tiles, 1, 1)
+
+    def pad_tokens(self, x: Tensor, multiple: int) -> Tensor:
+        return F.pad(x, (0, 0, 0, -x.shape[1] % multiple))
+
+    def join_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(0, (-1, tiles)).flatten(1, 2)
+
+    def split_tiles(self, x: Tensor, tiles: int) -> Tensor:
+        return x.unflatten(1, (tiles, -1)).flatten(0, 1)
+
+    def interleave(self, x: Tensor, parts: int) -> Tensor:
+        return x.unflatten(-1, (parts, -1)).transpose(-1, -2).flatten(-2)
+
     def first_tokens(self, x: Tensor, n: int) -> Tensor:
         return x[:, :n]
 
@@ -242,8 +270,19 @@ class TorchMachine(ForwardContext):
     def clip(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return x.clamp(low.to(x.dtype), high.to(x.dtype))
 
-    def encoder_attention(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None = None, window: int | None = None) -> Tensor:
+    def encoder_attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,
+    ) -> Tensor:
         mask = None
+        if padded is not None:
+            real = torch.arange(q.shape[1], device=q.device) % padded[1] < padded[0]
+            mask = real[:, None] | real
         if window is not None:
             rows, columns = self.patch_grid or (isqrt(q.shape[1]),) * 2
             row, column = (torch.arange(n, device=q.device) // window for n in (rows, columns))
@@ -258,7 +297,7 @@ class TorchMachine(ForwardContext):
             states.append(layer(self, states[-1]))
         return torch.cat([states[i] for i in numbers], -1)
 
-    def each(self, blocks: nn.ModuleList, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def each(self, blocks: nn.ModuleList, *inputs: Tensor) -> list[Tensor]:
         return [block(self, x) for block, x in zip(blocks, inputs, strict=True)]
 
     # Tokens meet
@@ -359,12 +398,23 @@ class TorchMachine(ForwardContext):
         return self._selections[mixer.selecting_layer]
 
     def attention(
-        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+        self,
+        mixer: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        head_dim: int,
+        sinks: Tensor | None = None,
+        selected: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         transform = mixer.score_transform
         scale = head_dim**-0.5 if transform.scale is None else transform.scale
         params = ScoreParams(scale, transform.softcap, None if sinks is None else local_tensor(sinks))
         mask = self.mask(mixer.pattern, self._kv_cache(mixer).capacity)
+        if bias is not None:
+            biased = DistanceBias(mask, bias.transpose(1, 2))
+            return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), biased, params).transpose(1, 2)
         if selected is not None and selected.dim() == 4:
             in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
@@ -375,7 +425,7 @@ class TorchMachine(ForwardContext):
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         state, taps = self._state(mixer), weight.shape[1]
-        x = x if self.token_mask is None else x * self.token_mask
+        x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
         before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if state.conv_state is None else state.conv_state[:, 1:]
         x = torch.cat((before, x), 1)
         state.conv_state = x[:, x.shape[1] - taps :].clone()

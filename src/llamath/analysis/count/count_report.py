@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
+from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.parameter_count import Formula, Parameters, Section
 from ...core.tree import Leaf, fill_pattern, fold
@@ -91,21 +92,25 @@ class StoredTensor(Record):
     shape: tuple[Expr | int, ...]
     dtype: str = ""  # of a quantized checkpoint; else empty
     parameters: int = 0  # that its values stand for
+    mtp: bool = False  # of a layer for multi-token prediction, which the model's totals do not include
 
 
 class StoredNamesReport(Report):
     """The tensors of a model's files in one format, by name; the result of `llamath.names` with a scheme."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "scheme", "tensors")
+    json_fields: ClassVar[tuple[str, ...]] = ("model=model.name", "scheme", "tensors", "notes")
 
     model: Model
     scheme: str
     tensors: tuple[StoredTensor, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
         """The number of tensors."""
-        return f"{self.model.name}, {len(self.tensors):,} tensors with {self.scheme} names"
+        mtp = sum(x.mtp for x in self.tensors)
+        text = f", {mtp:,} of them for multi-token prediction" if mtp else ""
+        return f"{self.model.name}, {len(self.tensors):,} tensors with {self.scheme} names{text}"
 
     def html_tables(self) -> Iterable[str]:
         """The first tensors."""
@@ -116,10 +121,15 @@ class StoredNamesReport(Report):
 
 def check_listable(model: Model) -> None:
     """Refuse to list the weights of a model one by one if there are too many for the memory."""
-    weights = sum(int(x.copies) for x in fold(model.tree))
+    weights = sum(int(x.copies) for x in fold(model.tree)) + mtp_weights(model.tree)
     if weights > MAX_LISTED_WEIGHTS:
         hint = "the folded table counts them all exactly"
         raise LlamathError(f"{weights:,} weights are too many to list (at most {MAX_LISTED_WEIGHTS:,})", hint=hint)
+
+
+def mtp_weights(tree: Decoder) -> int:
+    """Return the number of weights in the layers for multi-token prediction."""
+    return sum(int(n) * int(x.copies) for layer, n in tree.mtp.distinct() for x in fold(layer)) if tree.mtp is not None else 0
 
 
 def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:

@@ -194,7 +194,8 @@ class _BoundStack:
         self._bound: dict[int, _Bound] = {}
 
     def __iter__(self) -> Iterator[_Bound]:
-        return (self.bind(x, LETTERS[0]) for x in self.stack)
+        letter = LETTERS[LETTERS[0] in self.path]
+        return (self.bind(x, letter) for x in self.stack)
 
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
@@ -294,6 +295,9 @@ class GraphRecorder:
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
 
+    def normalized_linear(self, x: Node, weight: UsedWeight) -> Node:
+        return self.add_node("normalized_linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight,))
+
     def per_head_linear(self, x: Node, weight: UsedWeight, size: int, transposed: bool = False) -> Node:
         shape = (*x.shape[:-1], weight.shape[1] if transposed else size)
         return self.add_node("per_head_linear", (x,), shape, weights=(weight,), size=size, transposed=transposed)
@@ -361,6 +365,9 @@ class GraphRecorder:
     def offset(self, x: Node, amount: float) -> Node:
         return self.add_node("offset", (x,), x.shape, amount=float(amount))
 
+    def normalize_sum(self, x: Node) -> Node:
+        return self.add_node("normalize_sum", (x,), x.shape)
+
     def clamp(self, x: Node, limit: float) -> Node:
         return self.add_node("clamp", (x,), x.shape, limit=limit)
 
@@ -406,6 +413,31 @@ class GraphRecorder:
     def prepend(self, x: Node, *rows: UsedWeight) -> Node:
         return self.add_node("prepend", (x,), (x.shape[0], x.shape[1] + _num_rows(rows), x.shape[2]), weights=rows)
 
+    def append(self, x: Node, row: UsedWeight) -> Node:
+        return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
+
+    def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
+        return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
+
+    def add_tile_rows(self, x: Node, table: UsedWeight, gate: UsedWeight, tiles: int) -> Node:  # noqa: ARG002
+        return self.add_node("add_tile_rows", (x,), x.shape, weights=(table, gate))
+
+    def pad_tokens(self, x: Node, multiple: int) -> Node:
+        return self.add_node("pad_tokens", (x,), (x.shape[0], x.shape[1] + -int(x.shape[1]) % multiple, x.shape[2]))
+
+    def join_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "join_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), product((x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def split_tiles(self, x: Node, tiles: int) -> Node:
+        return self.add_node(
+            "split_tiles", (x,), (product((x.shape[0], tiles)), Expr.const(floor_div(x.shape[1], tiles)), x.shape[2]), view=True
+        )
+
+    def interleave(self, x: Node, parts: int) -> Node:  # noqa: ARG002
+        return self.add_node("interleave", (x,), x.shape)
+
     def first_tokens(self, x: Node, n: int) -> Node:
         return self.add_node("first_tokens", (x,), (x.shape[0], n, x.shape[2]), view=True)
 
@@ -434,7 +466,15 @@ class GraphRecorder:
     def clip(self, x: Node, low: UsedWeight, high: UsedWeight) -> Node:
         return self.add_node("clip", (x,), x.shape, weights=(low, high))
 
-    def encoder_attention(self, q: Node, k: Node, v: Node, scale: float | None = None, window: int | None = None) -> Node:
+    def encoder_attention(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        scale: float | None = None,
+        window: int | None = None,
+        padded: tuple[int, int] | None = None,  # noqa: ARG002  # the attention to padding is computed, too
+    ) -> Node:
         shape: tuple[Expr, ...] = (*q.shape[:-1], v.shape[-1])
         facts: dict[str, Any] = {"gathers": False, "transform": ScoreTransform(scale=scale)}
         if window is not None:
@@ -520,7 +560,15 @@ class GraphRecorder:
         return self.add_node("reuse_selection", (), shape, width=INT64)
 
     def attention(
-        self, mixer: _Bound, q: Node, k: Node, v: Node, head_dim: int, sinks: UsedWeight | None = None, selected: Node | None = None
+        self,
+        mixer: _Bound,
+        q: Node,
+        k: Node,
+        v: Node,
+        head_dim: int,
+        sinks: UsedWeight | None = None,
+        selected: Node | None = None,
+        bias: Node | None = None,
     ) -> Node:
         by_key = selected is not None and selected.op != "select_blocks"
         facts = {
@@ -532,7 +580,7 @@ class GraphRecorder:
             "transform": mixer.score_transform,
             "head_dim": head_dim,
         }
-        inputs = (q, k, v) if selected is None else (q, k, v, selected)
+        inputs = (q, k, v, *[x for x in (selected, bias) if x is not None])
         return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
     def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
@@ -584,7 +632,7 @@ class GraphRecorder:
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
 
-    def each(self, blocks: _BoundStack, inputs: Sequence[Node]) -> list[Node]:
+    def each(self, blocks: _BoundStack, *inputs: Node) -> list[Node]:
         outer, shape = self._region, inputs[0].shape
         for block, times in blocks.stack.distinct():
             self._open(Region(blocks.path, block, Expr.const(times)))

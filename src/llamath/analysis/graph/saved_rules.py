@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...core.expr import Expr, Variable, minimum, product, total
+from ...core.expr import Expr, Variable, ceil_div, minimum, product, total
 from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
@@ -239,6 +239,12 @@ def save_match_rms(x: Node, k: Kernels) -> Iterator[Saved]:
     yield _extra("residual streams", x, 4 * product(x.shape[:-1]), x.width)
 
 
+def save_normalize_sum(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Its input and the sum of each vector."""
+    yield from _result("router", x.inputs[0], k)
+    yield _extra("router", x, product(x.shape[:-1]), x.width)
+
+
 def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
     """Both factors."""
     for y in x.inputs:
@@ -282,7 +288,7 @@ def save_rope(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     """Queries, keys and values; and either the scores, or the result and one number for each query."""
-    q, key, value, *selected = x.inputs
+    q, key, value, *others = x.inputs
     for what, y in zip(("keys", "values"), (key, value), strict=True):
         yield from _repeated_heads(what, x, y, k) if not (k.fused or k.flash) else _result(what, y, k)
     yield from _fused_qkv(x, k)
@@ -290,7 +296,15 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     if k.flash:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
-        for y in selected:
+        for y in others:
+            if y.op not in ("select_blocks", "select_keys", "reuse_selection"):
+                yield from _result("biases of scores", y, k)
+                continue
+            if y.op == "select_blocks":
+                size, kept = x.attributes["blocks"]
+                blocks = product((*y.shape[:3], minimum(ceil_div(Expr("T", k.context), size), kept)))
+                yield y, SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence")
+                continue
             keys = minimum(Expr("T", k.context), x.attributes["top_k"])
             yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
     else:

@@ -91,7 +91,26 @@ def gguf_traits(tree: Decoder, arch: str) -> ModelTraits:
     elif isinstance(first, LatentAttention):
         heads_per_kv_head = int(first.heads)
     is_70b = layers == 80 and (arch in ARCHS_70B or (arch in ARCHS_70B_WITH_GQA and heads_per_kv_head > 1))
-    return ModelTraits(layers=layers, heads_per_kv_head=heads_per_kv_head, experts=experts, is_falcon=arch in FALCON_ARCHS, is_70b=is_70b)
+    return ModelTraits(
+        layers=layers,
+        heads_per_kv_head=heads_per_kv_head,
+        experts=experts,
+        is_falcon=arch in FALCON_ARCHS,
+        is_70b=is_70b,
+        qkv_as_v=any(isinstance(x, GatedDeltaNet) for x in _mixers(block for block, _ in tree.layers.distinct())),
+    )
+
+
+def fused_qkv_difference(tree: Decoder, packer: WeightFormat, gguf: GGUFNaming, imatrix: bool) -> int:
+    """Return how many bytes more the weights have where matrices of q, k and v count as those of v."""
+    traits, tensors = gguf_traits(tree, gguf.arch), [x.tensor for x in gguf_tensors(tree, gguf.names)]
+    if traits.qkv_as_v or packer.is_pure or not any(x.name.endswith(".attn_qkv.weight") for x in tensors):
+        return 0
+    sizes = []
+    for as_v in (True, False):
+        types = assign_types(packer.gguf_file_type, tensors, traits._replace(qkv_as_v=as_v), imatrix)
+        sizes.append(sum(prod(x.shape[:-1]) * DTYPES[dtype].size(x.shape[-1]) for x, dtype in types))
+    return sizes[0] - sizes[1]
 
 
 def _mixers(layers: Iterable[Block]) -> Iterator[Block | None]:

@@ -262,7 +262,21 @@ class MemoryCalculator:
             recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        return (*self.model.notes, *recipe, *self._mtp_notes(), *self.checkpoint_notes)
+        return (*self.model.notes, *recipe, *self._mtp_notes(), *self._fused_qkv_notes(), *self.checkpoint_notes)
+
+    def _fused_qkv_notes(self) -> Iterator[str]:
+        """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another way in published files."""
+        names = self.model.family.schemes.get("gguf")
+        if self.stored is not None or not self.packer.gguf_file_type or names is None:
+            return
+        from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX
+        from .gguf_mixture import fused_qkv_difference
+
+        measured = self.packer.gguf_file_type in NEEDS_IMATRIX if self.request.imatrix is None else self.request.imatrix
+        naming = GGUFNaming(names, self.model.family.gguf_arch)
+        if more := fused_qkv_difference(self.model.text.tree, self.packer, naming, measured):
+            change = f"{abs(more):,} bytes {'more' if more > 0 else 'less'}"
+            yield f"matrices of q, k and v have one type, as in older files; llama-quantize of 2026 gives them those of v: {change}"
 
     def _mtp_notes(self) -> Iterator[str]:
         """Yield a note on layers for multi-token prediction, whose weights are not counted."""
@@ -271,8 +285,9 @@ class MemoryCalculator:
         if self.tree.mtp is not None and not self.packer.gguf_file_type:
             from .quantized_tensors import mtp_bytes
 
-            size = mtp_bytes(self.model, self.packer)
-            in_files = f", {size:,} bytes in the files" if size is not None else ""
+            size, least = (mtp_bytes(self.model, self.packer, with_copies) for with_copies in (True, False))
+            copies = f" ({least:,} without copies of the embedding and the head, which not all have)" if least != size else ""
+            in_files = f", {size:,} bytes in the files{copies}" if size is not None else ""
             yield f"not counted: {format_count(int(self.tree.mtp.n), 'layer')} for multi-token prediction{in_files}"
         elif self.tree.mtp is None and (n := _declared_mtp_layers(self.model.config.data)):
             yield f"not counted: {format_count(n, 'layer')} for multi-token prediction, whose tensors are not known for this family"

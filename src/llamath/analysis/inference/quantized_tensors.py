@@ -14,7 +14,7 @@ from ...checkpoint.quantization.gguf_file_types import NEEDS_IMATRIX, assign_typ
 from ...checkpoint.quantization.packed_tensors import Packing
 from ...checkpoint.quantization.recipes import Choice, Matrix, module_names
 from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
-from ..count.count_report import check_listable
+from ..count.count_report import check_listable, mtp_weights
 from .choose_storage import packed_patterns
 from .gguf_mixture import gguf_tensors, gguf_traits
 from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_kind, unpacked_dtype
@@ -76,36 +76,42 @@ def manifest_of_tensors(quantized: Iterable[QuantizedTensor], is_gguf: bool = Fa
     return Manifest(format=kind, files=(CheckpointFile(name, at),), tensors=tuple(tensors))
 
 
-def mtp_quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
-    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not include."""
+def mtp_quantized_tensors(model: Model, packer: WeightFormat, with_copies: bool = True) -> Iterator[QuantizedTensor]:
+    """Yield the tensors of the layers for multi-token prediction, which the other numbers do not include.
+
+    With `with_copies`, they contain the copies of the embedding and the head that some files have.
+    """
     tree = model.tree
     if tree.mtp is None or packer.gguf_file_type:
         return
     choose, by_layer = _Chooser(model, packer), int(tree.layers.n)
     tensors: dict[int, list[StoredTensor]] = {}
-    start, _, rest = (model.scheme("hf").prefix + model.scheme("hf").layer).partition("{l}")
-    for x in model.scheme("hf").mtp_tensors(tree):
+    scheme = model.scheme("hf")
+    start, _, rest = (scheme.prefix + (scheme.mtp_layer or scheme.layer)).partition("{l}")
+    for x in scheme.mtp_tensors(tree):
         tensors.setdefault(int(x.name.removeprefix(start).partition(rest)[0]), []).append(x)
-    for i, block in enumerate(tree.mtp, by_layer):
-        yield from choose.all(tensors[i], _folded_layer(block), i)
+    for i, block in enumerate(tree.mtp, 0 if scheme.mtp_layer else by_layer):
+        folded = _folded_layer(block)
+        copies = {x.pattern for x in folded if x.weight.tied}
+        yield from choose.all((x for x in tensors[i] if with_copies or x.parts[0].pattern not in copies), folded, i)
 
 
 _MAX_MTP_TENSORS = 100_000
 """Layers for multi-token prediction with more weights are not sized one by one."""
 
 
-def mtp_bytes(model: Model, packer: WeightFormat) -> int | None:
-    """Return the bytes of the layers for multi-token prediction; None if they have too many weights."""
+def mtp_bytes(model: Model, packer: WeightFormat, with_copies: bool = True) -> int | None:
+    """Return the bytes of the layers for multi-token prediction, as `mtp_quantized_tensors`; None if they have too many weights."""
     tree = model.tree
-    if tree.mtp is None or sum(int(n) * int(x.copies) for layer, n in tree.mtp.distinct() for x in fold(layer)) > _MAX_MTP_TENSORS:
+    if tree.mtp is None or mtp_weights(tree) > _MAX_MTP_TENSORS:
         return None
     kinds = tree.mtp.distinct()
     experts = {x.num_experts for layer, _ in kinds for x in fold(layer) if x.num_experts}
     if len(kinds) == len(experts) == 1 and not (packer.recipe is not None and packer.recipe.names_experts):
         ((layer, n),) = kinds
         alike = model.replace(tree=tree.replace(mtp=Stack(((_with_one_expert(layer),), n))))
-        return sum(x.bytes * (min(experts) if ".experts." in x.name else 1) for x in mtp_quantized_tensors(alike, packer))
-    return sum(x.bytes for x in mtp_quantized_tensors(model, packer))
+        return sum(x.bytes * (min(experts) if ".experts." in x.name else 1) for x in mtp_quantized_tensors(alike, packer, with_copies))
+    return sum(x.bytes for x in mtp_quantized_tensors(model, packer, with_copies))
 
 
 def _with_one_expert(block: Block) -> Block:

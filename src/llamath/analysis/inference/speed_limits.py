@@ -2,7 +2,8 @@
 (the roofline of Williams et al. 2009, doi:10.1145/1498765.1498785).
 
 They are bounds, not predictions: every byte is read once at the data sheet's bandwidth, every matrix product runs at the dense peak, and
-communication, kernel launches, softmax, norms and sampling take no time.
+communication, kernel launches, softmax, norms and sampling take no time. They bound passes: with speculative decoding, a pass of decode can
+give several tokens of a sequence, and tokens per second can exceed the bound.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ Bound = Literal["memory", "compute"]
 _ASSUMPTIONS = (
     "the data sheet's bandwidth and dense FLOP/s, every byte read once",
     "no time for communication, kernel launches, softmax, norms or sampling",
+    "no speculative decoding: a pass gives one token of each sequence, where a draft model or multi-token prediction can give several",
 )
 
 

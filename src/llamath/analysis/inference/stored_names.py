@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ...checkpoint.naming.scheme import StoredTensor as TensorOfFile
 from ...checkpoint.quantization.schemes import parse_weight_format
 from ...checkpoint.quantization.weight_format import declared_weight_format
+from ...core.tree import fold
 from ...model import Model
 from ...utils.errors import LlamathError
 from ..count.count_report import StoredNamesReport, StoredTensor, check_listable
-from .quantized_tensors import quantized_tensors
+from .quantized_tensors import QuantizedTensor, mtp_quantized_tensors, quantized_tensors
 
 
 def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesReport:
@@ -22,11 +26,25 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     if dtype and packer is not None and kind and kind != scheme:
         raise LlamathError(f"{packer.name} is a format of {kind} files, not of {scheme} files", hint=f"--names {kind}")
     if packer is not None and kind:
-        found = quantized_tensors(model, packer)
-        tensors = tuple(StoredTensor(name=x.name, shape=x.shape, dtype=x.dtype, parameters=x.parameters) for x in found)
+        tensors = (*map(_packed, quantized_tensors(model, packer)), *(_packed(x, mtp=True) for x in mtp_quantized_tensors(model, packer)))
     else:
-        tensors = tuple(
-            StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts))
-            for x in names.tensors(model.stored_tree(names))
+        mtp = names.mtp_tensors(model.tree) if scheme == "hf" else ()
+        tensors = (*map(_stored, names.tensors(model.stored_tree(names))), *(_stored(x, mtp=True) for x in mtp))
+    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors, notes=tuple(_notes(model, tensors)))
+
+
+def _packed(x: QuantizedTensor, mtp: bool = False) -> StoredTensor:
+    return StoredTensor(name=x.name, shape=x.shape, dtype=x.dtype, parameters=x.parameters, mtp=mtp)
+
+
+def _stored(x: TensorOfFile, mtp: bool = False) -> StoredTensor:
+    return StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts), mtp=mtp)
+
+
+def _notes(model: Model, tensors: tuple[StoredTensor, ...]) -> Iterator[str]:
+    """Yield a note on the tensors for multi-token prediction."""
+    if (n := sum(x.mtp for x in tensors)) and model.tree.mtp is not None:
+        copies = sum(int(times) * sum(bool(x.weight.tied) for x in fold(layer)) for layer, times in model.tree.mtp.distinct())
+        yield f"the last {n:,} tensors are for multi-token prediction" + (
+            f"; {copies} of them are copies of the embedding and the head, which not all files have" if copies else ""
         )
-    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors)

@@ -2,6 +2,9 @@
 
 The rules are those of `src/llama-quant.cpp` of ggml-org/llama.cpp at commit 007dbbf: the choice by tensor and layer, and the fallback for
 rows that are not a whole number of blocks. Tensor names are GGUF's, and tensors are visited in their order.
+
+A matrix of q, k and v of softmax attention (GPT-2, Phi-3, Falcon) has one type in all layers, as in published files: until 2026, the code
+chose it by a rule that is still there but not reached any more, because such a matrix now counts as one of v.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ _ROLES = {
     "ffn_down": "down",
 }
 """Substring of a tensor's name → its role in the rules. A matrix of q, k and v, or of k and v, counts as v."""
+_FUSED = "attn_qkv.weight"
 
 FALCON_ARCHS = ("falcon",)
 """Values of `general.architecture` with their own rules."""
@@ -83,6 +87,7 @@ class ModelTraits(NamedTuple):
     experts: int = 0
     is_falcon: bool = False  # has its own rules
     is_70b: bool = False  # counts as a Llama 70B
+    qkv_as_v: bool = True  # the rules of v apply to matrices of q, k and v
 
 
 class _Position(NamedTuple):
@@ -128,6 +133,8 @@ def assign_types(
             yield x, _unquantized_type(x, base)
             continue
         role = "head" if tied and x.role == "embed" else x.role
+        if role == "value" and not model.qkv_as_v and _FUSED in x.name:
+            role = "qkv"
         i = indices.get(role, 0)
         indices[role] = i + 1
         position = _Position(
@@ -228,6 +235,12 @@ def _value_by_file(at: _Position) -> str:
     return always.get(at.file_type) or (grouped.get(at.file_type, at.base) if is_grouped else at.base)
 
 
+def _qkv(at: _Position) -> str:
+    """Return the type of a matrix of q, k and v in published files."""
+    types = {**dict.fromkeys(("Q3_K_M", "Q3_K_L", "IQ3_M"), "Q4_K"), "Q4_K_M": "Q5_K", "Q5_K_M": "Q6_K"}
+    return types.get(at.file_type, at.base)
+
+
 def _key(at: _Position) -> str:
     return "Q8_0" if at.model.experts == 8 else _query(at)
 
@@ -281,4 +294,4 @@ _DOWN_RULES_FALCON: dict[str, _Rule] = {
     "Q4_K_M": lambda at: _sixteenth(at, "Q6_K", "Q5_K" if at.gets_more_bits else "Q4_K"),
     "Q4_K_S": lambda at: at.base,
 }
-_RULES: dict[str, _Rule] = {"value": _value, "key": _key, "query": _query, "out": _out, "down": _down, "up": _up, "gate": _up}
+_RULES: dict[str, _Rule] = {"value": _value, "qkv": _qkv, "key": _key, "query": _query, "out": _out, "down": _down, "up": _up, "gate": _up}

@@ -131,8 +131,8 @@ def _keep_experts(tree: Decoder, experts: Sequence[int]) -> Decoder:
             raise ConvertError(f"--keep-experts: {_TABLE}")
         if len(experts) < block.top_k:
             raise ConvertError(f"--keep-experts: a token passes through {block.top_k} experts, and {len(experts)} would remain")
-        if block.zero_experts:
-            raise ConvertError(f"--keep-experts: the router also chooses among {block.zero_experts} experts without weights")
+        if (outputs := int(block.router.weight.shape[0])) != int(block.experts.n):
+            raise ConvertError(f"--keep-experts: the router has {outputs} outputs for {block.experts.n} experts")
         if len(block.experts.distinct()) != 1:
             raise ConvertError("--keep-experts: the experts of a layer have different shapes")
         kept, old = keep_groups(block, experts), block.expert_groups

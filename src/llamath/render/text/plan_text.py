@@ -44,7 +44,7 @@ def _serving_table(report: ServeReport, top: int) -> Iterator[str]:
 
 def _serving_assumptions() -> str:
     return (
-        "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free communication; "
+        "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free communication and no speculative decoding; "
         "a pipeline has as many groups of sequences in flight as stages"
     )
 

@@ -53,10 +53,18 @@ class OperationLog(TorchMachine):
         return y
 
     def attention(
-        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+        self,
+        mixer: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        head_dim: int,
+        sinks: Tensor | None = None,
+        selected: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        y = super().attention(mixer, q, k, v, head_dim, sinks, selected)
-        if selected is not None and q.shape[1] == 1:
+        y = super().attention(mixer, q, k, v, head_dim, sinks, selected, bias)
+        if selected is not None and selected.dim() == 3 and q.shape[1] == 1:
             k = k[:, : selected.shape[2]]
         queries, keys = (x.to("meta").transpose(1, 2) for x in (q, k))
         probs = tuple(attention_probs(queries, keys, MaskBlock(), ScoreParams(1.0)).shape)
@@ -155,10 +163,10 @@ _RESULTS = {
 _SIMPLE = (
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
-    *("multiply", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm", "rope", "rope_windows", "route"),
-    *("route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position", "scale_by_tanh", "scale_by_weight"),
-    *("select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads", "to_float32", "to_model_dtype"),
-    *("token_positions", "update_cache", "update_windows", "xielu"),
+    *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
+    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
 
 

@@ -48,7 +48,8 @@ _PASSES = {
 }
 _SPEED_LIMIT_NOTE = (
     "Upper bounds, not predictions: every byte is read once at the published bandwidth, every product runs at the dense peak, and nothing"
-    " else takes time. Context, batch, dtypes and GPUs are those set above for inference."
+    " else takes time. Without speculative decoding, which gives several tokens a pass."
+    " Context, batch, dtypes and GPUs are those set above for inference."
 )
 _COLUMNS = {
     "memory": [["bytes"], ["GB"], ["GiB"], ["share"]],
