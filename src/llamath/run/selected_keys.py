@@ -136,8 +136,8 @@ def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Ten
 class SelectedBlocks:
     """A mask that leaves only the selected blocks of each query and each group of heads, `(B, T, G, k)`."""
 
-    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, heads: int) -> None:
-        self._mask, self._selected, self._of_keys, self._heads = mask, selected, of_keys, heads
+    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, count: int, heads: int) -> None:
+        self._mask, self._selected, self._of_keys, self._count, self._heads = mask, selected, of_keys, count, heads
 
     def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
         """Whether all queries are processed at once."""
@@ -158,8 +158,7 @@ class SelectedBlocks:
     def _chosen(self, queries: slice) -> Tensor:
         """Return which keys are in selected blocks, `(B, H, T, S)`."""
         selected = self._selected[:, queries].transpose(1, 2)  # (B, G, T, k)
-        count = int(self._of_keys.max()) + 1
-        table = torch.zeros(*selected.shape[:3], count + 1, dtype=torch.bool, device=selected.device)
-        table = table.scatter(3, selected.masked_fill(selected < 0, count), True)
+        table = torch.zeros(*selected.shape[:3], self._count + 1, dtype=torch.bool, device=selected.device)
+        table = table.scatter(3, selected.masked_fill(selected < 0, self._count), True)
         index = self._of_keys.expand(len(selected), -1)[:, None, None].expand(*selected.shape[:3], -1)
         return table.gather(3, index).repeat_interleave(self._heads // selected.shape[1], 1)

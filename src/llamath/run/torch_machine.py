@@ -420,7 +420,8 @@ class TorchMachine(ForwardContext):
             biased = DistanceBias(mask, bias.transpose(1, 2))
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), biased, params).transpose(1, 2)
         if selected is not None and selected.dim() == 4:
-            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            count = -(-k.shape[1] // mixer.indexer.block_size)
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), count, q.shape[2])
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
