@@ -234,8 +234,8 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
-    def add_resized_positions(self, x: X, table: Weight) -> X:
-        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+    def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
+        """X plus a row of a table for each patch, interpolated (`bilinear` or `bicubic`) between the rows of a square grid of patches."""
         ...
 
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:

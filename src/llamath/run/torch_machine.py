@@ -244,11 +244,11 @@ class TorchMachine(ForwardContext):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
-    def add_resized_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
         side = isqrt(len(table))
         square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
         size = self.patch_grid or (isqrt(x.shape[1]),) * 2
-        return x + F.interpolate(square, size=size, mode="bilinear", align_corners=True)[0].flatten(1).mT.to(x.dtype)
+        return x + F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")[0].flatten(1).mT.to(x.dtype)
 
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)

@@ -451,7 +451,7 @@ class GraphRecorder:
     def add_positions(self, x: Node, table: UsedWeight) -> Node:
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
 
-    def add_resized_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_resized_positions(self, x: Node, table: UsedWeight, method: str) -> Node:  # noqa: ARG002
         return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
 
     def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
