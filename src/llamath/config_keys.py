@@ -77,6 +77,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "aria/intermediate_size": ("F, the width of each expert, shared ones included", "weights of the experts; compute"),
         "hc_mult": ("hc, residual streams of hyper-connections", "weights of the connections; compute"),
+        "hc_sinkhorn_iters": ("steps that make rows and columns of the mixing matrix sum to 1", "compute: the mixing of streams"),
         "hc_magnitude": ("factor of what a branch adds to the streams (Hy4)", _ONE_FACTOR),
         "hc_eps": ("number added to the gates of hyper-connections", "compute: the gates"),
         "use_double_wide_mlp": (
@@ -298,6 +299,15 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of indexers; cache; compute",
         ),
         "learnable_sink_init": ("first value of attention sinks (Hy4)", "nothing: the sinks are trained"),
+        "compress_ratios": (
+            "for each layer: tokens of a window in compressed attention, 4 or 128; 0: none (DeepSeek-V4)",
+            "weights of attention; cache; compute",
+        ),
+        "compress_rates": ("tokens of a window, by type of layer (DeepSeek-V4)", "weights of attention; cache; compute"),
+        "compress_rates.compressed_sparse_attention": ("of layers with an indexer", "weights of attention; cache; compute"),
+        "compress_rates.heavily_compressed_attention": ("of layers without an indexer", "weights of attention; cache; compute"),
+        "o_groups": ("og, groups of heads whose outputs are projected separately (DeepSeek-V4)", "weights of o; compute"),
+        "o_lora_rank": ("o, output width of each group (DeepSeek-V4)", "weights of o; compute"),
         "gated_norm_rank": ("g, rank of the gates of norms (A.X K2)", "weights of the norms; compute"),
         "index_topk_pattern": ("for each layer: F, with an indexer, or S, without one (GLM-5)", "weights of indexers; cache; compute"),
         "index_topk_freq": ("n: every nth layer has an indexer (GLM-5)", "weights of indexers; cache; compute"),
@@ -455,12 +465,20 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
         "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
-        "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
+        "scoring_func": ("function from router logits to scores: softmax, sigmoid or sqrtsoftplus", "compute: the routing weights"),
         "topk_method": (
             "routing method: greedy, group_limited_greedy, or noaux_tc, which has a correction bias",
             "weights: the E numbers of that bias; compute",
         ),
         "use_routing_bias": ("whether the router has a correction bias (MiniMax)", "weights: the E numbers of that bias"),
+        "deepseek_v4/num_experts_per_tok": (
+            "k, experts that a token passes through, and columns of the tables by token",
+            "weights: these tables; compute",
+        ),
+        "num_hash_layers": (
+            "hash, number of first layers with a table of the experts of each token (DeepSeek-V4)",
+            "weights: these tables, and the correction biases of the other layers",
+        ),
         "n_group": ("number of expert groups", "compute: which experts can be chosen together"),
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
@@ -613,6 +631,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "scaling of the rotary angles for sequences longer than in training; null: none",
             "compute: positions beyond the original context",
         ),
+        "compress_rope_theta": ("base of the angles in layers with compressed attention (DeepSeek-V4)", _ANGLES),
         "rope_parameters": ("rotary positions in one object (transformers 5)", _ANGLES),
         "rope_scaling.full_attention": ("rotary positions of layers without a sliding window", "compute: these layers' angles"),
         "rope_scaling.sliding_attention": ("rotary positions of layers with a sliding window", "compute: these layers' angles"),
@@ -817,7 +836,7 @@ NO_EFFECT: dict[str, str] = {
         "metadata": """architectures auto_map _name_or_path transformers_version model_type _class_name _note internal_version
             is_llama_config finetuning_task problem_type id2label label2id mtplx_mtp_contract mlx_lm_extra_tensors""",
         "the format of stored numbers, not their count": """torch_dtype dtype quantization_config compression_config quantization
-            use_bfloat16 for_llm_compressor""",
+            use_bfloat16 for_llm_compressor expert_dtype""",
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
