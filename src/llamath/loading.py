@@ -26,7 +26,7 @@ from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
 from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
-from .families.registry import Family, find_family, other_ways
+from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     FLAT_WRAPPERS,
     TEXT_CONFIG_DEFAULTS,
@@ -358,8 +358,10 @@ def _nested(data: Keys) -> Keys:
     if data.get("model_type") not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
         return data
     outer = {key: x for key, x in data.items() if key.endswith("_config") or key in ("model_type", "architectures", *_STORAGE_KEYS)}
+    if not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()) and data["model_type"] in MODEL_TYPES:
+        return data
     text = {key: x for key, x in data.items() if key not in outer}
-    return {**outer, "text_config": text}
+    return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[data["model_type"]]}}
 
 
 def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]) -> Model:

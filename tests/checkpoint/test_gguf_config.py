@@ -229,6 +229,9 @@ def test_options_that_the_converter_cannot_write_are_read(label: str, tmp_path: 
 
 
 NAMES_ONLY = {
+    "openelm",
+    "exaone",
+    "baichuan",
     "afmoe",
     "arcee",
     "bitnet",
@@ -243,6 +246,7 @@ NAMES_ONLY = {
     "hunyuan-moe",
     "jais2",
     "jamba",
+    "kimi-linear",
     "lfm2moe",
     "mamba2",
     "mimo2",

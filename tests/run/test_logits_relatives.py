@@ -33,6 +33,14 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "stablelm-epoch": SMALL | {"model_type": "stablelm", "num_key_value_heads": 4, "use_qkv_bias": True},
     "falcon-RefinedWebModel 7B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "new_decoder_architecture": False},
     "falcon-RefinedWeb 40B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_kv_heads": 2, "new_decoder_architecture": True},
+    "exaone-plain": BASE | {"model_type": "llama", "num_key_value_heads": 2, "rope_theta": 5e5, "rms_norm_eps": 1e-5},
+    "exaone-tied, stretched": BASE | {"model_type": "llama", "num_key_value_heads": 3, "head_dim": 10, "rope_theta": 1e6, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "max_position_embeddings": 256, "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 32, "rope_type": "llama3"}},
+    "baichuan-7B": BASE | {"model_type": "llama"},
+    "chatglm-plain": BASE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-5, "pad_token_id": 0, "eos_token_id": 0},
+    "chatglm-stretched": BASE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 12, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "pad_token_id": 0, "eos_token_id": 0},
+    "mimo-plain": BASE | {"model_type": "qwen2", "num_key_value_heads": 2, "rope_theta": 640000.0, "rms_norm_eps": 1e-5},
+    "openelm-even": BASE | {"model_type": "qwen3", "intermediate_size": 48, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6, "tie_word_embeddings": True},
+    "nemotron_nas-even": BASE | {"model_type": "llama", "intermediate_size": 256, "num_key_value_heads": 2, "rope_theta": 5e5, "rms_norm_eps": 1e-5},
 }  # fmt: skip
 EYES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
 QWEN_EYES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 4, "out_hidden_size": 32, "mlp_ratio": 1}
@@ -120,9 +128,34 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
     assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
 
 
+@pytest.mark.parametrize("label", ["plain", "Thinking Machines' keys, scaled, padded"])
+@torch.no_grad()
+def test_inkling_in_a_wrapper(label: str) -> None:
+    text = unproven(f"inkling-{label}")
+    eyes = {"patch_size": 4, "hidden_size": 16, "num_hidden_layers": 8}
+    both = pair({"model_type": "inkling_mm_model", "text_config": text, "vision_config": eyes, "audio_config": {"n_mel_bins": 4}})
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    cache = both.ours.new_cache(40)
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    assert logits_match(cached, both.ours(ids), both, ids)
+    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
+    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+
+
 @torch.no_grad()
 def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+@pytest.mark.parametrize("name", ["exaone4", "exaone4_5_text"])  # the type in the first release, and that of transformers
+@torch.no_grad()
+def test_exaone_4_5_text_model_in_a_wrapper(name: str) -> None:
+    eyes = {"depth": 1, "hidden_size": 32, "num_heads": 4, "num_key_value_heads": 2, "out_hidden_size": 32, "intermediate_size": 32}
+    text = SMALL | {"model_type": name, "num_key_value_heads": 2, "sliding_window": 16, "sliding_window_pattern": 2}
+    both = pair({"model_type": "exaone4_5", "text_config": text, "vision_config": eyes})
     ids = both.ids(40)
     assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
 

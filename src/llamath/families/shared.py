@@ -162,7 +162,12 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
 
 
 def latent_attention(
-    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None, q_rank: int = 1536
+    c: Config,
+    d: Expr,
+    rope: Rope | None,
+    temperature: TemperatureTuning | None = None,
+    v_dim: Expr | None = None,
+    q_rank: int | None = 1536,
 ) -> LatentAttention:
     """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores.
 
@@ -172,8 +177,8 @@ def latent_attention(
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
     p = c.dim("p", "qk_rope_head_dim")
     v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
-    null = "q_lora_rank" in c.data and "q_lora_rank" not in c
-    s = None if null else c.dim("s", "q_lora_rank", default=q_rank)
+    null = "q_lora_rank" not in c and (q_rank is None or "q_lora_rank" in c.data)
+    s = None if null else c.dim("s", "q_lora_rank", default=q_rank or 0)
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
         scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2
@@ -256,7 +261,7 @@ def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) ->
     return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
 
 
-def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
+def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer, kind: type[MTPLayer] = MTPLayer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
     if n < 0:
@@ -264,7 +269,7 @@ def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer) -> Stack | None:
     norm = rms(d, c.get("rms_norm_eps", 1e-6))
     embed = embedding(V, d)
     mtp_layer = layer.extended(
-        MTPLayer,
+        kind,
         embed=embed.replace(weight=embed.weight.replace(tied="embed.weight")),
         embed_norm=norm,
         hidden_norm=norm,

@@ -10,9 +10,10 @@ NAME_PREFIXES = {
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision gemma3n gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(),
+        "cohere2_vision exaone4_5 gemma3n gemma4 glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl".split(),
         ("model.", "model.language_model."),
     ),
+    "qwen3_vl_moe": ("model.", "model.language_model."),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "aria": WHOLE,
     "minimax_m3_vl": WHOLE,
@@ -58,8 +59,10 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
+    **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
     "fuyu": "persimmon",
     "idefics2": "mistral",
+    "inkling_mm_model": "inkling_text",
     "kimi_k25": "deepseek_v3",
     "lfm2_vl": "lfm2",
     "mistral3": "mistral",
@@ -71,8 +74,8 @@ TEXT_MODEL_TYPES = {
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
 
-FLAT_WRAPPERS = frozenset({"qwen2_5_vl", "qwen2_vl"})
-"""Wrappers that were published with the keys of the text model at the outer level of their configuration."""
+FLAT_WRAPPERS = {"mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
+"""Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""
 
 TEXT_CONFIG_DEFAULTS = {
     "llama": {

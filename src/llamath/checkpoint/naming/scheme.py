@@ -13,7 +13,7 @@ A layout is a list of words:
 `each`: concatenated by query head (the rows of its query, of its gate).
 `quarters`: concatenated in four groups of heads (the rows of their queries, of their values, of their keys).
 `unit`: an axis of length 1 after the first.
-`lead`: an axis of length 1 before the first.
+`lead`: an axis of length 1 before the first; the word may be repeated.
 `flat`: one axis.
 `decay`: −exp of the weights.
 `tiled`: value heads are ordered by their index within a key head, then by key head.
@@ -57,6 +57,7 @@ class Scheme(Record):
     layouts: Mapping[str, str] = {}  # module or leaf pattern → layout
     fused: Mapping[str, str] = {}  # names that transformers 5 changes when it fuses experts
     prefix: str = ""  # prefix of all names, in a submodel
+    mtp_layer: str = ""  # prefix of the names in MTP layers, numbered from 0, which do not store tied matrices again; empty: `layer`
 
     def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
         """Return a copy with changed entries; an empty name removes an entry."""
@@ -110,11 +111,14 @@ class Scheme(Record):
         return names, tensors
 
     def mtp_tensors(self, block: Block) -> Iterator[StoredTensor]:
-        """Yield the tensors of the multi-token prediction layers, numbered after the others; tied matrices are stored again."""
+        """Yield the tensors of the multi-token prediction layers; without names of their own they are numbered after the others, and tied
+        matrices are stored again.
+        """
         stack: Stack | None = getattr(block, "mtp", None)
-        for i, x in enumerate(stack or (), int(block.layers.n) if stack else 0):  # type: ignore[attr-defined]
-            leaves = (leaf._replace(weight=leaf.weight.replace(tied="")) for leaf in _inside("layers", x))
-            for stored in self._group(leaves):
+        scheme = self.replace(layer=self.mtp_layer) if self.mtp_layer else self
+        for i, x in enumerate(stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0):  # type: ignore[attr-defined]
+            leaves = (x if self.mtp_layer else x._replace(weight=x.weight.replace(tied="")) for x in _inside("layers", x))
+            for stored in scheme._group(leaves):
                 yield stored._replace(name=stored.name.replace("{l}", str(i)))
 
     def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
@@ -174,9 +178,7 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
         shape = (product(shape),)
     if "unit" in layout:
         shape = (shape[0], Expr.const(1), *shape[1:])
-    if "lead" in layout:
-        shape = (Expr.const(1), *shape)
-    shape = (*heads, *shape)
+    shape = (*heads, *(Expr.const(1),) * layout.split().count("lead"), *shape)
     return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
 
 

@@ -1,0 +1,26 @@
+"""MiMo 7B: Qwen2's layers with a layer for the prediction of further tokens."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, HiddenFirstMTPLayer, Layer
+from ..core.config import Config
+from .qwen2 import qwen2_decoder
+from .registry import family
+from .shared import mtp_layers
+
+NAMES = HF.with_changes(
+    mtp_layer="model.mtp_layers.{l}.",
+    inside={"embed_norm": "token_layernorm", "hidden_norm": "hidden_layernorm", "join": "input_proj", "norm": "final_layernorm"},
+)
+
+
+@family(hf=NAMES)
+def mimo(c: Config) -> Decoder:
+    if not c.get("attention_bias", True):
+        raise c.error("attention_bias", "should be true, as in every published model")
+    tree = qwen2_decoder(c, theta=1e4, eps=1e-6, kv_heads=32, full=28)
+    layer = tree.layers[0]
+    assert isinstance(layer, Layer)
+    mtp = mtp_layers(c, c.dim("V", "vocab_size"), c.dim("d", "hidden_size"), layer, HiddenFirstMTPLayer)
+    return tree.replace(mtp=mtp)
