@@ -639,7 +639,7 @@ def convert(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    names: Literal["hf", "hf-fused", "meta", "gguf"],
+    names: Literal["hf", "hf-fused", "meta", "gguf"] | None = None,
     dtype: str = "",
     with_mtp: bool = True,
     max_shard_size: Size = "5GB",
@@ -650,14 +650,15 @@ def convert(
 ) -> ConversionReport:
     """Write a checkpoint in another format: safetensors (`"hf"`; `"hf-fused"`: experts in stacks), Meta's `.pth` (`"meta"`) or GGUF.
 
-    `dtype` is float32, bfloat16 or float16, or in GGUF q8_0, q4_0, q4_k, q6_k or q4_k_m; empty, everything keeps its own. Without
-    `with_mtp`, multi-token prediction layers are left out. The target appears when it is complete. `dry_run` checks the source and
-    writes nothing; `progress` is called with the bytes done and the bytes in total.
+    Without `names`, a target `NAME.gguf` is a GGUF file. `dtype` is float32, bfloat16 or float16, or in GGUF q8_0, q4_0, q4_k, q6_k or
+    q4_k_m; empty, everything keeps its own. Without `with_mtp`, multi-token prediction layers are left out. The target appears when it is
+    complete. A GGUF file that llama.cpp would not load is written with `force` only. `dry_run` checks the source and writes nothing;
+    `progress` is called with the bytes done and the bytes in total.
     """
-    from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+    from .conversion.convert_checkpoint import ConvertOptions, convert_checkpoint, target_format
 
     options = ConvertOptions(
-        to=_choice("names", names, ("hf", "hf-fused", "meta", "gguf")),
+        to=_choice("names", names or target_format(os.fspath(target)), ("hf", "hf-fused", "meta", "gguf")),
         dtype=dtype,
         with_mtp=with_mtp,
         max_shard_size=_size("max_shard_size", max_shard_size),

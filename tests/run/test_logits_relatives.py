@@ -128,6 +128,21 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
     assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
 
 
+@pytest.mark.parametrize("label", ["plain", "Thinking Machines' keys, scaled, padded"])
+@torch.no_grad()
+def test_inkling_in_a_wrapper(label: str) -> None:
+    text = unproven(f"inkling-{label}")
+    eyes = {"patch_size": 4, "hidden_size": 16, "num_hidden_layers": 8}
+    both = pair({"model_type": "inkling_mm_model", "text_config": text, "vision_config": eyes, "audio_config": {"n_mel_bins": 4}})
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    cache = both.ours.new_cache(40)
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    assert logits_match(cached, both.ours(ids), both, ids)
+    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
+    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+
+
 @torch.no_grad()
 def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))

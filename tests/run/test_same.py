@@ -47,7 +47,7 @@ def permute(x: torch.Tensor, heads: int, inverse: bool = False) -> torch.Tensor:
 
 
 def convert(source: Path, target: Path, to: str, dtype: str = "") -> Path:
-    convert_checkpoint(str(source), str(target), ConvertOptions(to=to, dtype=dtype))
+    convert_checkpoint(str(source), str(target), ConvertOptions(to=to, dtype=dtype, force=True))
     return target
 
 

@@ -13,7 +13,7 @@ from .output import echo, echo_json
 
 _EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
-    "llamath convert llama-hf model.gguf --names gguf --dtype q4_k",
+    "llamath convert llama-hf model.gguf --dtype q4_k",
     "llamath convert Qwen3-8B-GPTQ qwen3-bf16 --names hf --dtype bf16",
     "llamath convert llama-hf llama-meta --names meta --dry-run",
 )
@@ -40,9 +40,8 @@ class _Size(click.ParamType[int]):
 @click.argument("target", metavar="DST")
 @click.option(
     "--names",
-    required=True,
     type=click.Choice(["hf", "hf-fused", "meta", "gguf"]),
-    help="Write safetensors (hf; hf-fused: experts in stacks), .pth (meta) or GGUF.",
+    help="Write safetensors (hf; hf-fused: experts in stacks), .pth (meta) or GGUF.  [default: gguf for a DST NAME.gguf]",
 )
 @click.option(
     "--dtype",

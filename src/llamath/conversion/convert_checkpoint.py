@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from ..checkpoint.formats.dtypes import parse_dtype
+from ..checkpoint.gguf_metadata import loader_version, loading_problems, needs_own_head
 from ..checkpoint.naming.scheme import Scheme, fused_scheme
 from ..families.registry import find_family
-from ..utils.errors import ConvertError
+from ..utils.errors import ArgumentError, ConvertError
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
 from .conversion_source import ConversionSource, open_source
@@ -96,6 +97,8 @@ def convert_checkpoint(
         keys = _gguf_keys(opened, target_scheme, notes) if options.to == "gguf" else None
         plan = plan_tensors(opened, target_scheme, types, keys.tensors if keys else {}, with_mtp=options.with_mtp)
         notes += [*plan.notes, *_mtp_notes(opened, options)]
+        if keys is not None:
+            notes += _loading_notes(keys, plan, force=options.force)
         files = _plan_files(opened, plan, keys, gguf_name, options, notes)
         kept = write_output(opened, files, output, progress, dry_run=options.dry_run)
     except OSError as error:
@@ -111,6 +114,13 @@ def convert_checkpoint(
         dtype=plan.dtype,
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def target_format(target: str) -> str:
+    """Return the format that the name of a target says: a file NAME.gguf is a GGUF file; raise for all else."""
+    if target.endswith(".gguf") and not os.path.isdir(target):
+        return "gguf"
+    raise ArgumentError("names", ": expected hf, hf-fused, meta or gguf, found none", hint="only a target NAME.gguf says which files it is")
 
 
 def _output_folder(target: str, options: ConvertOptions) -> tuple[OutputFolder, str]:
@@ -162,6 +172,19 @@ def _gguf_keys(source: ConversionSource, scheme: Scheme, notes: list[str]) -> GG
     shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
     notes += [*check_same_model(model, keys, shapes), *keys.notes]
     return keys
+
+
+def _loading_notes(keys: GGUFKeys, plan: TensorPlan, *, force: bool) -> list[str]:
+    """Raise an error if llama.cpp would not load the file; with `force`, return that as a note."""
+    problems = loading_problems(keys.arch, [x.name for x in plan.tensors])
+    if not problems:
+        return []
+    more = f" (and {len(problems) - 2} more)" if len(problems) > 2 else ""
+    text = f"{'; '.join(problems[:2])}{more}: it would refuse to load the file ({loader_version()})"
+    if not force:
+        own_head = "store a head of its own first: llamath edit SRC DST --untie; or " if needs_own_head(problems) else ""
+        raise ConvertError(text, hint=f"{own_head}convert to hf; --force writes the file for other programs")
+    return [text]
 
 
 def _mtp_notes(source: ConversionSource, options: ConvertOptions) -> list[str]:

@@ -274,6 +274,15 @@ class OutlierMLP(MLP):
         return self.down(m, m.gated(m.keep_outliers(self.gate(m, x), self.deviations), self.up(m, x), self.activation))
 
 
+class WeightedMLP(MLP):
+    """An MLP whose output is multiplied by one stored number (Inkling)."""
+
+    scale: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.scale_by_weight(MLP.forward(self, m, x), self.scale)
+
+
 class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 
@@ -319,7 +328,7 @@ class MoE(Block):
     shared: MLP | None = None
     shared_gate: Linear | None = None
     top_k: int
-    scoring: str = "softmax"  # or sigmoid
+    scoring: str = "softmax"  # or sigmoid, sqrtsoftplus
     norm_topk_prob: bool = True  # routing weights of the chosen experts sum to 1
     routed_scaling_factor: float = 1.0
     expert_groups: ExpertGroups | None = None
@@ -335,6 +344,17 @@ class MoE(Block):
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
+class HashMoE(MoE):
+    """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "table": "router"}
+    table: Weight  # [V, k], numbers of experts
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route_by_token(_router_logits(self, m, x), self.table, self)
+        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
+
 class SparseMixerMoE(MoE):
     """Two experts, chosen one after the other; each weight is a softmax over the remaining logits x close to the best logit b,
     (b − x) / max(|x|, b) ≤ 2 · jitter (SparseMixer, arXiv:2409.12136).
@@ -345,6 +365,28 @@ class SparseMixerMoE(MoE):
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route_in_turn(_router_logits(self, m, x), self.top_k, self.jitter)
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
+
+class SharedRoutingMoE(MoE):
+    """Shared experts have outputs of the router, too: the sigmoids of the chosen and of the shared experts sum to 1 (Inkling)."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "router_scale": "router"}
+    shared_experts: Stack
+    num_shared: int
+    num_experts: int
+    router_scale: Weight  # one factor of all weights
+    route_scale: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        routed, shared = m.split(_router_logits(self, m, x), self.num_experts, self.num_shared)
+        chosen, scores = m.route(routed, self.correction, self)  # (B, T, k)
+        weights = m.normalize_sum(m.concat(scores, m.act(shared, "sigmoid")))
+        weights = m.scale_by_weight(m.scale(weights, self.route_scale), self.router_scale)
+        own, *of_shared = m.split(weights, self.top_k, *(1,) * self.num_shared)
+        y = m.experts(self, self.experts, x, chosen, own)
+        for expert, factor in zip(self.shared_experts, of_shared, strict=True):
+            y = m.add(y, m.multiply(expert(m, x), m.to_model_dtype(factor)))
+        return y
 
 
 class LatentMoE(MoE):
@@ -565,11 +607,27 @@ class StreamGate(Block):
     bias: Weight
     scale: Weight
     factor: float = 1.0
-    eps: float
+    eps: float = 0.0
 
     def forward(self, m: Machine[X], x: X) -> X:
         y = m.act(m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias), "sigmoid")
-        return m.offset(m.scale(y, self.factor), self.eps)
+        y = m.scale(y, self.factor)
+        return m.offset(y, self.eps) if self.eps else y
+
+
+class StreamMixer(Block):
+    """An n × n matrix for each token, whose rows and columns sum to 1: sinkhorn(scale · W x + b) (arXiv:2512.24880)."""
+
+    weight: Weight
+    bias: Weight
+    scale: Weight
+    streams: int
+    iterations: int
+    eps: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias)
+        return m.sinkhorn(m.split_heads(y, self.streams), self.iterations, self.eps)
 
 
 class StreamSum(Block):
@@ -585,14 +643,16 @@ class StreamSum(Block):
 
 
 class HyperConnection(StreamSum):
-    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n."""
+    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n, or to a mixture of streams."""
 
     post: StreamGate
+    mix: StreamMixer | None = None
 
 
 class HyperLayer(Layer):
     """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
 
+    group: ClassVar[str] = "mlp"
     attn_hc: HyperConnection
     mlp_hc: HyperConnection
 
@@ -672,6 +732,7 @@ class Decoder(Block):
     context: int | None = None
     softcap: float | None = None  # soft cap of the logits
     logit_scale: float = 1.0  # factor of the logits, before the soft cap
+    kept_logits: int | None = None  # number of the logits, where the head has padding; None: all
 
     def forward(self, m: Machine[X], ids: X) -> X:
         x = self.embed(m, ids)  # (B, T, d)
@@ -682,7 +743,8 @@ class Decoder(Block):
         x = apply_optional(self.norm, m, m.last_token(x))
         if self.head is None:
             return x
-        return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+        y = m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)  # (B, T, V)
+        return y if self.kept_logits is None else m.split(y, self.kept_logits, self.vocab - self.kept_logits)[0]
 
 
 class AltUpDecoder(Decoder):
@@ -787,9 +849,12 @@ def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
 
 
 def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
-    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`."""
+    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`; with `mix`, x are sums of the streams."""
     wide, post = m.to_float32(y), connection.post(m, normed)
     branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
+    if connection.mix is not None:
+        weights = m.to_model_dtype(connection.mix(m, normed))
+        x = m.merge_heads(m.mix_streams(m.split_heads(x, connection.sizes[0]), weights))
     return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import Attention, Linear, Norm, RMSNorm, apply_optional
+from .blocks import Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
@@ -82,6 +82,57 @@ class GatedDeltaNet(RecurrentMixer):
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
         z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), "silu")
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
+
+
+class KimiDeltaAttention(RecurrentMixer):
+    """The delta rule with a decay for each channel of a key (Kimi Linear, arXiv:2510.26692); each head keeps S `[head_dim, head_dim]`.
+
+    q, k and v pass a convolution each and the activation; q and k are divided by their norm, and q by √head_dim. The decay is
+    g = −exp(a_log) · softplus(forget x + dt_bias), or with a lower bound g = bound · sigmoid(exp(a_log) · (forget x + dt_bias)); the
+    step is s = sigmoid(beta x): S ← diag(exp(g)) S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result is out(norm(y) · sigmoid(gate x)), y
+    normalized per head. The projections `forget` and `gate` are one matrix each, or two narrow ones.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "value", "query_conv", "key_conv", "value_conv", "beta", "dt_bias", "a_log"), Cut(0, "heads")),
+        **dict.fromkeys(("forget", "gate"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
+    query: Linear
+    key: Linear
+    value: Linear
+    query_conv: Convolution
+    key_conv: Convolution
+    value_conv: Convolution
+    forget_down: Linear | None = None
+    forget: Linear
+    dt_bias: Weight
+    a_log: Weight
+    beta: Linear
+    gate_down: Linear | None = None
+    gate: Linear
+    norm: Norm
+    out: Linear
+    heads: int
+    head_dim: int
+    activation: str
+    lower_bound: float | None = None
+    l2_eps: float = 1e-6
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        h = self.head_dim
+        q, k, v = self.query_conv(m, self.query(m, x)), self.key_conv(m, self.key(m, x)), self.value_conv(m, self.value(m, x))
+        q, k, v = (m.split_heads(m.to_float32(m.act(y, self.activation)), h) for y in (q, k, v))  # (B, T, H, h)
+        q, k = m.scale(m.l2_norm(q, self.l2_eps), h**-0.5), m.l2_norm(k, self.l2_eps)
+        forget = self.forget(m, apply_optional(self.forget_down, m, x))
+        if self.lower_bound is None:
+            g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)  # (B, T, H, h)
+        else:
+            g = m.bounded_decay(forget, self.dt_bias, self.a_log, h, self.lower_bound)
+        beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
+        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
+        gate = m.act(m.to_float32(m.split_heads(self.gate(m, apply_optional(self.gate_down, m, x)), h)), "sigmoid")
+        return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), gate))))
 
 
 class Mamba(RecurrentMixer):
@@ -244,6 +295,36 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
     )
 
 
+def kimi_delta(
+    d: int, H: Expr, h: Expr, kernel: int, eps: float, activation: str, *, low_rank: bool = True, lower_bound: float | None = None
+) -> KimiDeltaAttention:
+    """Kimi's delta attention with convolutions of this kernel size; `low_rank` for forget and output gates of two narrow matrices."""
+    into, down = linear(H * h, d), linear(h, d) if low_rank else None
+    gate = linear(H * h, h) if low_rank else into
+    conv = convolution(H * h, kernel)
+    return KimiDeltaAttention(
+        query=into,
+        key=into,
+        value=into,
+        query_conv=conv,
+        key_conv=conv,
+        value_conv=conv,
+        forget_down=down,
+        forget=gate,
+        dt_bias=weight(H * h, role="bias"),
+        a_log=weight(H, 1, role="scale"),
+        beta=linear(H, d),
+        gate_down=down,
+        gate=gate,
+        norm=rms(h, eps),
+        out=linear(d, H * h),
+        heads=H,
+        head_dim=h,
+        activation=activation,
+        lower_bound=lower_bound,
+    )
+
+
 def mamba(
     d: int, i: Expr, N: Expr, R: Expr, kernel: int, *, bias: bool, conv_bias: bool, activation: str, norm_eps: float | None = None
 ) -> Mamba:
@@ -317,3 +398,54 @@ def short_conv(d: int, kernel: int, bias: bool) -> ShortConv:
     """A short convolution; the bias is on the convolution and its projections."""
     part = linear(d, d, bias)
     return ShortConv(b=part, c=part, x=part, conv=convolution(d, kernel, bias), out=part)
+
+
+class ResidualConvolution(RecurrentMixer):
+    """x + a causal depthwise convolution of x, in float32."""
+
+    weight: Weight  # [channels, c]
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.to_float32(x)
+        return m.to_model_dtype(m.add(m.causal_conv(self, x, self.weight, None), x))
+
+
+class ConvolvedAttention(Attention):
+    """Attention without rotary positions: keys and values pass a short convolution, and scores have a learned bias by distance.
+
+    The bias of a query is its `relative` projection times one profile over the distances for each of its numbers (Inkling).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **Attention.cuts,
+        **dict.fromkeys(("k_conv", "v_conv"), Cut(0, "kv_heads", "copy")),
+        "relative": Cut(0, "heads"),
+    }
+    k_conv: ResidualConvolution
+    v_conv: ResidualConvolution
+    relative: Linear
+    distance: Linear
+    relative_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_heads_of(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_heads_of(self, m, self.k_norm, m.split_heads(self.k_conv(m, self.k(m, x)), self.head_dim))
+        v = m.split_heads(self.v_conv(m, self.v(m, x)), self.head_dim)
+        k, v = m.update_cache(self, k, v)  # (B, S, K, h)
+        bias = self.distance(m, m.split_heads(self.relative(m, x), self.relative_dim))  # (B, T, H, D)
+        temperature = self.score_transform.temperature
+        q, bias = m.scale_by_position(q, temperature), m.scale_by_position(bias, temperature)
+        return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, None, None, bias)))
+
+
+class ConvolvedLayer(Layer):
+    """A layer whose branches pass a short convolution before they are added (Inkling)."""
+
+    attn_conv: ResidualConvolution
+    mlp_conv: ResidualConvolution
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = m.add(x, self.attn_conv(m, self.attn(m, apply_optional(self.attn_norm, m, x))))
+        return m.add(x, self.mlp_conv(m, self.mlp(m, apply_optional(self.mlp_norm, m, x))))

@@ -7,6 +7,9 @@ from typing import Any
 
 from ..utils.record_type import Record
 
+_NO_SPAN = 2.0**-100
+"""In place of a difference of 0."""
+
 
 class Rope(Record):
     """Rotary positions over the first `dim` of each head, base `theta`."""
@@ -61,7 +64,8 @@ class Llama3Rope(Rope):
 
     def kept_share(self, wavelength: Any) -> Any:
         """Return which share of a frequency is kept, to be clamped to 0…1; for one wavelength or a tensor of them."""
-        return (self.original_context / wavelength - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        span = self.high_freq_factor - self.low_freq_factor or _NO_SPAN  # of Llama 4 both are 1, and nothing is interpolated
+        return (self.original_context / wavelength - self.low_freq_factor) / span
 
     def divisors(self) -> list[float]:
         """Return by how much each frequency is divided."""
@@ -122,6 +126,10 @@ class TemperatureTuning(Record):
     scale: float
     floor: int
     offset: int = 0
+
+
+class LogTuning(TemperatureTuning):
+    """Queries at position t are multiplied by 1 + scale · ln((t + 1) / floor), once that is more than 1 (Inkling)."""
 
 
 class LogNScaling(Record):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.attention_facts import AttentionWindow
-from ..core.positions import Alibi, AxialRope, LogNScaling, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
+from ..core.positions import Alibi, AxialRope, LogNScaling, LogTuning, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
 from .kv_cache import Cache, key_positions
 from .rope import LENGTH_DEPENDENT, RopeCosSin, axial_cos_sin, cos_sin
 
@@ -135,7 +135,9 @@ class ForwardContext:
     def temperature_scale(self, temperature: TemperatureTuning | LogNScaling) -> Tensor:
         """Position-dependent factor on the queries, `(T, 1, 1)` or `(B, T, 1, 1)`."""
         t = self.positions.float()
-        if isinstance(temperature, TemperatureTuning):
+        if isinstance(temperature, LogTuning):
+            scale = 1 + temperature.scale * torch.log(((t + 1) / temperature.floor).clamp(min=1))
+        elif isinstance(temperature, TemperatureTuning):
             scale = 1 + temperature.scale * torch.log(1 + torch.floor((t + temperature.offset) / temperature.floor))
         else:
             scale = (torch.log(t + 1) / torch.log(torch.tensor(float(temperature.original_context)))).clamp(min=1)
@@ -170,6 +172,10 @@ class Mask:
     def visible(self, queries: slice) -> Tensor:
         """Which keys these queries see, `(T, S)` or `(B, T, S)`."""
         return self._visible(queries, slice(None)).squeeze(-3) if self._ctx.padding is not None else self._visible(queries, slice(None))
+
+    def distances(self, queries: slice) -> Tensor:
+        """How many tokens each key is before each of these queries, `(T, S)`."""
+        return self._ctx.token_index[queries, None] - self._key_positions
 
     @cached_property
     def full_block(self) -> MaskBlock:
@@ -226,6 +232,33 @@ class Mask:
             return visible
         not_padding = key_index >= ctx.padding[:, None, None]
         return ((visible & not_padding) | (distance == 0))[:, None]
+
+
+class DistanceBias:
+    """A mask that adds a bias `(B, H, T, D)` to the score of the key at each distance; none to those farther away."""
+
+    def __init__(self, mask: Mask, bias: Tensor) -> None:
+        self._mask, self._bias = mask, bias
+
+    def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
+        """Whether all queries are processed at once."""
+        return self._mask.fits_one_block(heads, fused=False)
+
+    @property
+    def full_block(self) -> MaskBlock:
+        """All queries and all keys as one block."""
+        return self._biased(slice(None), slice(None))
+
+    def blocks(self, heads: int) -> Iterator[MaskBlock]:
+        """Consecutive ranges of queries, each with only the keys that they need."""
+        return (self._biased(x.queries, x.keys) for x in self._mask.blocks(heads))
+
+    def _biased(self, queries: slice, keys: slice) -> MaskBlock:
+        visible, distance, bias = self._mask.visible(queries), self._mask.distances(queries)[:, keys], self._bias[:, :, queries]
+        visible = visible.reshape(-1, 1, *visible.shape[-2:])[..., keys]
+        near = (distance >= 0) & (distance < bias.shape[-1])
+        index = distance.clamp(0, bias.shape[-1] - 1).expand(*bias.shape[:2], -1, -1)
+        return MaskBlock(queries, keys, bias.gather(-1, index).masked_fill(~near, 0.0).masked_fill(~visible, -torch.inf))
 
 
 def _alibi_slopes(alibi: Alibi, heads: int) -> Tensor:

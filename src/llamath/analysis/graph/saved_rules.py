@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...core.expr import Expr, Variable, minimum, product, total
+from ...core.expr import Expr, Variable, ceil_div, minimum, product, total
 from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
+_ESTIMATED = frozenset({"compress", "gated_delta_rule", "selective_scan", "sinkhorn", "ssm_scan"})
+"""Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
 _MASK = 1
@@ -237,6 +239,12 @@ def save_match_rms(x: Node, k: Kernels) -> Iterator[Saved]:
     yield _extra("residual streams", x, 4 * product(x.shape[:-1]), x.width)
 
 
+def save_normalize_sum(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Its input and the sum of each vector."""
+    yield from _result("router", x.inputs[0], k)
+    yield _extra("router", x, product(x.shape[:-1]), x.width)
+
+
 def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
     """Both factors."""
     for y in x.inputs:
@@ -253,10 +261,15 @@ def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("mixer states", x, x.size * (2 if x.attributes["clamped"] else 1), FLOAT32)
 
 
+def save_bounded_decay(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
+    """The input with the bias, in float32, and the sigmoid."""
+    yield _extra("mixer states", x, x.size * 2, FLOAT32)
+
+
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
     """All inputs; what the kernel of a recurrence saves of its states is not known."""
     for y in x.inputs:
-        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
+        yield from _result("mixer states", y, k, estimated=x.op in _ESTIMATED)
 
 
 def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
@@ -280,7 +293,7 @@ def save_rope(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     """Queries, keys and values; and either the scores, or the result and one number for each query."""
-    q, key, value, *selected = x.inputs
+    q, key, value, *others = x.inputs
     for what, y in zip(("keys", "values"), (key, value), strict=True):
         yield from _repeated_heads(what, x, y, k) if not (k.fused or k.flash) else _result(what, y, k)
     yield from _fused_qkv(x, k)
@@ -288,11 +301,38 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     if k.flash:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
-        for y in selected:
+        for y in others:
+            if y.op not in ("select_blocks", "select_keys", "reuse_selection"):
+                yield from _result("biases of scores", y, k)
+                continue
+            if y.op == "select_blocks":
+                size, kept = x.attributes["blocks"]
+                blocks = product((*y.shape[:3], minimum(ceil_div(Expr("T", k.context), size), kept)))
+                yield y, SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence")
+                continue
             keys = minimum(Expr("T", k.context), x.attributes["top_k"])
             yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
     else:
         yield from _scores(x, k)
+
+
+def save_compressed_attention(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Queries, keys and windows; and either the softmax of the scores, or the result and one number for each query."""
+    q, key, windows, *selected = x.inputs
+    ratio = int(x.attributes["ratio"])
+    yield from _result("queries", q, k)
+    yield from _result("keys", key, k)
+    entries = -(-int(windows.shape[-1]) // ratio)
+    yield windows, SavedTensor("windows", elements_per_token(product((*x.shape[:2], entries))), k.width, "sequence", estimated=True)
+    if not k.flash:
+        size = product((*x.shape[:3], Expr("T", k.context + k.context // ratio)))
+        yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True, estimated=True)
+        return
+    yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
+    yield from _result("output of attention", x, k)
+    for y in selected:
+        keys = minimum(Expr("T", max(k.context // ratio, 1)), x.attributes["top_k"])
+        yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
 
 
 def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:

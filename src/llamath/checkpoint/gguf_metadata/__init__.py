@@ -11,13 +11,18 @@ from .gguf_header import COUNT_HINT
 from .gguf_keys import MetadataValue
 from .gguf_rope import ROPE_FREQS, ROTARY_TENSORS
 from .gguf_to_config import config_from_gguf, is_auxiliary_tensor
+from .loaded_tensors import LOADED_TENSORS, loader_version, loading_problems, needs_own_head
 
 __all__ = [
     "ARCHITECTURES",
     "COUNT_HINT",
+    "LOADED_TENSORS",
     "ROPE_FREQS",
     "ROTARY_TENSORS",
     "MetadataValue",
     "config_from_gguf",
     "is_auxiliary_tensor",
+    "loader_version",
+    "loading_problems",
+    "needs_own_head",
 ]

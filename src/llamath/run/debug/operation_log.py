@@ -53,10 +53,18 @@ class OperationLog(TorchMachine):
         return y
 
     def attention(
-        self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, head_dim: int, sinks: Tensor | None = None, selected: Tensor | None = None
+        self,
+        mixer: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        head_dim: int,
+        sinks: Tensor | None = None,
+        selected: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        y = super().attention(mixer, q, k, v, head_dim, sinks, selected)
-        if selected is not None and q.shape[1] == 1:
+        y = super().attention(mixer, q, k, v, head_dim, sinks, selected, bias)
+        if selected is not None and selected.dim() == 3 and q.shape[1] == 1:
             k = k[:, : selected.shape[2]]
         queries, keys = (x.to("meta").transpose(1, 2) for x in (q, k))
         probs = tuple(attention_probs(queries, keys, MaskBlock(), ScoreParams(1.0)).shape)
@@ -144,6 +152,7 @@ def _num_rows(shape: Shape) -> int:
 
 _RESULTS = {
     "route": ("route", "routing_weights"),
+    "route_by_token": ("route", "routing_weights"),
     "route_in_turn": ("route", "routing_weights"),
     "split": ("slice",),
     "to_float32": ("cast",),
@@ -152,12 +161,12 @@ _RESULTS = {
 }
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
-    "normalized_linear",
-    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "keep_outliers", "l2_norm"),
-    *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "offset", "per_head_linear"),
-    *("read_cache", "reuse_selection", "rms_norm", "rope", "route", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
-    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "softcap", "softplus", "split", "split_heads", "to_float32"),
-    *("to_model_dtype", "token_positions", "update_cache", "xielu"),
+    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
+    *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
+    *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
+    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
 
 

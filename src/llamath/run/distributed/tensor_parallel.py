@@ -103,6 +103,8 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
 def _unsupported(module: Module, ranks: int) -> str:
     """Describe what of a module cannot be sharded over these ranks; empty if all can."""
     spec: Block = module.spec
+    if isinstance(spec, blocks.Attention) and type(spec) not in _SHARDABLE:
+        return type(spec).__name__
     if isinstance(spec, blocks.Attention) and spec.indexer is not None:
         return "attention to blocks of keys that differ from head to head"
     if isinstance(spec, blocks.Attention):
