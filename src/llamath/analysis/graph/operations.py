@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from ...core.expr import Expr, product
+from ...core.expr import Expr, floor_div, product
 from ...core.tree import LETTERS, Folded, Weight
 from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
@@ -168,6 +168,7 @@ class _Operations:
         if x is None:
             return Expr.const(0)
         tokens = cached_tokens(self._tokens, x.window.max_lookback) if x.kind == "row" else 1
+        tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 
