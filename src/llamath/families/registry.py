@@ -38,6 +38,7 @@ FAMILIES = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v3": "deepseek_v3 kimi_k2",
     "deepseek_v32": "deepseek_v32",
+    "deepseek_v4": "deepseek_v4",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5_moe",
@@ -213,7 +214,6 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 
 UNSUPPORTED_TYPES = {
-    "deepseek_v4": "it has a compressed and indexed cache, hyper-connections and hash routing",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,16 +14,20 @@ _MAX_SCORES = 1 << 25
 """Scores of an indexer's heads that are computed at once."""
 
 
-def select_keys(q: Tensor, k: Tensor, weights: Tensor, mask: Mask, top_k: int) -> Tensor:
+Visible = Callable[[slice], Tensor]
+"""Which keys these queries see, `(T, S)` or `(B, T, S)`."""
+
+
+def select_keys(q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: int) -> Tensor:
     """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
     keys, kept, scale = k.float().mT[:, None], min(k.shape[1], top_k), q.shape[-1] ** -0.5
-    size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * k.shape[1]))
+    size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * max(k.shape[1], 1)))
     parts = []
     for first in range(0, q.shape[1], size):
         at = slice(first, min(first + size, q.shape[1]))
         each = torch.relu(q[:, at].float() @ keys * scale)  # (B, T, H, S)
         scores = (weights[:, at, None].float() @ each).squeeze(2)
-        parts.append(scores.masked_fill(~mask.visible(at), -torch.inf).topk(kept, -1).indices)
+        parts.append(scores.masked_fill(~visible(at), -torch.inf).topk(kept, -1).indices)
     return torch.cat(parts, 1)
 
 
@@ -61,6 +65,41 @@ class SelectedKeys:
         """Return which keys are selected, `(B, T, S)`."""
         selected = self._selected[:, queries]
         return torch.zeros(*selected.shape[:2], self._keys, dtype=torch.bool, device=selected.device).scatter(2, selected, True)
+
+
+class Windows(NamedTuple):
+    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the first, and their number in all."""
+
+    ratio: int
+    padding: Tensor
+    first: Tensor
+    end: Tensor
+
+    @property
+    def width(self) -> int:
+        """The most windows that end in this pass in any row."""
+        return int((self.end - self.first).max())
+
+    @property
+    def numbers(self) -> Tensor:
+        """The numbers of the windows, `(B, W)`."""
+        return self.first[:, None] + torch.arange(self.width, device=self.first.device)
+
+
+def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor, windows: Windows, start: int, overlap: bool) -> Tensor:
+    """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
+    rows = torch.arange(len(kv), device=kv.device)[:, None, None]
+    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio, device=kv.device)
+    at = (windows.padding[:, None, None] + token - start).expand(len(kv), -1, -1)  # (B, W, ratio)
+    last = max(kv.shape[1] - 1, 0)
+    values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
+    weights = weights + bias
+    if overlap:
+        h, before = kv.shape[-1] // 2, (at - windows.ratio).clamp(0, last)
+        none = (windows.numbers == 0)[..., None, None]
+        earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), (gate[rows, before] + bias)[..., :h].masked_fill(none, -torch.inf)
+        values, weights = torch.cat((earlier[0], values[..., h:]), 2), torch.cat((earlier[1], weights[..., h:]), 2)
+    return (values * weights.softmax(2, dtype=torch.float32).to(values.dtype)).sum(2, keepdim=True)
 
 
 class BlockNumbers(NamedTuple):

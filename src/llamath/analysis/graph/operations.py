@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
-from ...core.expr import Expr, product
+from ...core.expr import Expr, floor_div, product
 from ...core.tree import LETTERS, Folded, Weight
 from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
@@ -160,6 +160,7 @@ class _Operations:
         if x is None:
             return Expr.const(0)
         tokens = cached_tokens(self._tokens, x.window.max_lookback) if x.kind == "row" else 1
+        tokens = floor_div(tokens, x.every) if x.every > 1 else tokens
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 

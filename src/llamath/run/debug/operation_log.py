@@ -152,6 +152,7 @@ def _num_rows(shape: Shape) -> int:
 
 _RESULTS = {
     "route": ("route", "routing_weights"),
+    "route_by_token": ("route", "routing_weights"),
     "route_in_turn": ("route", "routing_weights"),
     "split": ("slice",),
     "to_float32": ("cast",),
@@ -160,12 +161,12 @@ _RESULTS = {
 }
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
-    "normalized_linear",
-    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "keep_outliers", "l2_norm"),
-    *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "normalize_sum", "offset"),
-    *("per_head_linear", "read_cache", "reuse_selection", "rms_norm", "rope", "route", "route_in_turn", "scale", "scale_by_expert"),
-    *("scale_by_position", "scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "softcap", "softplus", "split"),
-    *("split_heads", "to_float32", "to_model_dtype", "token_positions", "update_cache", "xielu"),
+    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
+    *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
+    *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
+    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
 
 
