@@ -298,6 +298,29 @@ def test_serving_within_a_latency() -> None:
     assert any("ms per token" in x.why for x in soon.too_large)
 
 
+def test_any_microbatch_can_be_asked_for() -> None:
+    """MPT 760M was trained on 8 A100-80GB with microbatches of 24, which memory predicts within 2 %."""
+    config = {
+        "model_type": "mpt",
+        "d_model": 1536,
+        "n_layers": 24,
+        "n_heads": 12,
+        "vocab_size": 50368,
+        "expansion_ratio": 4,
+        "no_bias": True,
+    }
+    model = llamath.load({**config, "attn_config": {"alibi": True}, "max_seq_len": 2048})
+    fixed = {"microbatch": 24, "dp": 8, "zero": 3}
+    report = plan(model, PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed), hardware.parse_devices("8xa100-80gb"))
+    assert {x.layout.microbatch for x in report.plans} == {24}
+    too_large = plan(
+        model,
+        PlanRequest(context=2048, batch_tokens=96 * 8 * 2048, fixed={**fixed, "microbatch": 96}),
+        hardware.parse_devices("8xa100-40gb"),
+    )
+    assert not too_large.fits and too_large.smallest is not None and too_large.smallest.microbatch == 96
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name: str) -> None:
     done = run(*SHOWN[name])

@@ -15,6 +15,10 @@ from support.reference_data import multimodal_configs
 pytestmark = pytest.mark.transformers
 
 
+WITHOUT_A_CLASS = {"internvl_chat"}
+"""Types that transformers has no class for, which tests of their own prove."""
+
+
 def build(config: dict[str, Any]) -> Any:
     import transformers
 
@@ -36,7 +40,7 @@ def forms(model: llamath.Model) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 def test_every_complete_type_has_a_tiny_config() -> None:
-    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys()
+    assert {x.values[0]["model_type"] for x in multimodal_configs()} == COMPLETE_TYPES.keys() - WITHOUT_A_CLASS
 
 
 @pytest.mark.parametrize("config", multimodal_configs())

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
-from llamath.core.image_sizes import CanvasImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
+from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
 from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
@@ -63,7 +63,7 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
         return sizes.size * 2 - 9, sizes.size - 5
     if isinstance(sizes, ScaledImage):
         return 640, 300
-    return (sizes.size, sizes.size) if isinstance(sizes, FixedImage) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
+    return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
 
 def patches_of(pixels: Tensor, patch: int, times: int = 1) -> Tensor:
@@ -87,7 +87,7 @@ def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
 
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
-    if reference.config.model_type.startswith("qwen"):
+    if reference.config.model_type.startswith(("glm", "qwen")):
         return qwen_features(reference, tiles)
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, floor, sqrt
+from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
 from ..utils.record_type import Record
@@ -188,3 +188,39 @@ class TiledImage(ImageSizes):
 
         h, w = max(self.resolutions, key=kept, default=(0, 0))
         return h // self.size, w // self.size
+
+
+class CroppedImage(ImageSizes):
+    """An image is cut into the grid of tiles of the closest shape, which the whole image follows as one more (InternVL)."""
+
+    size: int  # side of a tile
+    max_tiles: int
+    thumbnail: bool = True  # whether the whole image follows
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        columns, rows = self._best(width, height)
+        tiles, side = columns * rows, self.size // self.patch
+        return PatchGrid(tiles + 1 if tiles > 1 and self.thumbnail else tiles, side, side)
+
+    def _grids(self) -> list[tuple[int, int]]:
+        """Columns and rows of the grids of at most `max_tiles` tiles, those of few tiles first."""
+        n = self.max_tiles
+        return sorted(((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)), key=lambda x: x[0] * x[1])
+
+    def _best(self, width: int, height: int) -> tuple[int, int]:
+        best, least = (1, 1), inf
+        for columns, rows in self._grids():
+            difference = abs(width / height - columns / rows)
+            large = width * height > 0.5 * self.size**2 * columns * rows
+            if difference < least or (difference == least and large):
+                best, least = (columns, rows), difference
+        return best
+
+
+class LeastScaledImage(CroppedImage):
+    """The same with the grid for which the image is enlarged least, or, if none is large enough, shrunk least (Command A Vision)."""
+
+    def _best(self, width: int, height: int) -> tuple[int, int]:
+        scales = {x: min(x[0] * self.size / width, x[1] * self.size / height) for x in self._grids()}
+        enlarged = {x: scale for x, scale in scales.items() if scale >= 1}
+        return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)

@@ -126,6 +126,10 @@ class Machine(Protocol[X]):
         """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
         ...
 
+    def sinkhorn(self, x: X, iterations: int, eps: float) -> X:
+        """softmax(x) + eps with columns and rows divided by their sums + eps, in turn, transposed: `(B, T, n, n)`."""
+        ...
+
     def offset(self, x: X, amount: float) -> X:
         """X + amount."""
         ...
@@ -143,7 +147,11 @@ class Machine(Protocol[X]):
         ...
 
     def decay(self, dt: X, a_log: Weight) -> X:
-        """−exp(a_log) · dt in float32."""
+        """−exp(a_log) · dt in float32: dt `(B, T, H)` and a_log `[H]`, or dt `(B, T, H, n)` and a_log `[H, 1]`."""
+        ...
+
+    def bounded_decay(self, x: X, bias: Weight, a_log: Weight, head_dim: int, bound: float) -> X:
+        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`, with one number of a_log for each head."""
         ...
 
     def to_float32(self, x: X) -> X:
@@ -226,8 +234,8 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
-    def add_resized_positions(self, x: X, table: Weight) -> X:
-        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+    def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
+        """X plus a row of a table for each patch, interpolated (`bilinear` or `bicubic`) between the rows of a square grid of patches."""
         ...
 
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
@@ -296,6 +304,30 @@ class Machine(Protocol[X]):
         """
         ...
 
+    def compress(self, compressor: Block, kv: X, gate: X, bias: Weight) -> X:
+        """One vector for each window of `ratio` tokens that ends in this pass, `(B, W, 1, h)`: Σ softmax(gate + bias) · kv over its tokens.
+
+        With twice as many channels, the sum includes the tokens of the window before, with the first half of their channels.
+        """
+        ...
+
+    def rope_windows(self, compressor: Block, x: X, rope: Rope | None) -> X:
+        """Rotate the vectors of windows by the positions of their first tokens."""
+        ...
+
+    def update_windows(self, compressor: Block, x: X) -> X:
+        """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio, 1, h)`."""
+        ...
+
+    def compressed_attention(
+        self, mixer: Block, q: X, k: X, windows: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None
+    ) -> X:
+        """Attention with one head k `(B, S, 1, h)` of keys, which are the values, and to windows of tokens, all or the `selected` ones.
+
+        A query sees a window after all of its tokens.
+        """
+        ...
+
     def reuse_selection(self, mixer: Block) -> X:
         """The keys that the nearest earlier layer with an indexer selected."""
         ...
@@ -315,7 +347,7 @@ class Machine(Protocol[X]):
         ...
 
     def gated_delta_rule(self, mixer: Block, q: X, k: X, v: X, g: X, beta: X) -> X:
-        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q."""
+        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q: g `(B, T, H)`, or `(B, T, H, n)` for each row of S by itself."""
         ...
 
     def ssm_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight) -> X:
@@ -330,6 +362,10 @@ class Machine(Protocol[X]):
 
     def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:
         """The chosen experts of each token and their weights, `(B, T, k)` each."""
+        ...
+
+    def route_by_token(self, logits: X, table: Weight, moe: Block) -> tuple[X, X]:
+        """The experts that a table gives for each token, and their weights, `(B, T, k)` each."""
         ...
 
     def route_in_turn(self, logits: X, top_k: int, jitter: float) -> tuple[X, X]:

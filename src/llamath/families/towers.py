@@ -14,7 +14,7 @@ from ..core.blocks import MLP, Decoder, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
-from ..core.image_sizes import FixedImage, NativeImage, SplitImage, TiledImage
+from ..core.image_sizes import CroppedImage, FixedImage, NativeImage, SplitImage, TiledImage
 from ..core.positions import AxialRope, Rope
 from ..core.towers import (
     AttentionPooling,
@@ -240,14 +240,15 @@ def internvit_tower(c: Config) -> Tower:
     """Read InternViT: a class token, factors for the channels of each branch, and norms of one kind or the other."""
     d, F, L, H = vit_sizes(c, width=1024, mlp_width=4096, layers=24, heads=16)
     p, s = side(c, "p_v", "patch_size", 14), side(c, "s_v", "image_size", 448)
-    eps, bias = c.get("layer_norm_eps", 1e-6), c.get("attention_bias", False)
+    eps, bias = c.get("layer_norm_eps", 1e-6), c.get("attention_bias|qkv_bias", False)
     kinds = {"layer_norm": layer_norm(d, eps), "rms_norm": rms(d, eps)}
     if (kind := c.get("norm_type", "layer_norm")) not in kinds:
         raise c.error("norm_type", f"is the unknown kind {safe(repr(kind), 40)}", f"known: {', '.join(kinds)}")
     if c.get("use_mask_token", False):
         raise c.error("use_mask_token", "asks for a mask token, which is for training alone")
     norm, attention = kinds[kind], encoder_attention(c, d, H, bias, o_bias=True)
-    if c.get("use_qk_norm", False):
+    c.ignore("drop_path_rate", "dropout", "initializer_factor", "use_flash_attn")
+    if c.get("use_qk_norm|qk_normalization", False):
         attention = attention.replace(q_norm=rms(d, 1e-6), k_norm=rms(d, 1e-6), qk_preprocess=QKPreprocess(across_heads=True))
     scaled = LayerScale(weight=weight(d, role="scale"))
     feed_forward = mlp(d, F, c.activation("hidden_act", "gelu"), bias=True)
@@ -336,6 +337,23 @@ def joined_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     return Part(LinearProjector(linear=joined, merge=k), {"linear": "modality_projection.proj"})
 
 
+def internvl_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
+    """Read InternVL's projector: squares of patches joined, a norm, two linear layers."""
+    ratio = c.get("downsample_ratio", 0.5)
+    if not 0 < ratio <= 1 or 1 / ratio != round(1 / ratio):
+        raise c.error("downsample_ratio", f"should be 1 over a number of patches, not {ratio:g}")
+    side, d = round(1 / ratio), text.embed.weight.shape[1]
+    joined = product((side, side, feature_width(tower)))
+    block = MLPProjector(
+        norm=layer_norm(joined, 1e-5),
+        linear_1=linear(d, joined, True),
+        linear_2=linear(d, d, True),
+        activation=c.activation("projector_hidden_act", "gelu"),
+        merge=side,
+    )
+    return Part(block, {"norm": "layer_norm", "linear_1": "linear_1", "linear_2": "linear_2"})
+
+
 def linear_projector(bias: bool, d: Expr, tower: VisionTower, name: str = "linear") -> Part:
     """One linear layer on the features of each patch."""
     return Part(LinearProjector(linear=linear(d, feature_width(tower), bias)), {"linear": name})
@@ -358,6 +376,14 @@ def with_tiles(c: Config, tower: Tower, default: Sequence[Sequence[int]], max_ti
     resolutions = tuple((int(h), int(w)) for h, w in found)
     tiles = TiledImage(patch=sizes.patch, size=sizes.size, resolutions=resolutions, max_tiles=max_tiles, only_alone=max_tiles is not None)
     return tower._replace(block=tower.block.replace(image_sizes=tiles))
+
+
+def with_crops(tower: Tower, kind: type[CroppedImage] = CroppedImage, max_tiles: int = 12, thumbnail: bool = True) -> Tower:
+    """Return a tower for images cut into at most `max_tiles` tiles, as many as processors make unless told otherwise."""
+    sizes = tower.block.image_sizes
+    assert isinstance(sizes, FixedImage)
+    crops = kind(patch=sizes.patch, size=sizes.size, max_tiles=max_tiles, thumbnail=thumbnail)
+    return tower._replace(block=tower.block.replace(image_sizes=crops))
 
 
 def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:

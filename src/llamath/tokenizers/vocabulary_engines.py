@@ -6,7 +6,9 @@ merges as a list. Every split of a token into two tokens is such a merge, in the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..checkpoint.formats.sentencepiece import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_MERGE_CHARACTERS = 1 << 26
 """Limit on the characters examined to derive merges; a vocabulary of 256,000 tokens needs about 20 million."""
+_MAX_SPECIAL_CHARACTERS = 1 << 18
+"""Limit on the characters of the names of special tokens that are searched for in plain text."""
 _SPACE = "\u2581"
 
 
@@ -45,14 +49,16 @@ def require_tokenizers() -> None:
 
 
 def build_sentencepiece(pieces: Sequence[VocabularyPiece], spaces: SpaceHandling, unigram: bool, source: str) -> Engine:
-    """Build sentencepiece's BPE or unigram model; in `tokenizers`, the latter also finds special tokens in plain text."""
+    """Build sentencepiece's BPE or unigram model."""
     require_tokenizers()
-    from tokenizers import Tokenizer, decoders, models, normalizers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     unknown = next((i for i, piece in enumerate(pieces) if piece.type == UNKNOWN), None)
     byte_fallback = any(piece.type == BYTE for piece in pieces)
     if unigram:
         engine = Tokenizer(models.Unigram([(x.text, x.score) for x in pieces], unk_id=unknown, byte_fallback=byte_fallback))
+        if cuts := _cuts_in_special_tokens(pieces, source):
+            engine.pre_tokenizer = pre_tokenizers.Split(_regex("|".join(cuts)), "merged_with_previous")
     else:
         vocabulary = {piece.text: i for i, piece in enumerate(pieces)}
         normal = sorted((x for x in pieces if x.type in (NORMAL, USER_DEFINED)), key=lambda x: -x.score)
@@ -104,6 +110,29 @@ def derive_merges(ranked_tokens: Mapping[str, int], vocabulary: Mapping[str, int
     for text in ranked_tokens:
         splits = [(text[:i], text[i:]) for i in range(1, len(text)) if text[:i] in ranked_tokens and text[i:] in ranked_tokens]
         yield from sorted(splits, key=lambda cut: (vocabulary[cut[0]], vocabulary[cut[1]])) if len(splits) > 1 else splits
+
+
+def _cuts_in_special_tokens(pieces: Sequence[VocabularyPiece], source: str) -> list[str]:
+    """Return patterns of where to cut the names of special tokens in plain text, which `tokenizers`' unigram model would find there.
+
+    A name like `</s>` is cut between two characters that are neighbors in no other piece, so that nothing else changes. Without byte
+    fallback, one of them is a piece, as two unknown neighbors are one token.
+    """
+    ordinary = {x.text for x in pieces if x.type in (NORMAL, USER_DEFINED)}
+    neighbors = {pair for text in ordinary for pair in pairwise(text)}
+    has_bytes = any(x.type == BYTE for x in pieces)
+    names = {x.text: re.escape(x.text) for x in pieces if x.type in (CONTROL, UNKNOWN)} | ({"<0x": "<0x[0-9A-F]{2}>"} if has_bytes else {})
+    if sum(map(len, names)) > _MAX_SPECIAL_CHARACTERS:
+        raise FormatError("too_large", f"{safe(source)}: the vocabulary has too many special tokens, or too long ones")
+    cuts = []
+    for name, pattern in names.items():
+        for i in range(1, len(name)):
+            pair = (name[i - 1], name[i])
+            if pair not in neighbors and (has_bytes or any(x in ordinary for x in pair)):
+                before = re.escape(name[:i])
+                cuts.append(f"{before}(?={pattern.removeprefix(before)})")
+                break
+    return cuts
 
 
 def byte_alphabet() -> dict[int, str]:

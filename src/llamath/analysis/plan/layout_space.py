@@ -84,8 +84,9 @@ class LayoutSpace:
         sequences = self.step.sequences // layout.dp
         policies: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
         zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
-        for size in MICROBATCHES:
-            if sequences % size or not self._is_allowed("microbatch", size) or (size > 1 and layout.cp > 1):
+        sizes = (self.step.fixed["microbatch"],) if "microbatch" in self.step.fixed else MICROBATCHES
+        for size in sizes:
+            if sequences % size or (size > 1 and layout.cp > 1):
                 continue
             for v in self._interleaves(layout.pp, sequences // size):
                 for recompute, zero in product(policies, zeros):

@@ -209,8 +209,9 @@ class _Search:
 
     def _smallest_variant(self, layout: Layout) -> Layout:
         """Return the variant of a layout that needs the least memory."""
-        zero = 3 if layout.replicas > 1 else 0
-        return layout.replace(microbatches=self.sequences // layout.dp, recompute="full", zero=zero)
+        zero = self.request.fixed.get("zero", 3 if layout.replicas > 1 else 0)
+        size = self.request.fixed.get("microbatch", 1)
+        return layout.replace(microbatch=size, microbatches=self.sequences // layout.dp // size, recompute="full", zero=zero)
 
 
 def _why(search: _Search) -> str:

@@ -30,11 +30,13 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
         if not isinstance(child, Stack):
             cuts |= dict(_cut_tensors(scheme.tensors_of_field(tree, name), own, tree))
     memo: dict[int, dict[str, StoredCut]] = {}
-    mtp = list(tree.mtp or ())
-    for i, block in enumerate((*tree.layers, *mtp)):
+    first = 0 if scheme.mtp_layer else int(tree.layers.n)
+    mtp_names = scheme.replace(layer=scheme.mtp_layer or scheme.layer)
+    numbered = (*((i, x, scheme) for i, x in enumerate(tree.layers)), *((i, x, mtp_names) for i, x in enumerate(tree.mtp or (), first)))
+    for i, block, names in numbered:
         if id(block) not in memo:
             inside = {f"layers.{{l}}.{path}": x for path, x in weight_cuts(block, shard).items()}
-            memo[id(block)] = dict(_cut_tensors(scheme.tensors_of_block("layers", block), inside, block))
+            memo[id(block)] = dict(_cut_tensors(names.tensors_of_block("layers", block), inside, block))
         cuts |= {name.replace("{l}", str(i)): x for name, x in memo[id(block)].items()}
     return cuts
 
@@ -151,7 +153,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     if len(axes) > 1 or (axes == {1} and len(parts) > 1 and any(cut is None for cut in own)):
         raise ConvertError(f"{safe(x.name)} holds weights that are cut along different axes")
     axis = axes.pop()
-    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + ("lead" in words)
+    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + words.count("lead")
     if axis == 1:
         first = next(cut for cut in own if cut is not None)
         return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]), is_output=False)
@@ -168,7 +170,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
 
 def _is_stacked(x: StoredTensor) -> bool:
     """Whether a stored tensor holds the experts of a layer along its first axis."""
-    added = ("unit" in x.layout) + ("lead" in x.layout)
+    added = ("unit" in x.layout) + x.layout.split().count("lead")
     return len({part.indices for part in x.parts}) > 1 or len(x.shape) > len(x.parts[0].weight.shape) + added
 
 

@@ -6,7 +6,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import AYA_TOWER, feature_width, read_tower, shuffled_projector, with_features
+from ..towers import AYA_TOWER, feature_width, read_tower, shuffled_projector, with_crops, with_features
 from ..wrappers import LLAVA_FORMS
 
 
@@ -15,4 +15,4 @@ def aya_vision(c: Config, text: Decoder) -> Assembly:
     tower = with_features(c, read_tower(c, "siglip_vision_model", AYA_TOWER), default=-1, strategy="full")
     width = feature_width(tower.block) * c.get("downsample_factor", 2) ** 2
     projector = shuffled_projector(c, tower.block, text, layer_norm(width, c.get("adapter_layer_norm_eps", 1e-6)))
-    return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
+    return assemble(text, vision=("vision_tower.", with_crops(tower)), projector=("multi_modal_projector.", projector))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
+from ...core.image_sizes import LeastScaledImage
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import COMMAND_A_TOWER, read_tower, shuffled_projector
+from ..towers import COMMAND_A_TOWER, read_tower, shuffled_projector, with_crops
 
 
 @multimodal(forms={"hf-5": {"model.vision_tower.vision_model.": "model.vision_tower."}})
 def cohere2_vision(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model", COMMAND_A_TOWER)
     projector = shuffled_projector(c, tower.block, text)
-    return assemble(text, vision=("model.vision_tower.", tower), projector=("model.multi_modal_projector.", projector))
+    return assemble(
+        text, vision=("model.vision_tower.", with_crops(tower, LeastScaledImage)), projector=("model.multi_modal_projector.", projector)
+    )

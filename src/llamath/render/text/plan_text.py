@@ -156,7 +156,7 @@ def _no_plan(report: PlanReport) -> str:
     axes = " × ".join(f"{name.upper()} {n}" for name in ("tp", "pp", "cp", "ep", "dp") if (n := getattr(layout, name)) > 1)
     zero = f", ZeRO-{layout.zero}" if layout.zero else ""
     need = f"{format_giga(report.least, 2**30)} GiB of {format_giga(report.device.memory, 2**30)}"
-    return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs {need} per GPU"
+    return f"no plan fits: even {axes or 'one GPU'}{zero} with full recomputation needs about {need} per GPU"
 
 
 def _rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:

@@ -1,0 +1,101 @@
+"""The tiles and patches of images compared with the image processors of transformers."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamath.core.image_sizes import CroppedImage, LeastScaledImage, NativeImage, ScaledImage, SplitImage, TiledImage
+
+pytestmark = pytest.mark.transformers
+IMAGES = [
+    (1, 1),
+    (300, 300),
+    (640, 480),
+    (480, 640),
+    (1024, 768),
+    (1000, 333),
+    (77, 1900),
+    (4000, 3000),
+    (448, 449),
+    (896, 448),
+    (2500, 200),
+]
+"""Widths and heights."""
+
+
+def functions_of(path: str) -> dict[str, Any]:
+    """The functions of a module of transformers that needs torchvision, which is not there."""
+    import numpy
+    import transformers
+
+    tree = ast.parse((Path(transformers.__file__).parent / "models" / path).read_text())
+    tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef)]
+    found: dict[str, Any] = {"np": numpy, "lru_cache": lru_cache}
+    exec(compile(tree, path, "exec"), found)
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 6, 12, 40])
+def test_crops_equal_the_processor_of_internvl(most: int) -> None:
+    from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import get_optimal_tiled_canvas
+
+    sizes = CroppedImage(patch=14, size=448, max_tiles=most)
+    for width, height in IMAGES:
+        columns, rows = get_optimal_tiled_canvas((height, width), (448, 448), 1, most)
+        tiles = columns * rows
+        assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (width, height)
+
+
+@pytest.mark.parametrize("most", [1, 6, 12])
+def test_crops_equal_the_processor_of_command_a(most: int) -> None:
+    get_optimal_tiled_canvas = functions_of("cohere2_vision/image_processing_cohere2_vision.py")["get_optimal_tiled_canvas"]
+    sizes = LeastScaledImage(patch=16, size=512, max_tiles=most)
+    for width, height in IMAGES:
+        columns, rows = get_optimal_tiled_canvas((height, width), (512, 512), 1, most)
+        tiles = int(columns * rows)
+        assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (width, height)
+
+
+def test_tiles_equal_the_processor_of_llava_next() -> None:
+    from transformers.models.llava_next.modeling_llava_next import image_size_to_num_patches
+
+    resolutions = ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008))
+    sizes = TiledImage(patch=14, size=336, resolutions=resolutions)
+    for width, height in IMAGES:
+        tiles = image_size_to_num_patches([height, width], list(map(list, resolutions)), 336)
+        assert sizes.grid(width, height) == (tiles, 24, 24), (width, height)
+
+
+def test_sizes_equal_the_processor_of_gemma4() -> None:
+    from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+
+    sizes = ScaledImage(patch=16, multiple=48, max_patches=2520)
+    for width, height in IMAGES:
+        h, w = get_aspect_ratio_preserving_size(height, width, 16, 2520, 3)
+        assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)
+
+
+def test_sizes_equal_the_processor_of_pixtral() -> None:
+    import numpy as np
+    from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
+
+    sizes = NativeImage(patch=14, multiple=28, longest=1540)
+    for width, height in IMAGES:
+        image = np.zeros((3, height, width), "u1")
+        h, w = get_resize_output_image_size(image, size=(1540, 1540), patch_size=(28, 28))
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_tiles_equal_the_processor_of_idefics3() -> None:
+    import numpy as np
+    from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
+
+    processor, sizes = Idefics3ImageProcessorPil(), SplitImage(patch=14, size=364, longest=4 * 364)
+    for width, height in IMAGES[1:]:  # a single pixel has no shape from which the processor tells its channels
+        tiles = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")["pixel_values"].shape[1]
+        assert sizes.grid(width, height) == (tiles, 26, 26), (width, height)
