@@ -29,6 +29,7 @@ from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     FLAT_WRAPPERS,
+    NOTES,
     TEXT_CONFIG_DEFAULTS,
     TEXT_KEYS,
     TEXT_MODEL_TYPES,
@@ -413,6 +414,8 @@ def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, note
 
     With a tower of an unknown type, the text model alone is known.
     """
+    if wrapper in NOTES:
+        notes.append(NOTES[wrapper])
     complete = find_multimodal(wrapper)
     assert complete is not None
     try:
