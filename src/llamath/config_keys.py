@@ -329,6 +329,32 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of linear attention; cache: its state; compute",
         ),
         "linear_value_head_dim": ("hv, size of a value head of linear attention", "weights of linear attention; cache: its state; compute"),
+        "linear_num_heads": (
+            "Hk, heads of delta attention, each with a state [hk, hk]",
+            "weights of linear attention; cache: its state; compute",
+        ),
+        "linear_head_dim": ("hk, size of a head of delta attention", "weights of linear attention; cache: its state; compute"),
+        "linear_attn_config": (
+            "the sizes and the layers of delta attention, an object (Kimi)",
+            "weights of linear attention; cache; compute",
+        ),
+        "linear_attn_config.num_heads": (
+            "Hk, heads of delta attention; elsewhere linear_num_heads",
+            "weights of linear attention; cache: its state; compute",
+        ),
+        "linear_attn_config.head_dim": (
+            "hk, size of a head of delta attention; elsewhere linear_head_dim",
+            "weights of linear attention; cache: its state; compute",
+        ),
+        "linear_attn_config.short_conv_kernel_size": (
+            "c, kernel size of the convolutions before delta attention",
+            "weights of the convolutions; cache: c positions",
+        ),
+        "linear_attn_config.full_attn_layers": (
+            "layers with full attention, counted from 1 (Kimi)",
+            "weights of the mixers; cache; compute",
+        ),
+        "linear_attn_config.kda_layers": ("layers with delta attention, counted from 1 (Kimi)", "weights of the mixers; cache; compute"),
         "sconv_kernel_size": (
             "c, kernel size of these convolutions, in published configs",
             "weights of the convolutions; cache: c positions",
@@ -714,6 +740,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "norm_before_gate": ("whether the norm precedes the gate; it follows it (Mamba-2)", _FIXED),
         "mamba_use_mlp": ("whether layers have an MLP; they have (Falcon-H1)", _FIXED),
         "mamba_inner_layernorms": ("whether time steps, B and C are normalized; they are (Jamba)", _FIXED),
+        "mla_use_nope": ("whether latent attention has no positions; it has none (Kimi)", _FIXED),
+        "use_grouped_topk": ("whether experts are chosen from groups; there are as many as n_group says (Kimi)", _FIXED),
         "attn_rotary_emb": ("the size of the rotary part of a head; always half of it (Bamba)", _FIXED),
     },
 }
@@ -736,7 +764,7 @@ SYNONYMS = {
         "qkv_bias": "use_qkv_bias",
         "use_conv_bias": "mamba_conv_bias",
         "num_experts": "num_local_experts n_routed_experts",
-        "num_experts_per_tok": "experts_per_token top_k_experts moe_top_k",
+        "num_experts_per_tok": "experts_per_token top_k_experts moe_top_k num_experts_per_token",
         "moe_intermediate_size": "expert_intermediate_size",
         "shared_expert_intermediate_size": "moe_shared_expert_intermediate_size share_expert_dim share_expert_dims",
         "sliding_window": "sliding_window_attention_size sliding_window_size window_size",
@@ -752,6 +780,10 @@ SYNONYMS = {
         "mamba_head_dim": "mamba_d_head",
         "ssm_state_size": "mamba_d_state",
         "n_groups": "mamba_n_groups",
+        "n_group": "num_expert_group",
+        "norm_topk_prob": "moe_renormalize",
+        "n_shared_experts": "num_shared_experts",
+        "scoring_func": "moe_router_activation_func score_function",
         "conv_kernel": "mamba_d_conv",
         "time_step_min": "mamba_dt_min",
     }.items()

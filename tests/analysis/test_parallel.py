@@ -22,7 +22,12 @@ from support.reference_data import tiny_configs
 GATHERED = {"linear_attn.out_proj"}
 """transformers splits the outputs of this layer and gathers; Megatron and llamath split the inputs, which are already sharded."""
 
-OTHER_NAMES = {"granitemoe", "granitemoehybrid", "jamba", "lfm2_moe"}
+OTHER_NAMES = {
+    "granitemoe",
+    "granitemoehybrid",
+    "jamba",
+    "lfm2_moe",
+}
 """Their plans name only experts, by their module names, or nothing that is stored under this name."""
 
 
@@ -89,7 +94,7 @@ def test_shards_join_to_the_whole(source: Any) -> None:
 def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
     whole = re.compile(
         r"(q_down|kv_down|indexer\.\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions"
-        r"|(embed|head)\.projection|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+|collapse\.\w+)\.weight$"
+        r"|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+|collapse\.\w+)\.weight$"
     )
     for x in fold(llamath.load(source).tree):
         if x.weight.role in ("matmul", "lookup"):

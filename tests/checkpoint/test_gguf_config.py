@@ -246,6 +246,7 @@ NAMES_ONLY = {
     "hunyuan-moe",
     "jais2",
     "jamba",
+    "kimi-linear",
     "lfm2moe",
     "mamba2",
     "mimo2",

@@ -25,11 +25,13 @@ def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[in
     import transformers
     from safetensors import safe_open
 
+    from support.transformers_pair import published_name
+
     hf_config = transformers.AutoConfig.for_model(**config)
     model = transformers.AutoModelForCausalLM.from_config(hf_config)
     model.save_pretrained(folder)
     with safe_open(folder / "model.safetensors", "pt") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        shapes = {published_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     return shapes, sum(x.numel() for x in model.parameters() if x.requires_grad)
 
 

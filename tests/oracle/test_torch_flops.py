@@ -30,9 +30,23 @@ NO_SDPA = frozenset(
 """Families that transformers runs only with eager attention, or that have no attention."""
 UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache."""
-RECURRENT = frozenset(
-    "bamba falcon_h1 falcon_mamba granitemoehybrid inkling_text jamba lfm2 lfm2_moe mamba mamba2 nemotron_h qwen3_5_moe_text qwen3_5_text qwen3_next".split()
-)
+RECURRENT = {
+    "bamba",
+    "falcon_h1",
+    "falcon_mamba",
+    "granitemoehybrid",
+    "inkling_text",
+    "jamba",
+    "kimi_linear",
+    "lfm2",
+    "lfm2_moe",
+    "mamba",
+    "mamba2",
+    "nemotron_h",
+    "qwen3_5_moe_text",
+    "qwen3_5_text",
+    "qwen3_next",
+}
 """Families whose chunks transformers computes by algorithms of their own."""
 
 
@@ -123,7 +137,8 @@ def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
     result, chunk = flops_of(graph, "selective_scan") // 2, 64  # S c of each token
     for times, x in nodes(graph, "gated_delta_rule"):
         Hv, hv, hk, n = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), -(-T // chunk)
-        result += times * B * Hv * n * (4 * chunk * chunk * hk + 2 * chunk * chunk * hv + 6 * chunk * hk * hv)
+        by_pair = 2 * hk + 4 * hv if len(x.inputs[3].shape) == 4 else 4 * hk + 2 * hv  # Kimi's products of q and k are no matrix products
+        result += times * B * Hv * n * (chunk * chunk * by_pair + 6 * chunk * hk * hv)
     for times, x in nodes(graph, "ssm_scan"):
         H, m, N, C = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), 128 if config["model_type"] == "nemotron_h" else 256
         n = -(-T // C)

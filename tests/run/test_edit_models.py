@@ -19,7 +19,7 @@ import llamath
 from llamath.conversion.edit.edited_tree import mixtures
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
-from support.transformers_pair import Pair, logits, pair, transformers_class
+from support.transformers_pair import Pair, logits, pair, save_published, transformers_class
 
 pytestmark = pytest.mark.transformers
 MASKED = -1e9  # a finite logit that no softmax and no sigmoid sees: -inf is NaN in the router of Phi-3.5-MoE
@@ -31,7 +31,7 @@ class Case:
     def __init__(self, config: dict[str, Any], folder: Path) -> None:
         self.config, self.home, self.pair = config, folder, pair(config)
         self.source = folder / "source"
-        self.pair.theirs.save_pretrained(self.source)
+        save_published(self.pair.theirs, self.source)
         self.model = llamath.load(str(self.source))
         self.ids = self.pair.ids(12)
 

@@ -163,6 +163,8 @@ MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=
 Q, KEYS, GROUPED, ONE = x(B, T, H, h), x(B, S, H, h), x(B, S, K, h), x(B, S, Expr.const(1), h)
 DELTA = (x(B, T, G, n), x(B, T, G, n), x(B, T, H, m), x(B, T, H), x(B, T, H))
 
+KIMI_DELTA = (x(B, T, H, n), x(B, T, H, n), x(B, T, H, m), x(B, T, H, n), x(B, T, H))
+
 
 def float32(inputs: Iterable[Input]) -> list[Input]:
     return [y._replace(kind="float32") for y in inputs]
@@ -233,6 +235,8 @@ CASES = [
     case("softplus", x(B, T, H), w(H), 0.01),
     case("softplus", x(B, T, H), w(H), 0.0, 0.5),
     case("decay", f32(B, T, H), w(H)),
+    case("decay", f32(B, T, H, n), w(H, 1)),
+    case("bounded_decay", x(B, T, H * n), w(H * n), w(H, 1), n, -5.0, **OTHER_STEPS),
     case("to_float32", x(B, T, d)),
     case("to_float32", f32(B, T, d)),
     case("to_model_dtype", x(B, T, d)),
@@ -313,6 +317,7 @@ CASES = [
         for bias in (None, w(d))
     ),
     case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
+    case("gated_delta_rule", Recurrence(), *float32(KIMI_DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
         *("ssm_scan", Recurrence()),
         *float32((x(B, T, H, m), x(B, T, G, n), x(B, T, G, n), x(B, T, H))),
@@ -490,6 +495,8 @@ def products_within_chunks(run: Run) -> int:
             chunks = [min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)]
             pairs = run.sizes["B"] * sum(x * x for x in chunks)
             by_group = (2 if node.op == "gated_delta_rule" else 1) * int(G * n)  # q kᵀ, and k kᵀ of the delta rule
+            if len(node.inputs[3].shape) == 4:  # with a decay for each channel they are no matrix products
+                by_group = 0
             result += 2 * pairs * (by_group + int(H * m))
     return result
 

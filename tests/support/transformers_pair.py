@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import llamath
@@ -58,7 +60,7 @@ def _pair(text: str, dtype: str) -> Pair:
     perturb_weights(theirs)
     with TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        tensors = as_published(config, load_file(f"{folder}/model.safetensors"))
+        tensors = {published_name(name): x for name, x in as_published(config, load_file(f"{folder}/model.safetensors")).items()}
     model = llamath.load(config)
     ours = build(model)
     load_weights(ours, canonical_weights(model.tree, model.scheme("hf"), tensors))
@@ -70,6 +72,19 @@ def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str
     if config["model_type"] != "qwen3_vl_moe":
         return tensors
     return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
+
+
+def published_name(name: str) -> str:
+    """Return a name as it is published: transformers saves Kimi Linear's dense MLPs as if they were mixtures of experts."""
+    return re.sub(r"block_sparse_moe\.((?:gate|up|down)_proj\.)", r"mlp.\1", name)
+
+
+def save_published(model: Any, folder: Path) -> None:
+    """Save a model of transformers with the published names."""
+    model.save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    if any(published_name(name) != name for name in tensors):
+        save_file({published_name(name): x for name, x in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
 
 
 def transformers_class(config: dict[str, Any]) -> Any:

@@ -315,7 +315,7 @@ class _Planner:
     def _joined_shape(self, group: StoredGroup) -> Shape:
         """Return a shape with as many dimensions as the stored tensor has without experts."""
         words = self._source_layout(group.leaves[0], group).split()
-        n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words) + ("lead" in words)
+        n = len(group.leaves[0].shape) + ("split" in words) + ("unit" in words) + words.count("lead")
         return (1,) * (1 if "flat" in words else n)
 
     # Packed weights and extras

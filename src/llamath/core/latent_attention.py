@@ -170,7 +170,9 @@ class LatentSizes(NamedTuple):
     kv_rank: Expr
 
 
-def mla(d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope, score_transform: ScoreTransform = _PLAIN_SCORES) -> LatentAttention:
+def mla(
+    d: int, sizes: LatentSizes, bias: bool = False, *, rope: Rope | None, score_transform: ScoreTransform = _PLAIN_SCORES
+) -> LatentAttention:
     """Multi-head latent attention."""
     H, n, p, v, s, r = sizes
     return LatentAttention(

@@ -143,7 +143,11 @@ class Machine(Protocol[X]):
         ...
 
     def decay(self, dt: X, a_log: Weight) -> X:
-        """−exp(a_log) · dt in float32."""
+        """−exp(a_log) · dt in float32: dt `(B, T, H)` and a_log `[H]`, or dt `(B, T, H, n)` and a_log `[H, 1]`."""
+        ...
+
+    def bounded_decay(self, x: X, bias: Weight, a_log: Weight, head_dim: int, bound: float) -> X:
+        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`, with one number of a_log for each head."""
         ...
 
     def to_float32(self, x: X) -> X:
@@ -315,7 +319,7 @@ class Machine(Protocol[X]):
         ...
 
     def gated_delta_rule(self, mixer: Block, q: X, k: X, v: X, g: X, beta: X) -> X:
-        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q."""
+        """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q: g `(B, T, H)`, or `(B, T, H, n)` for each row of S by itself."""
         ...
 
     def ssm_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight) -> X:

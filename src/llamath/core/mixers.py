@@ -84,6 +84,57 @@ class GatedDeltaNet(RecurrentMixer):
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
+class KimiDeltaAttention(RecurrentMixer):
+    """The delta rule with a decay for each channel of a key (Kimi Linear, arXiv:2510.26692); each head keeps S `[head_dim, head_dim]`.
+
+    q, k and v pass a convolution each and the activation; q and k are divided by their norm, and q by √head_dim. The decay is
+    g = −exp(a_log) · softplus(forget x + dt_bias), or with a lower bound g = bound · sigmoid(exp(a_log) · (forget x + dt_bias)); the
+    step is s = sigmoid(beta x): S ← diag(exp(g)) S; S ← S + k ⊗ s · (v − Sᵀk); y = Sᵀq. The result is out(norm(y) · sigmoid(gate x)), y
+    normalized per head. The projections `forget` and `gate` are one matrix each, or two narrow ones.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("query", "key", "value", "query_conv", "key_conv", "value_conv", "beta", "dt_bias", "a_log"), Cut(0, "heads")),
+        **dict.fromkeys(("forget", "gate"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
+    query: Linear
+    key: Linear
+    value: Linear
+    query_conv: Convolution
+    key_conv: Convolution
+    value_conv: Convolution
+    forget_down: Linear | None = None
+    forget: Linear
+    dt_bias: Weight
+    a_log: Weight
+    beta: Linear
+    gate_down: Linear | None = None
+    gate: Linear
+    norm: Norm
+    out: Linear
+    heads: int
+    head_dim: int
+    activation: str
+    lower_bound: float | None = None
+    l2_eps: float = 1e-6
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        h = self.head_dim
+        q, k, v = self.query_conv(m, self.query(m, x)), self.key_conv(m, self.key(m, x)), self.value_conv(m, self.value(m, x))
+        q, k, v = (m.split_heads(m.to_float32(m.act(y, self.activation)), h) for y in (q, k, v))  # (B, T, H, h)
+        q, k = m.scale(m.l2_norm(q, self.l2_eps), h**-0.5), m.l2_norm(k, self.l2_eps)
+        forget = self.forget(m, apply_optional(self.forget_down, m, x))
+        if self.lower_bound is None:
+            g = m.decay(m.split_heads(m.softplus(forget, self.dt_bias), h), self.a_log)  # (B, T, H, h)
+        else:
+            g = m.bounded_decay(forget, self.dt_bias, self.a_log, h, self.lower_bound)
+        beta = m.act(m.to_float32(self.beta(m, x)), "sigmoid")
+        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))
+        gate = m.act(m.to_float32(m.split_heads(self.gate(m, apply_optional(self.gate_down, m, x)), h)), "sigmoid")
+        return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), gate))))
+
+
 class Mamba(RecurrentMixer):
     """Mamba (Gu and Dao 2023, arXiv:2312.00752): each channel keeps a state s `[state]` with decays of its own.
 
@@ -241,6 +292,36 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
         key_dim=hk,
         value_dim=hv,
         activation=activation,
+    )
+
+
+def kimi_delta(
+    d: int, H: Expr, h: Expr, kernel: int, eps: float, activation: str, *, low_rank: bool = True, lower_bound: float | None = None
+) -> KimiDeltaAttention:
+    """Kimi's delta attention with convolutions of this kernel size; `low_rank` for forget and output gates of two narrow matrices."""
+    into, down = linear(H * h, d), linear(h, d) if low_rank else None
+    gate = linear(H * h, h) if low_rank else into
+    conv = convolution(H * h, kernel)
+    return KimiDeltaAttention(
+        query=into,
+        key=into,
+        value=into,
+        query_conv=conv,
+        key_conv=conv,
+        value_conv=conv,
+        forget_down=down,
+        forget=gate,
+        dt_bias=weight(H * h, role="bias"),
+        a_log=weight(H, 1, role="scale"),
+        beta=linear(H, d),
+        gate_down=down,
+        gate=gate,
+        norm=rms(h, eps),
+        out=linear(d, H * h),
+        heads=H,
+        head_dim=h,
+        activation=activation,
+        lower_bound=lower_bound,
     )
 
 

@@ -106,6 +106,7 @@ CAUSAL_CLASSES = {
     "jais2": "Jais2ForCausalLM",
     "jamba": "JambaForCausalLM",
     "kolibri1": "Kolibri1ForCausalLM",
+    "kimi_linear": "KimiLinearForCausalLM",
     "laguna": "LagunaForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",

@@ -84,6 +84,7 @@ FAMILIES = {
     "jais2": "jais2",
     "jamba": "jamba",
     "kolibri1": "kolibri1",
+    "kimi_linear": "kimi_linear",
     "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",

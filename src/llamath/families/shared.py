@@ -162,7 +162,12 @@ def rotary_dim(c: Config, h: int, default: float = 1.0, keys: str = "partial_rot
 
 
 def latent_attention(
-    c: Config, d: Expr, rope: Rope, temperature: TemperatureTuning | None = None, v_dim: Expr | None = None, q_rank: int = 1536
+    c: Config,
+    d: Expr,
+    rope: Rope | None,
+    temperature: TemperatureTuning | None = None,
+    v_dim: Expr | None = None,
+    q_rank: int | None = 1536,
 ) -> LatentAttention:
     """Read DeepSeek's latent attention; YaRN scaling of the positions also scales the scores.
 
@@ -172,8 +177,8 @@ def latent_attention(
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
     p = c.dim("p", "qk_rope_head_dim")
     v = c.dim("v", "v_head_dim") if v_dim is None else c.dim("v", "v_head_dim", default=v_dim)
-    null = "q_lora_rank" in c.data and "q_lora_rank" not in c
-    s = None if null else c.dim("s", "q_lora_rank", default=q_rank)
+    null = "q_lora_rank" not in c and (q_rank is None or "q_lora_rank" in c.data)
+    s = None if null else c.dim("s", "q_lora_rank", default=q_rank or 0)
     bias, scale = c.get("attention_bias", False), None
     if isinstance(rope, YarnRope) and rope.mscale_all_dim:
         scale = (n + p) ** -0.5 * (0.1 * rope.mscale_all_dim * log(max(rope.factor, 1.0)) + 1.0) ** 2

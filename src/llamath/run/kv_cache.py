@@ -82,20 +82,21 @@ def key_positions(new: int, past: int, capacity: int) -> Tensor:
 
 
 class RecurrentState:
-    """State of fixed size that a recurrent mixer carries from token to token: the convolution's last inputs and the state matrix."""
+    """State of fixed size that a recurrent mixer carries from token to token: the convolutions' last inputs and the state matrix."""
 
     def __init__(self) -> None:
-        self.conv_state: Tensor | None = None
+        self.conv_states: dict[int, Tensor] = {}  # by the identity of the convolution
         self.recurrent_state: Tensor | None = None
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
-        self.conv_state, self.recurrent_state = (None if x is None else x[rows] for x in (self.conv_state, self.recurrent_state))
+        self.conv_states = {key: x[rows] for key, x in self.conv_states.items()}
+        self.recurrent_state = None if self.recurrent_state is None else self.recurrent_state[rows]
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """The tensors that have been set."""
-        return tuple(x for x in (self.conv_state, self.recurrent_state) if x is not None)
+        return tuple(x for x in (*self.conv_states.values(), self.recurrent_state) if x is not None)
 
 
 LayerCache = KVCache | RecurrentState | None

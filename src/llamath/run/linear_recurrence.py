@@ -25,7 +25,10 @@ SCAN_CHUNK = 16
 
 
 class RecurrenceInputs(NamedTuple):
-    """Inputs of `linear_recurrence`: q and k `(B, G, 1, T, n)`, v `(B, G, r, T, m)`, log decay g and β `(B, G, r, T)`."""
+    """Inputs of `linear_recurrence`: q and k `(B, G, 1, T, n)`, v `(B, G, r, T, m)`, log decay g and β `(B, G, r, T)`.
+
+    With a decay for each row of the state, g is `(B, G, r, T, n)`.
+    """
 
     q: Tensor
     k: Tensor
@@ -35,10 +38,10 @@ class RecurrenceInputs(NamedTuple):
 
     @classmethod
     def from_heads(cls, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None = None) -> RecurrenceInputs:
-        """Arrange q and k `(B, T, G, n)`, v `(B, T, G · r, m)`, g and beta `(B, T, G · r)`."""
+        """Arrange q and k `(B, T, G, n)`, v `(B, T, G · r, m)`, g `(B, T, G · r)` or `(B, T, G · r, n)`, and beta `(B, T, G · r)`."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         groups = (q.shape[1], -1)
-        per_head = (x.mT.unflatten(1, groups) for x in (g, beta) if x is not None)
+        per_head = (x.transpose(1, 2).unflatten(1, groups) for x in (g, beta) if x is not None)
         return cls(q[:, :, None], k[:, :, None], v.unflatten(1, groups), *per_head)
 
     def chunks(self, size: int) -> list[RecurrenceInputs]:
@@ -51,9 +54,9 @@ def linear_recurrence(inputs: RecurrenceInputs, state: Tensor | None, chunk_size
     """Return each token's output, `(B, T, G · r, m)`, and the state after the last token, `(B, G · r, n, m)`."""
     shape = *inputs.v.shape[:3], inputs.k.shape[-1], inputs.v.shape[-1]
     carried = inputs.v.new_zeros(shape) if state is None else state.view(shape)
-    outputs = []
+    outputs, compute = [], _chunk_by_row if inputs.g.dim() == inputs.q.dim() else _chunk
     for chunk in inputs.chunks(chunk_size):
-        y, carried = _chunk(chunk, carried)
+        y, carried = compute(chunk, carried)
         outputs.append(y)
     return torch.cat(outputs, 3).flatten(1, 2).transpose(1, 2), carried.flatten(1, 2)
 
@@ -70,6 +73,22 @@ def _chunk(x: RecurrenceInputs, state: Tensor) -> tuple[Tensor, Tensor]:
         u = torch.linalg.solve_triangular(beta * (x.k @ x.k.mT) * decay, residual, upper=False, unitriangular=True)
     y = state_decay * (x.q @ state) + ((x.q @ x.k.mT) * decay) @ u
     return y, state_decay[..., -1:, :] * state + x.k.mT @ (decay[..., -1, :, None] * u)
+
+
+def _chunk_by_row(x: RecurrenceInputs, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a chunk's outputs and the state after it, of the delta rule with a decay for each row of the state.
+
+    A product of two tokens' vectors has a factor for each channel, so it is no matrix product (Kimi Linear, arXiv:2510.26692).
+    """
+    assert x.beta is not None
+    beta, decay = x.beta[..., None], _decay_matrix(x.g.mT).movedim(-3, -1)  # (B, G, r, T, T, n)
+    state_decay = x.g.cumsum(-2).exp()  # (B, G, r, T, n), of the state before the chunk
+    keys = x.k[..., None, :, :] * decay
+    residual = beta * (x.v - (state_decay * x.k) @ state)
+    overlap = (x.k[..., None, :] * keys).sum(-1)  # (B, G, r, T, T)
+    u = torch.linalg.solve_triangular(beta * overlap, residual, upper=False, unitriangular=True)
+    y = (state_decay * x.q) @ state + (x.q[..., None, :] * keys).sum(-1) @ u
+    return y, state_decay[..., -1, :, None] * state + keys[..., -1, :, :].mT @ u
 
 
 def _decay_matrix(g: Tensor) -> Tensor:

@@ -164,6 +164,10 @@ class TorchMachine(ForwardContext):
     def decay(self, dt: Tensor, a_log: Tensor) -> Tensor:
         return -a_log.float().exp() * dt
 
+    def bounded_decay(self, x: Tensor, bias: Tensor, a_log: Tensor, head_dim: int, bound: float) -> Tensor:
+        shifted = (x.float() + bias.float()).unflatten(-1, (-1, head_dim))
+        return bound * torch.sigmoid(a_log.float().exp().view(-1, 1) * shifted)
+
     def to_float32(self, x: Tensor) -> Tensor:
         return x.float()
 
@@ -362,9 +366,10 @@ class TorchMachine(ForwardContext):
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         state, taps = self._state(mixer), weight.shape[1]
         x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
-        before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if state.conv_state is None else state.conv_state[:, 1:]
+        earlier = state.conv_states.get(id(mixer))
+        before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if earlier is None else earlier[:, 1:]
         x = torch.cat((before, x), 1)
-        state.conv_state = x[:, x.shape[1] - taps :].clone()
+        state.conv_states[id(mixer)] = x[:, x.shape[1] - taps :].clone()
         return F.conv1d(x.mT, weight[:, None], bias, groups=x.shape[2]).mT
 
     def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:

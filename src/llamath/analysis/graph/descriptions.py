@@ -103,6 +103,11 @@ def clamp(node: Node) -> str:
     return f"clamped to ± {node.attributes['limit']:g}"
 
 
+def bounded_decay(node: Node) -> str:
+    """Describe the decay of a recurrence with a lower bound."""
+    return f"decay of the state: {node.attributes['bound']:g} · sigmoid(exp(a_log) · (x + dt_bias))"
+
+
 def softplus(node: Node) -> str:
     """Describe the step size of a recurrence."""
     return f"softplus({_operand(node.inputs[0])} + {node.weights[0].path.rpartition('.')[2]})"

@@ -375,6 +375,10 @@ class GraphRecorder:
     def decay(self, dt: Node, a_log: UsedWeight) -> Node:
         return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
 
+    def bounded_decay(self, x: Node, bias: UsedWeight, a_log: UsedWeight, head_dim: int, bound: float) -> Node:
+        shape = (*x.shape[:-1], x.shape[-1].exact_div(head_dim), head_dim)
+        return self.add_node("bounded_decay", (x,), shape, width=FLOAT32, weights=(a_log, bias), bound=bound)
+
     def to_float32(self, x: Node) -> Node:
         return x if x.width == FLOAT32 else self.add_node("cast", (x,), x.shape, width=FLOAT32)
 

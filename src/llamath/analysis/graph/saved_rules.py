@@ -259,6 +259,11 @@ def save_softplus(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("mixer states", x, x.size * (2 if x.attributes["clamped"] else 1), FLOAT32)
 
 
+def save_bounded_decay(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
+    """The input with the bias, in float32, and the sigmoid."""
+    yield _extra("mixer states", x, x.size * 2, FLOAT32)
+
+
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
     """All inputs; what the kernel of a recurrence saves of its states is not known."""
     for y in x.inputs:

@@ -13,7 +13,7 @@ A layout is a list of words:
 `each`: concatenated by query head (the rows of its query, of its gate).
 `quarters`: concatenated in four groups of heads (the rows of their queries, of their values, of their keys).
 `unit`: an axis of length 1 after the first.
-`lead`: an axis of length 1 before the first.
+`lead`: an axis of length 1 before the first; the word may be repeated.
 `flat`: one axis.
 `decay`: −exp of the weights.
 `tiled`: value heads are ordered by their index within a key head, then by key head.
@@ -178,9 +178,7 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
         shape = (product(shape),)
     if "unit" in layout:
         shape = (shape[0], Expr.const(1), *shape[1:])
-    if "lead" in layout:
-        shape = (Expr.const(1), *shape)
-    shape = (*heads, *shape)
+    shape = (*heads, *(Expr.const(1),) * layout.split().count("lead"), *shape)
     return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
 
 

@@ -70,7 +70,7 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
     words = layout.split()
     if "unit" in words:
         x = x.squeeze(1)
-    if "lead" in words:
+    for _ in range(words.count("lead")):
         x = x.squeeze(0)
     if "flat" in words:
         x = x.reshape(shapes[0])

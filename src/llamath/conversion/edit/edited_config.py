@@ -132,7 +132,8 @@ def _edit_keys(model: Model, stored: Keys, edit: TreeEdit, groups: KeptGroups | 
     if edit.experts is not None:
         changes |= _renamed_number(model, text, "E", "num_experts", len(edit.experts))
         if groups is not None:
-            changes |= {key: n for key, n in (("n_group", groups.groups), ("topk_group", groups.kept)) if key in text or n != 1}
+            named = next((x for x in any_name("n_group").split("|") if x in text), "n_group")
+            changes |= {key: n for key, n in ((named, groups.groups), ("topk_group", groups.kept)) if key in text or n != 1}
     if edit.vocab is not None:
         changes |= _renamed_number(model, text, "V", "vocab_size", edit.vocab)
     if edit.untie:

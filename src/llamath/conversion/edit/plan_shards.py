@@ -151,7 +151,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
     if len(axes) > 1 or (axes == {1} and len(parts) > 1 and any(cut is None for cut in own)):
         raise ConvertError(f"{safe(x.name)} holds weights that are cut along different axes")
     axis = axes.pop()
-    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + ("lead" in words)
+    stored_axis = (ndim - 1 - axis if "flip" in words else axis) + is_stack + words.count("lead")
     if axis == 1:
         first = next(cut for cut in own if cut is not None)
         return StoredCut(stored_axis + ("unit" in words), first.ranges, int(parts[0].weight.shape[1]), is_output=False)
@@ -168,7 +168,7 @@ def _cut_tensor(x: StoredTensor, cuts: Mapping[str, WeightCut], block: Block) ->
 
 def _is_stacked(x: StoredTensor) -> bool:
     """Whether a stored tensor holds the experts of a layer along its first axis."""
-    added = ("unit" in x.layout) + ("lead" in x.layout)
+    added = ("unit" in x.layout) + x.layout.split().count("lead")
     return len({part.indices for part in x.parts}) > 1 or len(x.shape) > len(x.parts[0].weight.shape) + added
 
 

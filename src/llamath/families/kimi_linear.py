@@ -1,0 +1,94 @@
+"""Kimi Linear: Kimi's delta attention, latent attention without positions in every fourth layer, DeepSeek-V3's experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from ..checkpoint.naming.gguf_names import GGUF_LATENT
+from ..checkpoint.naming.hf_names import HF_LATENT
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, rms, swiglu
+from ..core.expr import Expr
+from ..core.mixers import KimiDeltaAttention, kimi_delta
+from ..core.tree import sequence
+from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
+from .registry import family
+from .shared import latent_attention, layer_kinds
+
+EXPERTS = {
+    "mlp.router": "block_sparse_moe.gate",
+    "mlp.correction": "block_sparse_moe.gate.e_score_correction_bias",
+    **{f"mlp.experts.{{e}}.{ours}": f"block_sparse_moe.experts.{{e}}.w{n}" for ours, n in (("gate", 1), ("down", 2), ("up", 3))},
+    **{f"mlp.shared.{x}": f"block_sparse_moe.shared_experts.{x}_proj" for x in ("gate", "up", "down")},
+}
+NAMES = HF_LATENT.with_changes(
+    inside=delta_names("self_attn") | EXPERTS, layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS, "attn.a_log": "lead lead"}
+)
+GGUF_DELTA = {
+    "query": "attn_q",
+    "key": "attn_k",
+    "value": "attn_v",
+    "query_conv": "ssm_conv1d_q",
+    "key_conv": "ssm_conv1d_k",
+    "value_conv": "ssm_conv1d_v",
+    "forget_down": "ssm_f_a",
+    "forget": "ssm_f_b",
+    "dt_bias": "ssm_dt.bias",
+    "a_log": "ssm_a",
+    "beta": "ssm_beta",
+    "gate_down": "ssm_g_a",
+    "gate": "ssm_g_b",
+    "norm": "ssm_norm",
+    "out": "attn_output",
+}
+NAMES_GGUF = GGUF_LATENT.with_changes(inside={f"attn.{ours}": theirs for ours, theirs in GGUF_DELTA.items()})
+
+
+@family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="kimi-linear")
+def kimi_linear(c: Config) -> Decoder:
+    d, V, L, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers"), c.get("rms_norm_eps", 1e-5)
+    norm, activation = rms(d, eps), c.activation("hidden_act")
+    mixers = {"linear_attention": _delta(c, d, eps), "full_attention": latent_attention(c, d, None, q_rank=None)}
+    moe = kimi_experts(c, d, groups=1, kept=1, factor=2.446)
+    mlps = {"dense": swiglu(d, c.dim("F", "intermediate_size"), activation), "sparse": moe}
+    first, full = c.get("first_k_dense_replace", 1), None if "layer_types" in c else _full_layers(c, L)
+    types = layer_kinds(c, L, mixers, lambda i: "full_attention" if full and full(i) else "linear_attention")
+    c.sub("linear_attn_config").ignore("full_attn_layers", "kda_layers")
+    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
+
+    @cache
+    def layer(mixer: str, mlp: str) -> Layer:
+        return Layer(attn_norm=norm, attn=mixers[mixer], mlp_norm=norm, mlp=mlps[mlp])
+
+    layers = sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    if not c.get("mla_use_nope", True):
+        raise c.error("mla_use_nope", "is false; latent attention of this family has no positions")
+    c.ignore("rope_theta", "rope_scaling", "rope_parameters", "tie_word_embeddings", "num_nextn_predict_layers")
+    return decoder(V, d, layers, norm, tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
+
+
+def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
+    """Read delta attention; published configs have its sizes in an object."""
+    s = c.sub("linear_attn_config")
+
+    def size(letter: str, nested: str, key: str, default: int) -> Expr:
+        return s.dim(letter, nested) if nested in s else c.dim(letter, key, default=default)
+
+    H, h = size("Hk", "num_heads", "linear_num_heads", 32), size("hk", "head_dim", "linear_head_dim", 128)
+    c.ignore("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+    return kimi_delta(d, H, h, size("c", "short_conv_kernel_size", "linear_conv_kernel_dim", 4), eps, c.activation("hidden_act"))
+
+
+def _full_layers(c: Config, L: int) -> Callable[[int], bool]:
+    """Return which layers have full attention: those listed, counted from 1, or every fourth."""
+    s = c.sub("linear_attn_config")
+    if "full_attn_layers" not in s and "kda_layers" not in s:
+        return lambda i: i > 0 and i % 4 == 0
+    full: list[int] = s["full_attn_layers"]
+    recurrent: list[int] = s["kda_layers"]
+    if sorted(x for x in [*full, *recurrent] if type(x) is int) != list(range(1, L + 1)):
+        raise s.error("full_attn_layers", f"and kda_layers should list each of the {L} layers once, counted from 1")
+    listed = frozenset(full)
+    return lambda i: i + 1 in listed

@@ -1,0 +1,57 @@
+"""Readers that families with Kimi's delta attention share: names, and DeepSeek-V3's experts under other keys."""
+
+from __future__ import annotations
+
+from ..config_keys import any_name
+from ..core.blocks import ExpertGroups, MoE
+from ..core.config import Config
+from ..core.constructors import linear, swiglu, weight
+from ..core.expr import Expr
+from ..core.tree import repeat
+
+DELTA_LAYOUTS = dict.fromkeys((f"attn.{x}_conv.weight" for x in ("query", "key", "value")), "unit")
+
+
+def delta_names(module: str, **others: str) -> dict[str, str]:
+    """Return the HF names of delta attention in this module of a layer; `others` differ."""
+    names = {
+        "query": "q_proj",
+        "key": "k_proj",
+        "value": "v_proj",
+        "query_conv": "q_conv1d",
+        "key_conv": "k_conv1d",
+        "value_conv": "v_conv1d",
+        "forget_down": "f_a_proj",
+        "forget": "f_b_proj",
+        "dt_bias": "dt_bias",
+        "a_log": "A_log",
+        "beta": "b_proj",
+        "gate_down": "g_a_proj",
+        "gate": "g_b_proj",
+        "norm": "o_norm",
+        "out": "o_proj",
+    }
+    return {f"attn.{ours}": f"{module}.{theirs}" for ours, theirs in (names | others).items()}
+
+
+def kimi_experts(c: Config, d: Expr, *, groups: int, kept: int, factor: float) -> MoE:
+    """Read experts chosen by sigmoid with a learned bias; the arguments are the family's defaults."""
+    E, k = c.dim("E", any_name("num_experts")), c.dim("k", any_name("num_experts_per_token"), default=8)
+    Fe, S = c.dim("Fe", "moe_intermediate_size"), c.dim("S", "num_shared_experts|n_shared_experts", default=1, least=0)
+    groups, activation = c.get("num_expert_group|n_group", groups), c.activation("hidden_act")
+    kept = c.get("topk_group", kept)
+    if (scoring := c.get("moe_router_activation_func|score_function", "sigmoid")) != "sigmoid":
+        raise c.error("moe_router_activation_func", f"is {scoring!r:.60}; only sigmoid is known")
+    c.ignore("use_grouped_topk", "moe_layer_freq", "topk_method")
+    return MoE(
+        router=linear(E, d),
+        correction=weight(E, role="bias").replace(buffer=True),
+        experts=repeat(swiglu(d, Fe, activation), E, active=k),
+        shared=swiglu(d, S * Fe, activation) if S else None,
+        top_k=k,
+        scoring="sigmoid",
+        norm_topk_prob=c.get("moe_renormalize|norm_topk_prob", True),
+        routed_scaling_factor=c.get("routed_scaling_factor", factor),
+        expert_groups=ExpertGroups(groups, kept, 2) if groups > 1 else None,
+        fp32_router=True,
+    )
