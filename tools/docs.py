@@ -6,6 +6,7 @@
 - `<!-- json COMMAND LINE -->` precedes a table whose first column must name the keys of that command's JSON output.
 - `<!-- commands -->` … `<!-- end -->` gets the list of commands with links to their pages; every command needs a page.
 - Lines of prose have at most 100 characters; tables and code may have more.
+- `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of a matrix, bits per weight.
 - A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a ```reading block those of
   bench/verify_full.py.
@@ -30,6 +31,7 @@ REFERENCE = ROOT / "docs" / "reference"
 CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
@@ -234,6 +236,13 @@ _MAX_PARTS = 6
 """The most tensors of a matrix that are all listed."""
 
 
+def multimodal(match: re.Match[str]) -> str:  # noqa: ARG001
+    """Return the types of multimodal models whose towers are known."""
+    from llamath.families.multimodal_registry import COMPLETE_TYPES
+
+    return f"<!-- multimodal -->\n\n{fill(', '.join(sorted(COMPLETE_TYPES)), WIDTH)}\n\n<!-- end -->"
+
+
 def recipes(_: re.Match[str]) -> str:
     """Return the formats of quantization recipes: the tensors of a matrix, its bytes, and bits per weight at 4,096 × 4,096."""
     from llamath.checkpoint.quantization.recipes import Matrix, read_recipe
@@ -251,6 +260,7 @@ def recipes(_: re.Match[str]) -> str:
 
 
 GENERATED = {
+    MULTIMODAL: multimodal,
     RECIPES: recipes,
     CONSOLE: console,
     OPTIONS: options,

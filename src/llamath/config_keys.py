@@ -54,7 +54,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the routers and of 2·(n − 1) projections; compute",
         ),
         "altup_active_idx": ("number of the residual stream that the layers compute (Gemma 3n)", "compute: which stream"),
-        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "compute: the branch"),
+        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "nothing: only true is supported"),
         "altup_coef_clip": ("limit of the weights of residual streams in training (Gemma 3n)", "nothing: training only"),
         "inkling/intermediate_size": (
             "F, the width of the MLP; or Fe, of the experts, if dense_intermediate_size is given",
@@ -77,6 +77,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "aria/intermediate_size": ("F, the width of each expert, shared ones included", "weights of the experts; compute"),
         "hc_mult": ("hc, residual streams of hyper-connections", "weights of the connections; compute"),
+        "hc_sinkhorn_iters": ("steps that make rows and columns of the mixing matrix sum to 1", "compute: the mixing of streams"),
         "hc_magnitude": ("factor of what a branch adds to the streams (Hy4)", _ONE_FACTOR),
         "hc_eps": ("number added to the gates of hyper-connections", "compute: the gates"),
         "use_double_wide_mlp": (
@@ -298,6 +299,15 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of indexers; cache; compute",
         ),
         "learnable_sink_init": ("first value of attention sinks (Hy4)", "nothing: the sinks are trained"),
+        "compress_ratios": (
+            "for each layer: tokens of a window in compressed attention, 4 or 128; 0: none (DeepSeek-V4)",
+            "weights of attention; cache; compute",
+        ),
+        "compress_rates": ("tokens of a window, by type of layer (DeepSeek-V4)", "weights of attention; cache; compute"),
+        "compress_rates.compressed_sparse_attention": ("of layers with an indexer", "weights of attention; cache; compute"),
+        "compress_rates.heavily_compressed_attention": ("of layers without an indexer", "weights of attention; cache; compute"),
+        "o_groups": ("og, groups of heads whose outputs are projected separately (DeepSeek-V4)", "weights of o; compute"),
+        "o_lora_rank": ("o, output width of each group (DeepSeek-V4)", "weights of o; compute"),
         "gated_norm_rank": ("g, rank of the gates of norms (A.X K2)", "weights of the norms; compute"),
         "index_topk_pattern": ("for each layer: F, with an indexer, or S, without one (GLM-5)", "weights of indexers; cache; compute"),
         "index_topk_freq": ("n: every nth layer has an indexer (GLM-5)", "weights of indexers; cache; compute"),
@@ -455,12 +465,20 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
         "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
         # routing
-        "scoring_func": ("function from router logits to scores: softmax or sigmoid", "compute: the routing weights"),
+        "scoring_func": ("function from router logits to scores: softmax, sigmoid or sqrtsoftplus", "compute: the routing weights"),
         "topk_method": (
             "routing method: greedy, group_limited_greedy, or noaux_tc, which has a correction bias",
             "weights: the E numbers of that bias; compute",
         ),
         "use_routing_bias": ("whether the router has a correction bias (MiniMax)", "weights: the E numbers of that bias"),
+        "deepseek_v4/num_experts_per_tok": (
+            "k, experts that a token passes through, and columns of the tables by token",
+            "weights: these tables; compute",
+        ),
+        "num_hash_layers": (
+            "hash, number of first layers with a table of the experts of each token (DeepSeek-V4)",
+            "weights: these tables, and the correction biases of the other layers",
+        ),
         "n_group": ("number of expert groups", "compute: which experts can be chosen together"),
         "topk_group": ("number of groups from which a token's experts are chosen", "compute: which experts can be chosen together"),
         "norm_topk_prob": ("whether the routing weights of the chosen experts are normalized to sum to 1", "compute: the routing weights"),
@@ -613,6 +631,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "scaling of the rotary angles for sequences longer than in training; null: none",
             "compute: positions beyond the original context",
         ),
+        "compress_rope_theta": ("base of the angles in layers with compressed attention (DeepSeek-V4)", _ANGLES),
         "rope_parameters": ("rotary positions in one object (transformers 5)", _ANGLES),
         "rope_scaling.full_attention": ("rotary positions of layers without a sliding window", "compute: these layers' angles"),
         "rope_scaling.sliding_attention": ("rotary positions of layers with a sliding window", "compute: these layers' angles"),
@@ -817,7 +836,7 @@ NO_EFFECT: dict[str, str] = {
         "metadata": """architectures auto_map _name_or_path transformers_version model_type _class_name _note internal_version
             is_llama_config finetuning_task problem_type id2label label2id mtplx_mtp_contract mlx_lm_extra_tensors""",
         "the format of stored numbers, not their count": """torch_dtype dtype quantization_config compression_config quantization
-            use_bfloat16 for_llm_compressor""",
+            use_bfloat16 for_llm_compressor expert_dtype""",
         "the precision of some operations": """bf16 fp16 fp32 params_dtype softmax_in_fp32 attention_softmax_in_fp32
             scale_attention_softmax_in_fp32 residual_in_fp32 mamba_ssm_dtype mamba_ssm_cache_dtype
             reorder_and_upcast_attn slow_but_exact""",
@@ -856,6 +875,118 @@ NO_EFFECT: dict[str, str] = {
     for key in keys.split()
 }
 """Keys that affect no weight, no cache and no arithmetic in families that do not read them → the reason."""
+
+
+_TOWER, _PROJECTOR, _IMAGES = "weights of the tower; compute", "weights of the projector; compute", "compute: the size of images"
+_TOWER_UNUSED = "nothing: not read for the features of images"
+
+TOWER_KEYS: dict[str, Entry] = {
+    "model_type": ("the kind of tower, or the type of the whole model", "weights of the towers; compute"),
+    "vision_config": ("the vision tower, an object; without it, the defaults of the class", _TOWER),
+    "audio_config": ("the audio tower, an object", "weights of the tower"),
+    "hidden_size": ("the width of the tower: d_v of images, d_a of sound", _TOWER),
+    "embed_dim": ("d_v, the width of the tower (Qwen2-VL); of others a synonym of hidden_size", _TOWER),
+    "intermediate_size": ("F_v, the width of the MLP in each layer of the tower", _TOWER),
+    "mlp_ratio": ("F_v over d_v", _TOWER),
+    "num_hidden_layers": ("L_v or L_a, the number of layers of the tower", _TOWER),
+    "depth": ("L_v, the number of layers of the tower", _TOWER),
+    "num_attention_heads": ("H_v or H_a, the number of heads", "weights of the tower only with a head_dim of its own; compute"),
+    "attention_heads": ("H_v, the number of heads", "compute: the heads"),
+    "num_heads": ("H_v, the number of heads", "compute: the heads"),
+    "num_key_value_heads": ("K_v, the number of key/value heads of the tower", _TOWER),
+    "head_dim": ("h_v, the size of a head", "weights of Gemma 4's tower; elsewhere given by width and heads"),
+    "num_channels": ("C_v, the channels of an image", "weights of the patch embedding; compute"),
+    "in_channels": ("C_v, the channels of an image", "weights of the patch embedding; compute"),
+    "in_chans": ("C_v, the channels of an image", "weights of the patch embedding; compute"),
+    "patch_size": ("p_v, the side of a patch in pixels", "weights of the patch embedding and the positions; compute"),
+    "spatial_patch_size": ("p_v, the side of a patch in pixels", "nothing: patch_size says it"),
+    "temporal_patch_size": ("the frames of a patch", "weights of the patch embedding; compute"),
+    "image_size": ("s_v, the side of an image in pixels; of a native tower the longest", "weights of the positions; compute"),
+    "position_embedding_size": ("N_v, the places of a column or a row", "weights of the positions"),
+    "num_position_embeddings": ("N_v, the places of the position embedding", "weights of the positions"),
+    "mm_posemb_size": ("N_v, the places of a column or a row", "weights of the positions"),
+    "mm_embed_dim": ("d_v, the width of embedded patches (Gemma 4 12B)", _TOWER),
+    "attention_bias": ("whether queries, keys and values have biases", _TOWER),
+    "qkv_bias": ("whether queries, keys and values have biases", _TOWER),
+    "use_qk_norm": ("whether queries and keys are normalized", _TOWER),
+    "qk_normalization": ("whether queries and keys are normalized", _TOWER),
+    "norm_type": ("layer_norm or rms_norm", "weights: the biases of norms; compute"),
+    "use_mean_pooling": ("whether the tower has no norm after its layers", _TOWER),
+    "use_absolute_position_embeddings": ("whether patches have learned positions", "weights of the positions"),
+    "use_mask_token": ("a token for training; true is refused", "nothing: only one choice is supported"),
+    "vision_use_head": ("whether the file has SigLIP's pooling head, true if absent", "weights of the tower"),
+    "use_clipped_linears": ("whether linear layers store the limits of inputs and outputs (Gemma 4)", "weights: four numbers a layer"),
+    "standardize": ("whether features are shifted and scaled by stored numbers (Gemma 4)", "weights of the tower"),
+    "num_global_layers": ("the layers after the others, across tiles (mllama)", _TOWER),
+    "max_num_tiles": ("the most tiles of an image", "weights of the positions of tiles; compute"),
+    "supported_aspect_ratios": ("the shapes of an image in tiles", "weights of the positions of tiles"),
+    "intermediate_layers_indices": ("the layers whose outputs join the features", _PROJECTOR),
+    "deepstack_visual_indexes": ("the layers whose outputs are added in the text model, each with a merger (Qwen3-VL)", _PROJECTOR),
+    "fullatt_block_indexes": ("the layers without windows (Qwen2.5-VL)", "compute: the pairs of patches"),
+    "window_size": ("the side of a window in pixels", "compute: the pairs of patches"),
+    "rope_parameters": ("the rotary embedding of the tower, an object", "compute: the angles"),
+    "rope_theta": ("base of the rotary angles of the tower", "compute: the angles"),
+    "rope_type": ("the type of the rotary embedding", "nothing: towers have one type"),
+    "hidden_act": ("the activation of the MLP", "compute"),
+    "hidden_activation": ("the activation of the MLP", "compute"),
+    "layer_norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+    "rms_norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+    "norm_eps": ("epsilon of the norms", "compute: arithmetic of the norms"),
+    "adapter_layer_norm_eps": ("epsilon of the projector's norm", "compute: arithmetic of the norms"),
+    "projector_layernorm_eps": ("epsilon of the projector's norm", "compute: arithmetic of the norms"),
+    "projector_hidden_act": ("the activation of the projector", "compute"),
+    "multimodal_projector_bias": ("whether the linear layers of the projector have biases", _PROJECTOR),
+    "multi_modal_projector_bias": ("whether the projector has a bias", _PROJECTOR),
+    "projection_dim": ("the outputs of PaliGemma's projector; in a tower, of CLIP's own, which is not stored", _PROJECTOR),
+    "projector_input_dim": ("the width of features before the projector (Llama 4)", _PROJECTOR),
+    "projector_output_dim": ("the width of features after the adapter (Llama 4)", _PROJECTOR),
+    "vision_output_dim": ("the width of all features of a patch", _PROJECTOR),
+    "out_hidden_size": ("the outputs of the merger, the width of the text model", _PROJECTOR),
+    "output_proj_dims": ("the outputs of a tower, which the projector reads", _PROJECTOR),
+    "audio_embed_dim": ("d_a, the samples of a frame of sound (Gemma 4 12B)", _PROJECTOR),
+    "spatial_merge_size": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
+    "downsample_factor": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
+    "scale_factor": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
+    "downsample_ratio": ("1 over the side of the square of patches that becomes one token", _PROJECTOR),
+    "pixel_shuffle_ratio": ("1 over the side of the square of patches that becomes one token", _PROJECTOR),
+    "pooling_kernel_size": ("k_v, the side of the square of patches that are averaged, or of the patch of Gemma 4 12B", _TOWER),
+    "alignment_intermediate_size": ("F_p, the width of the projector, its gate included", _PROJECTOR),
+    "mm_tokens_per_image": ("the tokens of an image in the text", "compute: how many patches are averaged"),
+    "vision_soft_tokens_per_image": ("the most tokens of an image in the text", _IMAGES),
+    "vision_feature_layer": (
+        "the hidden states that are the features; several are joined",
+        "weights of the projector, if several; compute",
+    ),
+    "vision_feature_layers": (
+        "the hidden states that are the features; several are joined",
+        "weights of the projector, if several; compute",
+    ),
+    "select_layer": ("the hidden state that is the features", "compute"),
+    "vision_feature_select_strategy": ("default: the features without the class token; full: with it", "compute"),
+    "image_grid_pinpoints": ("the heights and widths that images are fitted to", _IMAGES),
+    "vision_aspect_ratio": ("the most tiles whose features are kept: anyres_max_9", _IMAGES),
+    "max_dynamic_patch": ("the most tiles of an image", _IMAGES),
+    "use_thumbnail": ("whether the whole image follows its tiles", _IMAGES),
+    "subsampling_conv_channels": ("the channels of the convolutions before the layers", "weights of the tower"),
+    "conv_kernel_size": ("the taps of the convolution in each layer", "weights of the tower"),
+    **dict.fromkeys(
+        """attention_chunk_size attention_context_left attention_context_right attention_invalid_logits_value attention_logit_cap
+        gradient_clipping residual_weight""".split(),
+        ("arithmetic of the audio tower", "compute"),
+    ),
+    **dict.fromkeys(
+        """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
+        is_composition max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
+        ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
+    ),
+}
+"""Keys of towers and of the whole configuration of a multimodal model → meaning and effect."""
+
+
+def describe_tower_key(key: str) -> Entry | None:
+    """Return the entry of a key of a tower, dotted if nested; None for an unknown key."""
+    return TOWER_KEYS.get(key.rpartition(".")[2])
 
 
 def any_name(key: str) -> str:

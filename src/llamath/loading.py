@@ -29,11 +29,14 @@ from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     FLAT_WRAPPERS,
+    NOTES,
     TEXT_CONFIG_DEFAULTS,
     TEXT_KEYS,
     TEXT_MODEL_TYPES,
     TIED_BY_DEFAULT,
+    TIED_BY_TEXT,
     TOWER_KEYS,
+    UNTIED_BY_DEFAULT,
     with_wrapper_prefix,
 )
 from .model import Model
@@ -96,6 +99,7 @@ def load(
         raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
     if via not in (None, "transformers"):
         raise ArgumentError("via", f" should be transformers, not {safe(repr(via), 40)}")
+    changed = {key.removeprefix("text_config.") if isinstance(key, str) else key: value for key, value in (changes or {}).items()}
     if isinstance(source, Model):
         if via is not None:
             raise ArgumentError("via", " builds a configuration, and this model is loaded already", hint="give its config.json or its keys")
@@ -103,11 +107,11 @@ def load(
             return source
         _refuse_generic_changes(source)
         if source.args is not None:
-            changed_model = load(source.args, changes=changes)
+            changed_model = load(source.args, changes=changed)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
         own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
         outer = None if source.outer is None else source.outer.data
-        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changes, [])
+        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changed, [])
     if isinstance(source, _Module) or _is_state_dict(source):
         if changes or via:
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
@@ -120,7 +124,6 @@ def load(
     data = config.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
         raise ConfigError(f"{config.source}: every key should be a string")
-    changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
     notes = list(config.notes)
     if is_params(data):
         return _load_params(config, changed, vocab_size, notes)
@@ -319,10 +322,8 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")
         text |= missing
-    if data.get("tie_word_embeddings") is not None:
-        text["tie_word_embeddings"] = data["tie_word_embeddings"]
-    elif str(data.get("model_type")) in TIED_BY_DEFAULT:
-        text.setdefault("tie_word_embeddings", True)
+    if (tied := _is_tied(data, text)) is not None:
+        text["tie_word_embeddings"] = tied
     for name in _STORAGE_KEYS:
         if data.get(name) is not None and text.get(name) is None:
             text[name] = data[name]
@@ -335,6 +336,22 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
         parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
         notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
     return _Sections(str(data.get("model_type", "")), text)
+
+
+def _is_tied(data: Keys, text: Keys) -> Any:
+    """Return whether a multimodal model ties embedding and head; None if its text model's configuration decides.
+
+    transformers 5 leaves out what is its class's default, whatever the text model's configuration says.
+    """
+    model_type = str(data.get("model_type"))
+    if model_type in TIED_BY_TEXT:
+        return None
+    if data.get("tie_word_embeddings") is not None:
+        return data["tie_word_embeddings"]
+    saved_by_5 = str(data.get("transformers_version", "")).startswith("5.")
+    if model_type in TIED_BY_DEFAULT:
+        return True if saved_by_5 else text.get("tie_word_embeddings", True)
+    return False if saved_by_5 and model_type in UNTIED_BY_DEFAULT else None
 
 
 def _nested(data: Keys) -> Keys:
@@ -397,6 +414,8 @@ def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, note
 
     With a tower of an unknown type, the text model alone is known.
     """
+    if wrapper in NOTES:
+        notes.append(NOTES[wrapper])
     complete = find_multimodal(wrapper)
     assert complete is not None
     try:

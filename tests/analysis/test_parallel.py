@@ -93,12 +93,15 @@ def test_shards_join_to_the_whole(source: Any) -> None:
 @pytest.mark.parametrize("source", tiny_configs())
 def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
     whole = re.compile(
-        r"(q_down|kv_down|indexer\.\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+|projection|positions"
-        r"|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+|collapse\.\w+)\.weight$"
+        r"(q_down|kv_down|attn\.kv|compressor\.\w+|indexer\.\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+"
+        r"|projection|positions|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+"
+        r"|collapse\.\w+)\.weight$"
     )
     for x in fold(llamath.load(source).tree):
         if x.weight.role in ("matmul", "lookup"):
-            assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern == "per_layer.embed.weight", x.pattern
+            assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern in ("per_layer.embed.weight", "layers.{l}.mlp.table"), (
+                x.pattern
+            )
 
 
 def test_only_per_head_norms_are_split() -> None:

@@ -21,11 +21,12 @@ from llamath.analysis.config_report import META_FIELDS, UNREAD, config_report, p
 from llamath.catalog import presets
 from llamath.checkpoint.meta_args import config_to_args, ffn_width
 from llamath.cli import cli
-from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key
+from llamath.config_keys import CONFIG_KEYS, GROUPS, MODEL_ARGS, NO_EFFECT, SYNONYMS, describe_key, describe_tower_key
 from llamath.core.config import Config
 from llamath.core.tree import fold
+from llamath.families.wrappers import TEXT_KEYS
 from llamath.render.text.config_text import config_text, format_value, params_json_text
-from support.reference_data import truth
+from support.reference_data import multimodal_configs, truth
 
 HERE = Path(__file__).parents[1]
 GOLDEN = HERE / "golden" / "config-llama-3-8b.txt"
@@ -103,6 +104,26 @@ def test_every_key_that_is_read_has_an_entry() -> None:
         if describe_key(key, model.family.name) is None and key not in NO_EFFECT
     }
     assert not missing
+
+
+def test_every_key_that_a_tower_reads_has_an_entry() -> None:
+    missing = set()
+    for x in multimodal_configs():
+        outer = llamath.load(x.values[0]).outer
+        assert outer is not None
+        for key in read_keys(outer):
+            own = key.rpartition(".")[2]
+            if own not in TEXT_KEYS and describe_tower_key(key) is None and own not in NO_EFFECT:
+                missing.add((x.values[0]["model_type"], key))
+    assert not missing
+
+
+def test_config_explains_the_keys_of_towers() -> None:
+    text = run("config", "examples/gemma-3-4b-it")
+    assert "vision_config " in text and "the width of the tower" in text and "unknown key" not in text
+    keys = {x["key"]: x for x in json.loads(run("config", "examples/gemma-3-4b-it", "--json"))["keys"]}
+    assert keys["vision_config.num_hidden_layers"]["value"] == 27 and keys["mm_tokens_per_image"]["value"] == 256
+    assert keys["hidden_size"]["value"] == 2560 and "text_config" not in keys
 
 
 def test_every_key_that_is_published_has_an_entry() -> None:

@@ -18,7 +18,6 @@ ORACLE = {name: x for name, x in ENTRIES.items() if x["params"] is not None}
 TEXT = ("language_model", "lm_head", "text_model")
 
 REFUSED = {
-    "deepseek_v4": "its attention compresses and indexes its cache; there is no such block",
     "t5gemma": "an encoder-decoder model",
 }
 """Unsupported model types among the published configurations, with the reason."""

@@ -18,13 +18,14 @@ from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.core.attention_facts import AttentionWindow, ScoreTransform
 from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, PerLayerInput
-from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu
-from llamath.core.expr import Expr
+from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
+from llamath.core.expr import Expr, floor_div
+from llamath.core.latent_attention import Compressor
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
-from llamath.run.kv_cache import Cache
+from llamath.run.kv_cache import Cache, KVCache
 from llamath.run.linear_recurrence import CHUNK, SCAN_CHUNK
 from llamath.run.module import Module, TensorOptions
 from llamath.run.torch_machine import TorchMachine
@@ -140,6 +141,7 @@ class Selecting(Softmax):
     """The facts of an indexer, and of attention to the keys that it selects."""
 
     top_k: int = Expr("ki", 3)
+    ratio: int = 1
 
 
 class Blocks(Softmax):
@@ -150,6 +152,13 @@ class Blocks(Softmax):
     local_blocks: int = 1
 
 
+class Compressed(Softmax):
+    """The facts of attention to windows."""
+
+    compressor: Compressor
+    indexer: Selecting | None = None
+
+
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
 
@@ -157,6 +166,12 @@ class Recurrence(RecurrentMixer):
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
+SINGLE = Compressor(
+    kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
+)
+COMPRESSOR = SINGLE.replace(overlap=True)
+COMPRESSED = Compressed(compressor=SINGLE, window=AttentionWindow(size=4))
+NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
 INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
 HALF, ALL, ADJACENT = Rope(theta=1e4, dim=4), Rope(theta=1e4, dim=6), Rope(theta=1e4, dim=6, interleaved=True)
 MOE = MoE(router=linear(E, d), experts=repeat(swiglu(d, F), E, active=k), top_k=k)
@@ -228,6 +243,7 @@ CASES = [
     case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
     case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
     case("offset", x(B, T, d), 0.5),
+    case("sinkhorn", f32(B, T, n, n), 3, 1e-6, **OTHER_STEPS),
     case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("normalize_sum", f32(B, T, G), **OTHER_STEPS),
     case("clamp", x(B, T, d), 8.0),
@@ -266,7 +282,7 @@ CASES = [
     case("join_tiles", x(2 * B, PATCHES, d), 2),
     case("split_tiles", x(B, 2 * PATCHES, d), 2),
     case("interleave", x(B, PATCHES, d), 2),
-    case("add_resized_positions", x(B, PATCHES, d), w(9, d)),
+    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in ("bilinear", "bicubic")),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),
@@ -309,6 +325,29 @@ CASES = [
     case(
         "select_keys", INDEXER.replace(top_k=MANY), x(B, T, H, h), x(B, S, Expr.const(1), h), f32(B, T, H), passes=ALL_PASSES, **OTHER_STEPS
     ),
+    case(
+        "select_keys",
+        INDEXER.replace(ratio=4),
+        x(B, T, H, h),
+        x(B, WINDOWS, Expr.const(1), h),
+        f32(B, T, H),
+        passes=(PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE),
+        **OTHER_STEPS,
+    ),
+    *(
+        case("compress", COMPRESSOR, x(B, T, 2 * h), x(B, T, 2 * h), w(4, 2 * h), passes=(PROMPT, CACHED, DECODE), **OTHER_STEPS),
+        case("compress", SINGLE, x(B, T, h), x(B, T, h), w(4, h), passes=(PROMPT, CACHED, DECODE, Pass(1, 7)), **OTHER_STEPS),
+        case("rope_windows", SINGLE, x(B, NEW_WINDOWS, Expr.const(1), h), HALF, passes=(PROMPT, Pass(1, 7)), **OTHER_STEPS),
+        case("update_windows", SINGLE, x(B, NEW_WINDOWS, Expr.const(1), h), passes=(PROMPT, CACHED, Pass(1, 7)), **OTHER_STEPS),
+    ),
+    *(
+        case(
+            *("compressed_attention", COMPRESSED.replace(**with_indexer), Q, ONE, x(B, WINDOWS, Expr.const(1), h), h, w(H), *chosen),
+            passes=(PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE),
+            **OTHER_STEPS,
+        )
+        for with_indexer, chosen in (({}, ()), ({"indexer": INDEXER}, (Input((B, T, Expr("ki", 1)), "first"),)))
+    ),
     case("reuse_selection", INDEXER, passes=ALL_PASSES),
     case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
@@ -337,6 +376,7 @@ CASES = [
     case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5), **OTHER_STEPS),
     case("route", f32(B, T, E), w(E), MOE.replace(expert_groups=ExpertGroups(3, 2, 2)), **OTHER_STEPS),
     case("route", f32(B, T, E), None, MOE.replace(norm_topk_prob=False), **OTHER_STEPS),
+    case("route_by_token", f32(B, T, E), w(V, k), MOE, **OTHER_STEPS),
     case("route_in_turn", f32(B, T, E), k, 0.01, **OTHER_STEPS),
     case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E), **OTHER_STEPS),
     case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
@@ -384,8 +424,8 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
     """Record an operation, and prepare its computation with tensors."""
     torch.manual_seed(0)
     module = Module(case.spec, TensorOptions(dtype, torch.device("cpu")), layer=0)
-    for weight in module.parameters():
-        weight.data.normal_()
+    for parameter in module.parameters():
+        parameter.data.normal_()
     has_cache = isinstance(case.spec.a, AttentionBase | RecurrentMixer)
     cache = Cache([module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY)
     if at.past:
@@ -395,7 +435,7 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
-    widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64}
+    widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
     result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
     return Run(sizes, recorder, as_list(result), input_nodes, compute, inputs, module)
@@ -409,10 +449,12 @@ def prepare(
     m.dtype = dtype
     sizes = {"B": batch, "T": at.tokens, "P": at.past, "S": 0}
     if isinstance(case.spec.a, AttentionBase):
-        sizes["S"] = len(m.cached_positions(cache.layers[0].capacity))
+        kept = cache.layers[0]
+        sizes["S"] = len(m.cached_positions(kept.capacity)) if isinstance(kept, KVCache) else at.past + at.tokens
     kinds = {"model": dtype, "float32": torch.float32}
     shapes = [(tuple(int(y.at(**sizes)) for y in x.shape), x.kind) for x in case.inputs]
-    inputs = [torch.randint(int(E), shape) if kind == "ids" else torch.randn(shape, dtype=kinds[kind]) for shape, kind in shapes]
+    most = {"ids": int(E), "first": 1}
+    inputs = [torch.randint(most[kind], shape) if kind in most else torch.randn(shape, dtype=kinds[kind]) for shape, kind in shapes]
     if case.spec.name == "read_cache":
         module.a.shares_kv = True
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))

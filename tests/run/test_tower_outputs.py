@@ -87,7 +87,7 @@ def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
 
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
-    if reference.config.model_type.startswith("qwen"):
+    if reference.config.model_type.startswith(("glm", "qwen")):
         return qwen_features(reference, tiles)
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ..checkpoint.meta_args import LLAMA3_ROPE_SCALING, ModelArgs, config_to_args, ffn_width_args
-from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key
+from ..config_keys import CONFIG_KEYS, GROUPS, NO_EFFECT, SYNONYMS, describe_key, describe_tower_key
 from ..core.blocks import Decoder
 from ..core.config import Config
 from ..core.expr import Expr
 from ..core.tree import fold
+from ..families.wrappers import TEXT_KEYS
 from ..model import Model
 from ..utils.errors import ConfigError
 from ..utils.number_format import format_count
@@ -140,7 +141,7 @@ def config_report(model: Model, with_meta: bool = True) -> ConfigReport:
     args, why = (model.args, None) if with_meta and model.args else _to_model_args(config) if has_meta else (None, _LLAMA_ONLY)
     return ConfigReport(
         model=model,
-        keys=tuple(_keys(recording, config.keys_read, kinds, learned)),
+        keys=tuple(_by_effect([*_keys(recording, config.keys_read, kinds, learned), *_tower_keys(model)])),
         meta=args,
         why=why,
         derived=tuple(_derived(letters, has_meta or args is not None)),
@@ -166,6 +167,43 @@ def _keys(recording: _RecordingConfig, read: set[str], kinds: _ModelKinds, learn
     present = {*names, *recording.data}
     keys += [_absent(name, default, kinds) for name, default in recording.defaults_used.items() if not {name, SYNONYMS.get(name)} & present]
     return [y for x in sorted(keys, key=_rank) for y in (x, *nested.get(x.key, ()))]
+
+
+def _by_effect(keys: Iterable[ConfigKey]) -> list[ConfigKey]:
+    """Sort keys by their groups; the keys inside an object stay after it."""
+    blocks: list[list[ConfigKey]] = []
+    for x in keys:
+        if "." in x.key and blocks:
+            blocks[-1].append(x)
+        else:
+            blocks.append([x])
+    return [x for block in sorted(blocks, key=lambda x: (*GROUPS, UNREAD).index(x[0].group)) for x in block]
+
+
+def _tower_keys(model: Model) -> Iterator[ConfigKey]:
+    """Yield the keys of the towers and of the whole configuration of a multimodal model, those of a tower after its own key."""
+    if model.outer is None:
+        return
+    for x in _keys_of_part(model.outer, ""):
+        if x.key not in model.config.data and x.key not in TEXT_KEYS:
+            yield x
+            if x.key in model.outer.nested:
+                yield from _keys_of_part(model.outer.nested[x.key], f"{x.key}.")
+
+
+def _keys_of_part(part: Config, path: str) -> Iterator[ConfigKey]:
+    """Yield the keys of a tower's configuration, or of the whole one; those that were absent last."""
+    absent = {key: x for key, x in part.defaults_used.items() if key not in part.data and not isinstance(x, Mapping)}
+    for key, value in {**part.data, **absent}.items():
+        no_effect = "ids of special tokens" if key.endswith(("_token_id", "_token_index")) else NO_EFFECT.get(key)
+        if key in part.keys_read and (entry := describe_tower_key(key)) is not None:
+            says, moves = entry
+        elif no_effect is not None or key.startswith("_"):
+            says, moves = no_effect or "metadata", "nothing"
+        else:
+            says, moves = _UNKNOWN, "not read"
+        group = UNREAD if moves == "not read" else moves.split()[0].rstrip(":;,")
+        yield ConfigKey(key=path + key, value=value, absent=key in absent, says=says, moves=moves, group=group)
 
 
 def _nested_keys(recording: _RecordingConfig, kinds: _ModelKinds, path: str, top: _RecordingConfig) -> Iterator[ConfigKey]:

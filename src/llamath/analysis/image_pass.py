@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from ..core.blocks import Decoder
+from ..core.cross_attention import CrossAttentionLayer
 from ..core.expr import Expr, product
 from ..core.image_sizes import PatchGrid
 from ..core.towers import ModelPart, Multimodal
@@ -87,6 +88,12 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns))
     tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
     return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
+
+
+def image_notes(tree: Decoder) -> list[str]:
+    """Return notes on what images cost beyond the tower and the projector."""
+    crossing = sum(int(n) for block, n in tree.layers.distinct() if isinstance(block, CrossAttentionLayer))
+    return [f"not counted: the {crossing} layers in which text attends to images, and their keys and values"] if crossing else []
 
 
 def check_tokens(images: ImagePass | None, context: int) -> None:

@@ -204,10 +204,11 @@ class Attention(AttentionBase):
         y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
-        gate = _attention_gate(self, m, self.gate, x)
         if self.gate_per_head:
-            return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
-        return self.o(m, m.multiply(m.merge_heads(y), gate))
+            gate = m.split_heads(_attention_gate(self, m, self.gate, x), 1)
+            return self.o(m, m.merge_heads(m.multiply(y, gate)))
+        y = m.merge_heads(y)
+        return self.o(m, m.multiply(y, _attention_gate(self, m, self.gate, x)))
 
 
 class NarrowValueAttention(Attention):
@@ -328,7 +329,7 @@ class MoE(Block):
     shared: MLP | None = None
     shared_gate: Linear | None = None
     top_k: int
-    scoring: str = "softmax"  # or sigmoid
+    scoring: str = "softmax"  # or sigmoid, sqrtsoftplus
     norm_topk_prob: bool = True  # routing weights of the chosen experts sum to 1
     routed_scaling_factor: float = 1.0
     expert_groups: ExpertGroups | None = None
@@ -341,6 +342,17 @@ class MoE(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)  # (B, T, k)
+        return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
+
+class HashMoE(MoE):
+    """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "table": "router"}
+    table: Weight  # [V, k], numbers of experts
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route_by_token(_router_logits(self, m, x), self.table, self)
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
@@ -564,7 +576,6 @@ class AltUpLayer(Layer):
     altup: AltUp
     laurel: Laurel
     per_layer: PerLayerInput
-    scaled: bool  # whether `altup.scale` is used
 
     def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
         assert self.attn is not None and self.mlp is not None
@@ -582,9 +593,7 @@ class AltUpLayer(Layer):
         steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
         corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
         first, *rest = m.split(corrected, *sizes)
-        y = [first, *rest][active]
-        if self.scaled:
-            y = m.scale_by_weight(y, self.altup.scale)
+        y = m.scale_by_weight([first, *rest][active], self.altup.scale)
         e = self.per_layer(m, y, *per_layer)
         return m.concat(first, *[m.add(stream, e) for stream in rest])
 
@@ -596,11 +605,27 @@ class StreamGate(Block):
     bias: Weight
     scale: Weight
     factor: float = 1.0
-    eps: float
+    eps: float = 0.0
 
     def forward(self, m: Machine[X], x: X) -> X:
         y = m.act(m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias), "sigmoid")
-        return m.offset(m.scale(y, self.factor), self.eps)
+        y = m.scale(y, self.factor)
+        return m.offset(y, self.eps) if self.eps else y
+
+
+class StreamMixer(Block):
+    """An n × n matrix for each token, whose rows and columns sum to 1: sinkhorn(scale · W x + b) (arXiv:2512.24880)."""
+
+    weight: Weight
+    bias: Weight
+    scale: Weight
+    streams: int
+    iterations: int
+    eps: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = m.linear(m.scale_by_weight(x, self.scale), self.weight, self.bias)
+        return m.sinkhorn(m.split_heads(y, self.streams), self.iterations, self.eps)
 
 
 class StreamSum(Block):
@@ -616,14 +641,16 @@ class StreamSum(Block):
 
 
 class HyperConnection(StreamSum):
-    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n."""
+    """Hyper-connections (arXiv:2409.19606): a branch reads Σ preₙ · xₙ, and postₙ · y is added to stream n, or to a mixture of streams."""
 
     post: StreamGate
+    mix: StreamMixer | None = None
 
 
 class HyperLayer(Layer):
     """A layer on several residual streams, `(B, T, n · d)`, each branch with hyper-connections (Hy4)."""
 
+    group: ClassVar[str] = "mlp"
     attn_hc: HyperConnection
     mlp_hc: HyperConnection
 
@@ -820,9 +847,12 @@ def _sum_streams(sums: StreamSum, m: Machine[X], flat: X, normed: X) -> X:
 
 
 def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, normed: X) -> X:
-    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`."""
+    """Return xₙ + postₙ · y for all streams, `(B, T, n·d)`; with `mix`, x are sums of the streams."""
     wide, post = m.to_float32(y), connection.post(m, normed)
     branches = [m.multiply(wide, each) for each in m.split(post, *[1 for _ in connection.sizes])]
+    if connection.mix is not None:
+        weights = m.to_model_dtype(connection.mix(m, normed))
+        x = m.merge_heads(m.mix_streams(m.split_heads(x, connection.sizes[0]), weights))
     return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
 
 

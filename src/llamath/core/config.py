@@ -18,7 +18,9 @@ _MISSING: Any = object()
 ACTIVATIONS = frozenset("silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python quick_gelu relu relu2 swigluoai".split())
 
 
-_READ_BY_CLASSES = frozenset(("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "sliding_window"))
+_READ_BY_CLASSES = frozenset(
+    ("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "sliding_window", "rope_type")
+)
 """Of synonyms that disagree, transformers' classes read these: they are the classes' own names, or replace them (`attribute_map`)."""
 _REPLACES_HIDDEN_SIZE = "n_embed"
 """A synonym that the classes of BLOOM and Falcon read instead of hidden_size, and others do not know."""

@@ -59,15 +59,17 @@ class Indexer(AttentionBase):
     cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
     without_gradient: ClassVar[bool] = True
     q: Linear  # of the latent vector of the queries
-    k: Linear
-    k_norm: Norm
+    k: Linear | None  # None: keys of windows
+    k_norm: Norm | None
     head_weights: Linear
     heads: int
     head_dim: int
     top_k: int
+    ratio: int = 1  # tokens of a key
     rope_last: bool = False  # the last channels of a head rotate, not the first
 
     def forward(self, m: Machine[X], x: X, latent: X) -> X:
+        assert self.k is not None and self.k_norm is not None
         q = _rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))  # (B, T, Hi, hi)
         k = _rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
         (k,) = m.update_cache(self, k)
@@ -96,6 +98,85 @@ class IndexedAttention(LatentAttention):
         if self.gate is not None:
             y = m.multiply(y, m.act(self.gate(m, x), "sigmoid"))
         return self.o(m, y)
+
+
+class Compressor(AttentionBase):
+    """One vector for each window of `ratio` tokens, a weighted mean of kv x, normalized and rotated (DeepSeek-V4).
+
+    With `overlap`, a window also has the tokens of the one before: x is projected twice, for its own window and for the next.
+    """
+
+    kv: Linear
+    weights: Linear
+    bias: Weight  # by the token's place in its window
+    norm: Norm
+    head_dim: int
+    ratio: int
+    overlap: bool
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.rope is not None
+        y = self.norm(m, m.compress(self, self.kv(m, x), self.weights(m, x), self.bias))  # (B, W, 1, h)
+        plain, rotary = m.split(y, self.head_dim - self.rope.dim, self.rope.dim)
+        return m.update_windows(self, m.concat(plain, m.rope_windows(self, rotary, self.rope)))
+
+
+class CompressedIndexer(Indexer):
+    """An indexer whose keys are windows of tokens."""
+
+    compressor: Compressor
+
+    def forward(self, m: Machine[X], x: X, latent: X) -> X:
+        k = self.compressor(m, x)
+        q = _rotate_part(self, m, m.split_heads(self.q(m, latent), self.head_dim))
+        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
+        return m.select_keys(self, q, k, weights)
+
+
+class CompressedAttention(AttentionBase):
+    """Attention to the last tokens, and to windows of tokens farther back: to all of them, or to those that an indexer selects.
+
+    All heads share one key for each token, which is its value, too; the output is rotated back and projected in groups of heads
+    (DeepSeek-V4).
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("q_up", "sinks"), Cut(0, "heads")),
+        "o_down": Cut(0, "o_groups"),
+        "o_up": Cut(1, "o_groups"),
+    }
+    cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
+    q_down: Linear
+    q_norm: Norm
+    q_up: Linear
+    head_norm: Norm  # without a weight
+    kv: Linear
+    kv_norm: Norm
+    o_down: Linear  # of each group of heads
+    o_up: Linear
+    sinks: Weight
+    compressor: Compressor | None = None
+    indexer: CompressedIndexer | None = None
+    heads: int
+    head_dim: int
+    o_groups: int
+    o_rank: int
+    group_dim: int  # of the heads of a group together
+    reverse: Rope
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        latent = self.q_norm(m, self.q_down(m, x))
+        q = _rotate_last(self, m, m.norm_heads(self.head_norm, m.split_heads(self.q_up(m, latent), self.head_dim)), self.rope)
+        k = _rotate_last(self, m, m.split_heads(self.kv_norm(m, self.kv(m, x)), self.head_dim), self.rope)
+        (k,) = m.update_cache(self, k)
+        if self.compressor is None:
+            y = m.attention(self, q, k, k, self.head_dim, self.sinks)
+        else:
+            windows = self.compressor(m, x)
+            chosen = None if self.indexer is None else self.indexer(m, x, latent)
+            y = m.compressed_attention(self, q, k, windows, self.head_dim, self.sinks, chosen)
+        y = m.split_heads(m.merge_heads(_rotate_last(self, m, y, self.reverse)), self.group_dim)  # (B, T, G, H·h/G)
+        return self.o_up(m, m.merge_heads(m.per_head_linear(y, self.o_down.weight, self.o_rank)))
 
 
 class GatedIndexedAttention(IndexedAttention):
@@ -149,6 +230,13 @@ def _attend(attn: LatentAttention, m: Machine[X], q: X, q_rope: X, cached: X, ch
     k = m.concat(m.split_heads(attn.k_up(m, latent), attn.nope_dim), k_rope)  # (B, S, H, n + p)
     v = m.split_heads(attn.v_up(m, latent), attn.v_dim)
     return m.attention(attn, m.concat(q, q_rope), k, v, attn.nope_dim + attn.rope_dim, sinks, chosen)
+
+
+def _rotate_last(attn: CompressedAttention, m: Machine[X], x: X, rope: Rope | None) -> X:
+    """Rotate the last channels of each head."""
+    assert rope is not None
+    plain, rotary = m.split(x, attn.head_dim - rope.dim, rope.dim)
+    return m.concat(plain, m.rope(rotary, rope))
 
 
 def _rotate_part(indexer: Indexer, m: Machine[X], x: X) -> X:

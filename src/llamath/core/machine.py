@@ -126,6 +126,10 @@ class Machine(Protocol[X]):
         """Σ over n of weights `(B, T, m, n)` · x `(B, T, n, d)`: for each token, m weighted sums of n vectors."""
         ...
 
+    def sinkhorn(self, x: X, iterations: int, eps: float) -> X:
+        """softmax(x) + eps with columns and rows divided by their sums + eps, in turn, transposed: `(B, T, n, n)`."""
+        ...
+
     def offset(self, x: X, amount: float) -> X:
         """X + amount."""
         ...
@@ -230,8 +234,8 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each token."""
         ...
 
-    def add_resized_positions(self, x: X, table: Weight) -> X:
-        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches."""
+    def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
+        """X plus a row of a table for each patch, interpolated (`bilinear` or `bicubic`) between the rows of a square grid of patches."""
         ...
 
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
@@ -300,6 +304,30 @@ class Machine(Protocol[X]):
         """
         ...
 
+    def compress(self, compressor: Block, kv: X, gate: X, bias: Weight) -> X:
+        """One vector for each window of `ratio` tokens that ends in this pass, `(B, W, 1, h)`: Σ softmax(gate + bias) · kv over its tokens.
+
+        With twice as many channels, the sum includes the tokens of the window before, with the first half of their channels.
+        """
+        ...
+
+    def rope_windows(self, compressor: Block, x: X, rope: Rope | None) -> X:
+        """Rotate the vectors of windows by the positions of their first tokens."""
+        ...
+
+    def update_windows(self, compressor: Block, x: X) -> X:
+        """Store the vectors of this pass's windows; return those of all windows, `(B, S / ratio, 1, h)`."""
+        ...
+
+    def compressed_attention(
+        self, mixer: Block, q: X, k: X, windows: X, head_dim: int, sinks: Weight | None = None, selected: X | None = None
+    ) -> X:
+        """Attention with one head k `(B, S, 1, h)` of keys, which are the values, and to windows of tokens, all or the `selected` ones.
+
+        A query sees a window after all of its tokens.
+        """
+        ...
+
     def reuse_selection(self, mixer: Block) -> X:
         """The keys that the nearest earlier layer with an indexer selected."""
         ...
@@ -334,6 +362,10 @@ class Machine(Protocol[X]):
 
     def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:
         """The chosen experts of each token and their weights, `(B, T, k)` each."""
+        ...
+
+    def route_by_token(self, logits: X, table: Weight, moe: Block) -> tuple[X, X]:
+        """The experts that a table gives for each token, and their weights, `(B, T, k)` each."""
         ...
 
     def route_in_turn(self, logits: X, top_k: int, jitter: float) -> tuple[X, X]:

@@ -83,16 +83,17 @@ class VisionTower(Block):
     image_sizes: ImageSizes
     feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
     drops_class_token: bool = False  # from the features
-    resizes_positions: bool = False  # to the shape of an image
+    resizing: str = ""  # how the positions are interpolated to the shape of an image; empty: they are not
+    patch_norm: Norm | None = None  # before the positions are added
     class_token_last: bool = False  # after the patches
     tokens: int = 0  # of the patches of an image, where the class token comes last
 
     def forward(self, m: Machine[X], pixels: X) -> X:
-        x = self.patches(m, pixels)  # (B, N, d_v)
+        x = apply_optional(self.patch_norm, m, self.patches(m, pixels))  # (B, N, d_v)
         if self.class_token is not None:
             x = m.append(x, self.class_token) if self.class_token_last else m.prepend(x, self.class_token)
         if self.positions is not None:
-            x = m.add_resized_positions(x, self.positions) if self.resizes_positions else m.add_positions(x, self.positions)
+            x = m.add_resized_positions(x, self.positions, self.resizing) if self.resizing else m.add_positions(x, self.positions)
         x = apply_optional(self.norm_before, m, x)
         if self.feature_layers:
             x = m.layer_outputs(self.layers, x, self.feature_layers)
@@ -232,6 +233,21 @@ class AdapterProjector(Block):
     def forward(self, m: Machine[X], x: X) -> X:
         x = m.act(self.linear_1(m, m.merge_patches(x, self.merge)), self.activation)
         return self.linear(m, m.act(self.linear_2(m, x), self.activation))
+
+
+class DownsampleProjector(Block):
+    """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes one before (GLM-4V)."""
+
+    group: ClassVar[str] = "projector"
+    downsample: PatchEmbedding
+    linear: Linear
+    norm: Norm
+    mlp: MLP
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.downsample(m, m.merge_patches(x, self.merge, by_channel=True))
+        return self.mlp(m, m.act(self.norm(m, self.linear(m, x)), "gelu"))
 
 
 class DeepstackProjector(Block):

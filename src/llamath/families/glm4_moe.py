@@ -19,7 +19,15 @@ def glm4_moe(c: Config) -> Decoder:
     heads, eps = c.heads(d, num_kv_heads=8), c.get("rms_norm_eps", 1e-5)
     norm, qk_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", False) else None
     positions = read_rope(c, rotary_dim(c, heads.head_dim, 0.5))
-    attn = gqa(d, heads, c.get("attention_bias", False), o_bias=False, q_norm=qk_norm, k_norm=qk_norm, rope=positions)
+    attn = gqa(
+        d,
+        heads,
+        c.get("attention_bias", c.get("model_type", "") == "glm4v_moe_text"),
+        o_bias=False,
+        q_norm=qk_norm,
+        k_norm=qk_norm,
+        rope=positions,
+    )
     moe = deepseek_moe(
         c,
         d,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from math import exp
-
-from ..core.blocks import Decoder, HyperConnection, HyperDecoder, HyperLayer, Layer, LimitedMLP, RMSNorm, StreamGate, StreamSum
+from ..core.blocks import Decoder, HyperDecoder, HyperLayer, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
-from ..core.expr import Expr
 from ..core.tree import repeat
+from .hyper_shared import hyper_connection, limited, stream_sum
 from .indexed_shared import HF_INDEXED, indexed_attention, layers_with_indexers, without_indexer
 from .registry import family
 from .shared import deepseek_moe, deepseek_routing, dense_or_sparse, read_rope
@@ -46,29 +44,14 @@ def hy_v4(c: Config) -> Decoder:
         routed_scaling_factor=c.get("routed_scaling_factor", 2.827),
         fp32_router=True,
     )
-    limit = c.get("swiglu_limit", 10.0)
-    if limit < 0.5:
-        raise c.error("swiglu_limit", f"should be at least 0.5, not {limit:g}")
-    expert = moe.experts[0].extended(LimitedMLP, limit=limit, gate_limit=limit / (1 + exp(-limit)))
+    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), c.activation("hidden_act")))
     moe = moe.replace(experts=repeat(expert, moe.experts.n, active=moe.experts.active))
     norm, n = rms(d, eps), c.dim("hc", "hc_mult", default=4)
-    connection = _sum(c, d, n, eps).extended(HyperConnection, post=_gate(c, d, n, factor=c.get("hc_magnitude", 2.0)))
+    connection = hyper_connection(c, d, n, eps, factor=c.get("hc_magnitude", 2.0), post_eps=c.get("hc_eps", 1e-6))
     plain = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     dense = plain.extended(HyperLayer, attn_hc=connection, mlp_hc=connection)
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe))
     default = ["shared" if (i - 1) % 4 and i else "full" for i in range(len(layers))]
     layers = layers_with_indexers(c, layers, default, without_indexer)
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
-    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=_sum(c, d, n, eps), sizes=(d,) * n)
-
-
-def _gate(c: Config, d: Expr, n: Expr, factor: float = 1.0) -> StreamGate:
-    """A gate of n residual streams."""
-    return StreamGate(
-        weight=weight(n, n * d), bias=weight(n, role="bias"), scale=weight(1, role="scale"), factor=factor, eps=c.get("hc_eps", 1e-6)
-    )
-
-
-def _sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
-    """A weighted sum of n residual streams."""
-    return StreamSum(norm=RMSNorm(eps=eps), pre=_gate(c, d, n), sizes=(d,) * n)
+    return decoder(V, d, layers, norm, tied, context=context).extended(HyperDecoder, collapse=stream_sum(c, d, n, eps), sizes=(d,) * n)

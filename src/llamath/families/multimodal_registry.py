@@ -22,6 +22,7 @@ MULTIMODAL = {
     "gemma3": "gemma3",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
+    "glm4v": "glm4v glm4v_moe glm_ocr",
     "idefics3": "idefics3",
     "internvl": "internvl",
     "internvl_chat": "internvl_chat",

@@ -57,7 +57,7 @@ def qwen3_tower(c: Config) -> Tower:
     norm, feed_forward = layer_norm(d, _EPS), mlp(d, F, c.activation("hidden_act", "gelu_pytorch_tanh"), bias=True)
     layers = repeat(vit_layer(norm, _attention(c, d), feed_forward), L)
     tower = _tower(c, d, layers, bias=True, patch=16, fewest=65_536, most=16_777_216)
-    tower = tower.replace(positions=weight(places, d, role="lookup"), resizes_positions=True)
+    tower = tower.replace(positions=weight(places, d, role="lookup"), resizing="bilinear")
     if numbers := c.get("deepstack_visual_indexes", [8, 16, 24]):
         tower = tower.replace(feature_layers=(*(i + 1 for i in numbers), -1))
     return Tower(tower, QWEN_NAMES | _LINEAR_FC | {"positions": "pos_embed.weight"})

@@ -38,6 +38,7 @@ FAMILIES = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v3": "deepseek_v3 kimi_k2",
     "deepseek_v32": "deepseek_v32",
+    "deepseek_v4": "deepseek_v4",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5_moe",
@@ -57,7 +58,8 @@ FAMILIES = {
     "gemma4_unified": "gemma4_unified_text",
     "glm": "glm",
     "glm4": "glm4",
-    "glm4_moe": "glm4_moe",
+    "glm4_moe": "glm4_moe glm4v_moe_text",
+    "glm4v": "glm4v_text glm_ocr_text",
     "glm4_moe_lite": "glm4_moe_lite",
     "glm_moe_dsa": "glm_moe_dsa",
     "gpt2": "gpt2",
@@ -212,7 +214,7 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 
 UNSUPPORTED_TYPES = {
-    "deepseek_v4": "it has a compressed and indexed cache, hyper-connections and hash routing",
+    "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",

@@ -10,9 +10,10 @@ NAME_PREFIXES = {
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision exaone4_5 gemma3n gemma4 lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl qwen3_vl_moe".split(),
+        "cohere2_vision exaone4_5 gemma3n gemma4 glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl".split(),
         ("model.", "model.language_model."),
     ),
+    "qwen3_vl_moe": ("model.", "model.language_model."),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
     "aria": WHOLE,
     "minimax_m3_vl": WHOLE,
@@ -22,8 +23,18 @@ NAME_PREFIXES = {
 }
 """Model type of the wrapper → the prefix of the text model's names, and the prefix that replaces it in files."""
 
-TIED_BY_DEFAULT = frozenset({"aya_vision", "internvl", "kimi_k25", "mistral3"})
+TIED_BY_DEFAULT = frozenset(
+    "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified got_ocr2 "
+    "granite_docling hunyuan_vl internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr mistral3 ovis2 paddleocr_vl paligemma "
+    "pp_chart2table shieldgemma2".split()
+)
 """Wrappers whose classes tie embedding and head by default."""
+
+UNTIED_BY_DEFAULT = frozenset({"muse_glimmer"})
+"""Wrappers whose configuration has no default for it, so that their classes do not tie them, whatever the text model's says."""
+
+TIED_BY_TEXT = frozenset("blip-2 instructblip instructblipvideo llama4".split())
+"""Wrappers whose text model has the head itself, so that its own configuration decides."""
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
 """Keys of the text model's configuration."""
@@ -48,6 +59,7 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
+    **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
     "fuyu": "persimmon",
     "idefics2": "mistral",
     "inkling_mm_model": "inkling_text",
@@ -61,6 +73,9 @@ TEXT_MODEL_TYPES = {
     "shieldgemma2": "gemma3_text",
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
+
+NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
+"""Wrappers whose text model computes otherwise than by itself."""
 
 FLAT_WRAPPERS = {"mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
 """Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""

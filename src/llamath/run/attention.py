@@ -32,11 +32,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask | DistanceBias | Selected
     """softmax(q kᵀ · scale, masked) v: q `(B, H, T, h)`, k and v `(B, K, S, h)` → `(B, H, T, h)`."""
     heads = q.shape[0] * q.shape[1]
     if mask.fits_one_block(heads, params.sdpa_compatible):
-        return _attend_block(q, k, v, mask.full_block, params)
-    return torch.cat([_attend_block(q[:, :, x.queries], k[:, :, x.keys], v[:, :, x.keys], x, params) for x in mask.blocks(heads)], 2)
+        return attend_block(q, k, v, mask.full_block, params)
+    return torch.cat([attend_block(q[:, :, x.queries], k[:, :, x.keys], v[:, :, x.keys], x, params) for x in mask.blocks(heads)], 2)
 
 
-def _attend_block(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, params: ScoreParams) -> Tensor:
+def attend_block(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, params: ScoreParams) -> Tensor:
     """`attend` for the queries and keys of one mask block."""
     if params.sdpa_compatible and (block.mask is None or block.mask.dtype in (torch.bool, q.dtype)):
         return _sdpa(q, k, v, block, params.scale)
@@ -45,7 +45,7 @@ def _attend_block(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, params: Sco
 
 
 def _sdpa(q: Tensor, k: Tensor, v: Tensor, block: MaskBlock, scale: float) -> Tensor:
-    """`_attend_block` with torch's kernels; for many queries, values are padded to the key length to avoid storing the scores."""
+    """`attend_block` with torch's kernels; for many queries, values are padded to the key length to avoid storing the scores."""
     grouped, v_dim = q.shape[1] != k.shape[1], v.shape[-1]
     if grouped and q.shape[2] == 1 and (block.mask is None or block.mask.dim() < 3 or block.mask.shape[-3] == 1):
         group = q.unflatten(1, (k.shape[1], -1)).squeeze(3)  # the heads of a group as its queries: (B, K, H / K, h)

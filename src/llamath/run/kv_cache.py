@@ -99,7 +99,43 @@ class RecurrentState:
         return tuple(x for x in (*self.conv_states.values(), self.recurrent_state) if x is not None)
 
 
-LayerCache = KVCache | RecurrentState | None
+class WindowCache:
+    """The vectors of complete windows of tokens, `(B, W, 1, h)`, and the tokens of the next window and of those that it overlaps."""
+
+    def __init__(self, kept_tokens: int) -> None:
+        self.kept_tokens = kept_tokens
+        self.tokens: tuple[Tensor, ...] = ()
+        self.windows: Tensor | None = None
+
+    def add_tokens(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the new tokens `(B, T, c)` after those that are kept, and keep the last ones."""
+        joined = tuple(torch.cat(both, 1) for both in zip(self.tokens, new, strict=True)) if self.tokens else new
+        self.tokens = tuple(x[:, max(x.shape[1] - self.kept_tokens, 0) :].clone() for x in joined)
+        return joined
+
+    def add_windows(self, new: Tensor, first: Tensor, total: int) -> Tensor:
+        """Write the windows of each row from number `first` on, `(B,)`; return all, `total` of them."""
+        after = new.new_zeros(len(new), total, *new.shape[2:])
+        if self.windows is not None:
+            after[:, : self.windows.shape[1]] = self.windows
+        at = first[:, None] + torch.arange(new.shape[1], device=new.device)
+        rows, columns = torch.nonzero(at < total, as_tuple=True)
+        after[rows, at[rows, columns]] = new[rows, columns]
+        self.windows = after
+        return after
+
+    def select_rows(self, rows: Tensor) -> None:
+        """Keep only these rows of the batch."""
+        self.tokens = tuple(x[rows] for x in self.tokens)
+        self.windows = None if self.windows is None else self.windows[rows]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors that have been set."""
+        return (*self.tokens, *(() if self.windows is None else (self.windows,)))
+
+
+LayerCache = KVCache | RecurrentState | WindowCache | None
 
 
 class Cache:

@@ -16,14 +16,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..core import blocks
 from ..core.blocks import AttentionBase
 from ..core.expr import Expr
-from ..core.latent_attention import IndexedAttention
+from ..core.latent_attention import Compressor, IndexedAttention
 from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
 from ..utils.errors import LlamathError
 from .cpu.weight_packing import PackedWeights
 from .forward_context import AttentionPattern, shared_pattern
-from .kv_cache import Cache, KVCache, LayerCache, RecurrentState
+from .kv_cache import Cache, KVCache, LayerCache, RecurrentState, WindowCache
 from .torch_machine import TorchMachine, local_tensor
 
 
@@ -105,6 +105,8 @@ class Module(nn.Module):
         """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's or keeps no state."""
         if isinstance(self.spec, RecurrentMixer):
             return RecurrentState() if capacity else None
+        if isinstance(self.spec, Compressor):
+            return WindowCache(self.spec.ratio * (2 if self.spec.overlap else 1) - 1) if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
         return KVCache(min(capacity, self.pattern.span or capacity)) if self.spec.kv_layer in (None, self.layer) else None
@@ -229,12 +231,11 @@ class Decoder(Module):
 
 
 def _mixers_inside(module: nn.Module) -> Iterator[Module]:
-    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; an indexer is part of its attention."""
+    """Yield the attention blocks and recurrent mixers of a layer, in the order of its fields; some are inside of others."""
     for child in module.children():
         if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
             yield child
-            yield from (x for x in child.children() if isinstance(x, Module) and isinstance(x.spec, AttentionBase | RecurrentMixer))
-        elif isinstance(child, Module):
+        if isinstance(child, Module):
             yield from _mixers_inside(child)
 
 

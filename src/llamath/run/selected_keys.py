@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -14,16 +14,20 @@ _MAX_SCORES = 1 << 25
 """Scores of an indexer's heads that are computed at once."""
 
 
-def select_keys(q: Tensor, k: Tensor, weights: Tensor, mask: Mask, top_k: int) -> Tensor:
+Visible = Callable[[slice], Tensor]
+"""Which keys these queries see, `(T, S)` or `(B, T, S)`."""
+
+
+def select_keys(q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: int) -> Tensor:
     """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
     keys, kept, scale = k.float().mT[:, None], min(k.shape[1], top_k), q.shape[-1] ** -0.5
-    size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * k.shape[1]))
+    size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * max(k.shape[1], 1)))
     parts = []
     for first in range(0, q.shape[1], size):
         at = slice(first, min(first + size, q.shape[1]))
         each = torch.relu(q[:, at].float() @ keys * scale)  # (B, T, H, S)
         scores = (weights[:, at, None].float() @ each).squeeze(2)
-        parts.append(scores.masked_fill(~mask.visible(at), -torch.inf).topk(kept, -1).indices)
+        parts.append(scores.masked_fill(~visible(at), -torch.inf).topk(kept, -1).indices)
     return torch.cat(parts, 1)
 
 
@@ -63,6 +67,41 @@ class SelectedKeys:
         return torch.zeros(*selected.shape[:2], self._keys, dtype=torch.bool, device=selected.device).scatter(2, selected, True)
 
 
+class Windows(NamedTuple):
+    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the first, and their number in all."""
+
+    ratio: int
+    padding: Tensor
+    first: Tensor
+    end: Tensor
+
+    @property
+    def width(self) -> int:
+        """The most windows that end in this pass in any row."""
+        return int((self.end - self.first).max())
+
+    @property
+    def numbers(self) -> Tensor:
+        """The numbers of the windows, `(B, W)`."""
+        return self.first[:, None] + torch.arange(self.width, device=self.first.device)
+
+
+def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor, windows: Windows, start: int, overlap: bool) -> Tensor:
+    """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
+    rows = torch.arange(len(kv), device=kv.device)[:, None, None]
+    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio, device=kv.device)
+    at = (windows.padding[:, None, None] + token - start).expand(len(kv), -1, -1)  # (B, W, ratio)
+    last = max(kv.shape[1] - 1, 0)
+    values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
+    weights = weights + bias
+    if overlap:
+        h, before = kv.shape[-1] // 2, (at - windows.ratio).clamp(0, last)
+        none = (windows.numbers == 0)[..., None, None]
+        earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), (gate[rows, before] + bias)[..., :h].masked_fill(none, -torch.inf)
+        values, weights = torch.cat((earlier[0], values[..., h:]), 2), torch.cat((earlier[1], weights[..., h:]), 2)
+    return (values * weights.softmax(2, dtype=torch.float32).to(values.dtype)).sum(2, keepdim=True)
+
+
 class BlockNumbers(NamedTuple):
     """Numbers of the blocks of keys `(S,)` and of queries `(T,)`, with a dimension of rows before if they are padded, and what is kept."""
 
@@ -97,8 +136,8 @@ def select_blocks(q: Tensor, k: Tensor, mask: Mask, blocks: BlockNumbers) -> Ten
 class SelectedBlocks:
     """A mask that leaves only the selected blocks of each query and each group of heads, `(B, T, G, k)`."""
 
-    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, heads: int) -> None:
-        self._mask, self._selected, self._of_keys, self._heads = mask, selected, of_keys, heads
+    def __init__(self, mask: Mask, selected: Tensor, of_keys: Tensor, count: int, heads: int) -> None:
+        self._mask, self._selected, self._of_keys, self._count, self._heads = mask, selected, of_keys, count, heads
 
     def fits_one_block(self, heads: int, fused: bool) -> bool:  # noqa: ARG002
         """Whether all queries are processed at once."""
@@ -119,8 +158,7 @@ class SelectedBlocks:
     def _chosen(self, queries: slice) -> Tensor:
         """Return which keys are in selected blocks, `(B, H, T, S)`."""
         selected = self._selected[:, queries].transpose(1, 2)  # (B, G, T, k)
-        count = int(self._of_keys.max()) + 1
-        table = torch.zeros(*selected.shape[:3], count + 1, dtype=torch.bool, device=selected.device)
-        table = table.scatter(3, selected.masked_fill(selected < 0, count), True)
+        table = torch.zeros(*selected.shape[:3], self._count + 1, dtype=torch.bool, device=selected.device)
+        table = table.scatter(3, selected.masked_fill(selected < 0, self._count), True)
         index = self._of_keys.expand(len(selected), -1)[:, None, None].expand(*selected.shape[:3], -1)
         return table.gather(3, index).repeat_interleave(self._heads // selected.shape[1], 1)

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from ..core.positions import LogNScaling, Rope, SplitAxialRope, TemperatureTuning
 from ..utils.errors import LlamathError
-from .attention import ScoreParams, attend
-from .forward_context import DistanceBias, ForwardContext
-from .kv_cache import Cache, KVCache, RecurrentState
+from .attention import ScoreParams, attend, attend_block
+from .forward_context import DistanceBias, ForwardContext, MaskBlock
+from .kv_cache import Cache, KVCache, RecurrentState, WindowCache
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
-from .rope import apply_rope
-from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, select_blocks, select_keys
+from .rope import RopeCosSin, apply_rope, cos_sin
+from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, Windows, compress_windows, select_blocks, select_keys
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -44,6 +44,7 @@ class TorchMachine(ForwardContext):
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1
+        self.ids = ids
         self.last_only = last_only
         self.dtype: torch.dtype | None = None  # of the model: that of the first embedding
         self._selections: dict[int, Tensor] = {}  # the keys that later layers attend to as well, by layer
@@ -148,6 +149,14 @@ class TorchMachine(ForwardContext):
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
 
+    def sinkhorn(self, x: Tensor, iterations: int, eps: float) -> Tensor:
+        y = x.softmax(-1) + eps
+        y = y / (y.sum(-2, keepdim=True) + eps)
+        for _ in range(iterations - 1):
+            y = y / (y.sum(-1, keepdim=True) + eps)
+            y = y / (y.sum(-2, keepdim=True) + eps)
+        return y.mT
+
     def offset(self, x: Tensor, amount: float) -> Tensor:
         return x + amount
 
@@ -235,11 +244,11 @@ class TorchMachine(ForwardContext):
             raise LlamathError(f"the tower has positions for {len(table):,} tokens, found {x.shape[1]:,}", hint="resize the images")
         return x + table
 
-    def add_resized_positions(self, x: Tensor, table: Tensor) -> Tensor:
+    def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
         side = isqrt(len(table))
         square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
         size = self.patch_grid or (isqrt(x.shape[1]),) * 2
-        return x + F.interpolate(square, size=size, mode="bilinear", align_corners=True)[0].flatten(1).mT.to(x.dtype)
+        return x + F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")[0].flatten(1).mT.to(x.dtype)
 
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)
@@ -318,8 +327,10 @@ class TorchMachine(ForwardContext):
         return cache
 
     def select_keys(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+        if indexer.ratio > 1:
+            return select_keys(q, k[:, :, 0], weights, partial(self._visible_windows, indexer.ratio, k.shape[1]), indexer.top_k)
         mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
-        selected = select_keys(q, k[:, :, 0], weights, mask, indexer.top_k)
+        selected = select_keys(q, k[:, :, 0], weights, mask.visible, indexer.top_k)
         if indexer.shares_selection:
             self._selections[indexer.layer] = selected
         return selected
@@ -333,6 +344,59 @@ class TorchMachine(ForwardContext):
     def _key_blocks(self, indexer: Any) -> Tensor:
         """The number of the block of each cached key, `(S,)` or `(B, S)`."""
         return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+
+    def _windows(self, ratio: int) -> Windows:
+        padding = torch.zeros(1, dtype=torch.long, device=self.device) if self.padding is None else self.padding
+        before, after = ((n - padding).clamp(min=0) // ratio for n in (self.past_length, self.past_length + self.new_length))
+        return Windows(ratio, padding, before, after)
+
+    def _visible_windows(self, ratio: int, count: int, queries: slice) -> Tensor:
+        """Which windows these queries see: those that are complete, `(T, W)` or `(B, T, W)`."""
+        return torch.arange(count, device=self.device) < ((self.positions[..., queries] + 1) // ratio)[..., None]
+
+    def _window_cache(self, compressor: Any) -> WindowCache:
+        cache = self.cache.layers[compressor.cache_layer]
+        assert cache is None or isinstance(cache, WindowCache)
+        return WindowCache(0) if cache is None else cache
+
+    def compress(self, compressor: Any, kv: Tensor, gate: Tensor, bias: Tensor) -> Tensor:
+        kv, gate = self._window_cache(compressor).add_tokens((kv, gate))
+        start = self.past_length + self.new_length - kv.shape[1]
+        return compress_windows(kv, gate, bias.to(kv.dtype), self._windows(compressor.ratio), start, compressor.overlap)
+
+    def rope_windows(self, compressor: Any, x: Tensor, rope: Rope | None) -> Tensor:
+        if rope is None:
+            return x
+        cos, sin = cos_sin(rope, self._windows(compressor.ratio).numbers * compressor.ratio, self.past_length + self.new_length)
+        return apply_rope(x, RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved))
+
+    def update_windows(self, compressor: Any, x: Tensor) -> Tensor:
+        windows = self._windows(compressor.ratio)
+        return self._window_cache(compressor).add_windows(x, windows.first.expand(len(x)), int(windows.end.max()))
+
+    def compressed_attention(
+        self,
+        mixer: Any,
+        q: Tensor,
+        k: Tensor,
+        windows: Tensor,
+        head_dim: int,
+        sinks: Tensor | None = None,
+        selected: Tensor | None = None,
+    ) -> Tensor:
+        params = ScoreParams(head_dim**-0.5, None, None if sinks is None else local_tensor(sinks))
+        mask, keys = self.mask(mixer.pattern, self._kv_cache(mixer).capacity), torch.cat((k, windows), 1).transpose(1, 2)
+        size = max(1, self.block_limits.max_scores // (q.shape[0] * q.shape[2] * keys.shape[2]))
+        parts = []
+        for first in range(0, q.shape[1], size):
+            at = slice(first, min(first + size, q.shape[1]))
+            far = self._visible_windows(mixer.compressor.ratio, windows.shape[1], at).expand(len(q), -1, -1)
+            if selected is not None:
+                far = far & torch.zeros_like(far).scatter(2, selected[:, at], True)
+            near = mask.visible(at).expand(len(q), -1, -1)
+            block = MaskBlock(mask=torch.cat((near, far), 2)[:, None])
+            parts.append(attend_block(q[:, at].transpose(1, 2), keys, keys, block, params))
+        return torch.cat(parts, 2).transpose(1, 2)
 
     def reuse_selection(self, mixer: Any) -> Tensor:
         return self._selections[mixer.selecting_layer]
@@ -356,7 +420,8 @@ class TorchMachine(ForwardContext):
             biased = DistanceBias(mask, bias.transpose(1, 2))
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), biased, params).transpose(1, 2)
         if selected is not None and selected.dim() == 4:
-            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), q.shape[2])
+            count = -(-k.shape[1] // mixer.indexer.block_size)
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), count, q.shape[2])
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
@@ -402,7 +467,7 @@ class TorchMachine(ForwardContext):
     # One of many
 
     def route(self, logits: Tensor, correction: Tensor | None, moe: Any) -> tuple[Tensor, Tensor]:
-        scores = logits.sigmoid() if moe.scoring == "sigmoid" else logits.softmax(-1)
+        scores = _expert_scores(logits, moe.scoring)
         ranked = logits if moe.choice_by_logits else scores
         ranked = ranked if correction is None else ranked + correction
         if moe.expert_groups is not None:
@@ -412,6 +477,11 @@ class TorchMachine(ForwardContext):
         if moe.norm_topk_prob and moe.routing != "input":
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         return chosen, weights * moe.routed_scaling_factor
+
+    def route_by_token(self, logits: Tensor, table: Tensor, moe: Any) -> tuple[Tensor, Tensor]:
+        chosen = table[self.ids].long().clamp(0, logits.shape[-1] - 1)
+        weights = _expert_scores(logits, moe.scoring).gather(-1, chosen)
+        return chosen, weights / (weights.sum(-1, keepdim=True) + 1e-20) * moe.routed_scaling_factor
 
     def route_in_turn(self, logits: Tensor, top_k: int, jitter: float) -> tuple[Tensor, Tensor]:
         remaining = logits
@@ -445,6 +515,13 @@ class TorchMachine(ForwardContext):
         for i, layer in enumerate(layers):
             x = layer(self, x, *(e[:, :, i] for e in extra))
         return x
+
+
+def _expert_scores(logits: Tensor, scoring: str) -> Tensor:
+    """Return the scores of experts."""
+    if scoring == "sqrtsoftplus":
+        return F.softplus(logits).sqrt()
+    return logits.sigmoid() if scoring == "sigmoid" else logits.softmax(-1)
 
 
 def _mask_groups(scores: Tensor, groups: int, kept: int, best: int, other: float) -> Tensor:

@@ -15,7 +15,7 @@ from ...utils.number_format import format_count, format_flops, format_ranges
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.recorder import Graph, Region, record
-from ..image_pass import ImagePass, Images, check_tokens, image_pass
+from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
 from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
@@ -292,6 +292,8 @@ def _notes(model: Model, report: FlopsReport) -> Iterator[str]:
         yield f"{context:,} tokens are beyond the model's context of {int(max_context):,}"
     if "mixer" in report.forward.mixing:
         yield "recurrent states are counted token by token; chunked kernels compute more"
+    if report.images is not None:
+        yield from image_notes(model.tree)
     if model.tree.mtp is not None:
         yield "the layers of multi-token prediction (mtp) are not counted"
 

@@ -83,6 +83,24 @@ def scale(node: Node) -> str:
     return f"× {node.attributes['factor']:g}"
 
 
+def compress(node: Node) -> str:
+    """Describe windows of tokens."""
+    overlap = ", with those of the window before" if node.attributes["overlap"] else ""
+    return f"weighted mean of each {int(node.attributes['ratio']):,} tokens{overlap}"
+
+
+def compressed_attention(node: Node) -> str:
+    """Describe attention to the last tokens and to windows."""
+    top_k = node.attributes["top_k"]
+    windows = "all complete windows" if top_k is None else f"at most {int(top_k):,} selected windows"
+    return f"attention to the last {int(node.attributes['window'].size):,} tokens and to {windows}, one attention sink per head"
+
+
+def sinkhorn(node: Node) -> str:
+    """Describe a doubly stochastic matrix."""
+    return f"rows and columns sum to 1, after {node.attributes['iterations']} steps"
+
+
 def offset(node: Node) -> str:
     """Describe a constant that is added."""
     return f"+ {node.attributes['amount']:g}"

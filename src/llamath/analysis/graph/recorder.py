@@ -359,6 +359,9 @@ class GraphRecorder:
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
 
+    def sinkhorn(self, x: Node, iterations: int, eps: float) -> Node:
+        return self.add_node("sinkhorn", (x,), x.shape, iterations=iterations, eps=eps)
+
     def offset(self, x: Node, amount: float) -> Node:
         return self.add_node("offset", (x,), x.shape, amount=float(amount))
 
@@ -448,7 +451,7 @@ class GraphRecorder:
     def add_positions(self, x: Node, table: UsedWeight) -> Node:
         return self.add_node("add_positions", (x,), x.shape, weights=(table,))
 
-    def add_resized_positions(self, x: Node, table: UsedWeight) -> Node:
+    def add_resized_positions(self, x: Node, table: UsedWeight, method: str) -> Node:  # noqa: ARG002
         return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
 
     def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
@@ -516,9 +519,40 @@ class GraphRecorder:
 
     def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
         shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
-        return self.add_node(
-            "select_keys", (q, k, weights), shape, width=INT64, past_tokens=self.past_tokens, window=indexer.window, top_k=indexer.top_k
-        )
+        facts = {"past_tokens": self.past_tokens, "window": indexer.window, "top_k": indexer.top_k, "ratio": indexer.ratio}
+        return self.add_node("select_keys", (q, k, weights), shape, width=INT64, **facts)
+
+    def compress(self, compressor: _Bound, kv: Node, gate: Node, bias: UsedWeight) -> Node:
+        ratio, facts = compressor.ratio, {"ratio": compressor.ratio, "overlap": compressor.overlap}
+        windows = floor_div(self.past_tokens + self.new_tokens, ratio) - floor_div(self.past_tokens, ratio)
+        return self.add_node("compress", (kv, gate), (self.batch, windows, 1, compressor.head_dim), weights=(bias,), **facts)
+
+    def rope_windows(self, compressor: _Bound, x: Node, rope: Rope | None) -> Node:  # noqa: ARG002
+        return self.add_node("rope_windows", (x,), x.shape, rope=rope)
+
+    def update_windows(self, compressor: _Bound, x: Node) -> Node:
+        windows = floor_div(self.past_tokens + self.new_tokens, compressor.ratio)
+        return self.add_node("update_windows", (x,), (x.shape[0], windows, *x.shape[2:]), ratio=compressor.ratio)
+
+    def compressed_attention(
+        self,
+        mixer: _Bound,
+        q: Node,
+        k: Node,
+        windows: Node,
+        head_dim: int,
+        sinks: UsedWeight | None = None,
+        selected: Node | None = None,
+    ) -> Node:
+        facts = {
+            "top_k": None if selected is None else mixer.indexer.top_k,
+            "ratio": mixer.compressor.ratio,
+            "window": mixer.window,
+            "past_tokens": self.past_tokens,
+            "head_dim": head_dim,
+        }
+        inputs = (q, k, windows) if selected is None else (q, k, windows, selected)
+        return self.add_node("compressed_attention", inputs, q.shape, weights=(sinks,), **facts)
 
     def select_blocks(self, indexer: _Bound, q: Node, k: Node) -> Node:
         shape = (*q.shape[:3], minimum(ceil_div(k.shape[1], indexer.block_size), indexer.top_blocks))
@@ -570,6 +604,11 @@ class GraphRecorder:
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(moe.top_k))
         chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(correction,), moe=moe.block)
+        return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
+
+    def route_by_token(self, logits: Node, table: UsedWeight, moe: _Bound) -> tuple[Node, Node]:
+        shape = (*logits.shape[:-1], Expr.const(moe.top_k))
+        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
     def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:  # noqa: ARG002

@@ -20,6 +20,7 @@ from .saved_rules import (
     save_attention,
     save_bounded_decay,
     save_clamp,
+    save_compressed_attention,
     save_dropout,
     save_expert_outputs,
     save_gated,
@@ -50,6 +51,7 @@ class CachedTensor(Record):
     description: str
     size: Expr  # elements, of one token for a row
     window: AttentionWindow = AttentionWindow()  # the tokens whose rows are kept
+    every: int = 1  # tokens for each row
     parts: int = 1  # heads, groups or channels that tensor parallelism distributes
 
     def on_rank(self, tp: int) -> Expr:
@@ -166,8 +168,48 @@ def _select_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
     q, k, _ = node.inputs
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
-    pairs = pairs_in_window(window, new, past).alias("A") if masked else product((new, k.shape[1]))
+    ratio = node.attributes["ratio"]
+    seen = pairs_in_window(window, new, past).alias("A") if ratio == 1 else windows_seen(ratio, new, past, None)
+    pairs = seen if masked else product((new, k.shape[1]))
     return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+
+
+def windows_seen(ratio: int, new: Expr, past: Expr, most: int | None) -> Expr:
+    """Return the pairs of `new` queries after `past` tokens and complete windows of `ratio` tokens, at most `most` for a query."""
+    if new.terms == {(): 1}:
+        seen = floor_div(past + 1, ratio)
+        return seen if most is None else minimum(seen, most)
+    return _windows_of_first(ratio, past + new, most) - _windows_of_first(ratio, past, most)
+
+
+def _windows_of_first(ratio: int, n: Expr, most: int | None) -> Expr:
+    """Return Σ min(⌊j / ratio⌋, most) for j from 1 to n."""
+    near = n if most is None else minimum(n, ratio * most + ratio - 1)
+    windows = floor_div(near, ratio)
+    each = floor_div(ratio * windows * windows - ratio * windows, 2) + windows * (near - ratio * windows + 1)
+    return each if most is None else each + most * (n - near)
+
+
+def _compressed_flops(node: Node, masked: bool) -> Expr:
+    """Return the FLOPs of scores and weighted values over the last tokens and over windows."""
+    q, k, windows, *_ = node.inputs
+    new, past, facts = node.shape[1], node.attributes["past_tokens"], node.attributes
+    pairs = product((new, k.shape[1] + windows.shape[1]))
+    if masked:
+        pairs = pairs_in_window(facts["window"], new, past) + windows_seen(facts["ratio"], new, past, facts["top_k"])
+    return product((4, q.shape[0], q.shape[2], q.shape[3], pairs))
+
+
+def _cached_windows(node: Node) -> CachedTensor:
+    words = "keys of the indexer for windows" if node.without_gradient else "keys for windows"
+    return CachedTensor(kind="row", description=words, size=product(node.shape[2:]), every=node.attributes["ratio"])
+
+
+def _cached_tokens_of_windows(node: Node) -> CachedTensor:
+    """Return the tokens of the next window, and those of the last one that overlaps it."""
+    kv, overlap = node.inputs[0], node.attributes["overlap"]
+    tokens = 2 * node.attributes["ratio"] - 1 if overlap else node.attributes["ratio"] - 1
+    return CachedTensor(kind="conv", description="tokens of the next window", size=product((2, tokens, kv.shape[-1])))
 
 
 def _block_flops(node: Node, masked: bool) -> Expr:
@@ -206,7 +248,8 @@ def _cached_rows(node: Node) -> CachedTensor:
 
 def _cached_inputs(node: Node) -> CachedTensor:
     split, size = node.weights[0].split, product(node.weights[0].shape)
-    return CachedTensor(kind="conv", description="short convolution's inputs", size=size, parts=split.parts if split else 1)
+    kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"  # in float32, or in the dtype of the cache
+    return CachedTensor(kind=kind, description="short convolution's inputs", size=size, parts=split.parts if split else 1)
 
 
 def _delta_state(node: Node) -> CachedTensor:
@@ -278,6 +321,15 @@ RULES: Mapping[str, Rule] = {
     "clamped_gated": Rule(kind="act", name="act", description=describe.clamped_gated, saved=save_gated),
     "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
     "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
+    "compress": Rule(kind="sum", name="compress", description=describe.compress, cached=_cached_tokens_of_windows, saved=save_mixer_inputs),
+    "compressed_attention": Rule(
+        kind="mix",
+        name="attention",
+        description=describe.compressed_attention,
+        flops=_compressed_flops,
+        mixing=True,
+        saved=save_compressed_attention,
+    ),
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
@@ -315,6 +367,7 @@ RULES: Mapping[str, Rule] = {
     "rope": Rule(kind="rope", name="{source}_rope", description=describe.rope, saved=save_rope),
     "route": Rule(kind="choice", name="choice", description=describe.route, saved=save_route),
     "routing_weights": Rule(),
+    "rope_windows": Rule(kind="rope", name="rope", description="rotated by the position of the window", saved=save_rope),
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
@@ -324,12 +377,14 @@ RULES: Mapping[str, Rule] = {
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
+    "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
     "softplus": Rule(kind="act", name="softplus", description=describe.softplus, saved=save_softplus),
     "split_heads": Rule(),
     "ssm_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "standardize": Rule(kind="multiply", name="{source}_standard", description="(x − bias) · scale", saved=save_scale_by_weight),
+    "update_windows": Rule(kind="cache", name="windows", description="appended to the cache of windows", cached=_cached_windows),
     "update_cache": Rule(kind="cache", description=describe.update_cache, cached=_cached_rows),
     "xielu": Rule(kind="act", name="act", description="xIELU, with stored slopes", saved=save_xielu),
 }

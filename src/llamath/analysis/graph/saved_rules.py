@@ -18,6 +18,8 @@ from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
+_ESTIMATED = frozenset({"compress", "gated_delta_rule", "selective_scan", "sinkhorn", "ssm_scan"})
+"""Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
 _MASK = 1
@@ -267,7 +269,7 @@ def save_bounded_decay(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
 def save_mixer_inputs(x: Node, k: Kernels) -> Iterator[Saved]:
     """All inputs; what the kernel of a recurrence saves of its states is not known."""
     for y in x.inputs:
-        yield from _result("mixer states", y, k, estimated=x.op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
+        yield from _result("mixer states", y, k, estimated=x.op in _ESTIMATED)
 
 
 def save_ids(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
@@ -312,6 +314,25 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
             yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
     else:
         yield from _scores(x, k)
+
+
+def save_compressed_attention(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Queries, keys and windows; and either the softmax of the scores, or the result and one number for each query."""
+    q, key, windows, *selected = x.inputs
+    ratio = int(x.attributes["ratio"])
+    yield from _result("queries", q, k)
+    yield from _result("keys", key, k)
+    entries = -(-int(windows.shape[-1]) // ratio)
+    yield windows, SavedTensor("windows", elements_per_token(product((*x.shape[:2], entries))), k.width, "sequence", estimated=True)
+    if not k.flash:
+        size = product((*x.shape[:3], Expr("T", k.context + k.context // ratio)))
+        yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True, estimated=True)
+        return
+    yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
+    yield from _result("output of attention", x, k)
+    for y in selected:
+        keys = minimum(Expr("T", max(k.context // ratio, 1)), x.attributes["top_k"])
+        yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
 
 
 def _repeated_heads(what: str, x: Node, y: Node, k: Kernels) -> Iterator[Saved]:

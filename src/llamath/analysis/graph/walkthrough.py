@@ -180,7 +180,8 @@ def walkthrough(graph: Graph, layer: int | None = None) -> Walkthrough:
     middle = next(i for i, x in enumerate(nodes) if x.op == "layers")
     head = list_operations(graph, nodes[middle:], leaves)
     if tree.head is not None:
-        words, shape = "softmax", head[-1].shape
+        logits = graph.regions[0].output
+        words, shape = "softmax", head[-1].shape if logits is None else logits.shape
         head += (Operation(name="probabilities", kind="probabilities", description=words, inputs=(head[-1].name,), shape=shape),)
     stages = (
         WalkthroughStage(name="embedding", steps=list_operations(graph, nodes[:middle], leaves), nodes=tuple(nodes[:middle])),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...checkpoint.formats.dtypes import DType, parse_dtype
 from ...core.blocks import Decoder
-from ...core.expr import Expr, product, total, written_ceil_div
+from ...core.expr import Expr, ceil_div, floor_div, product, total, written_ceil_div
 from ...utils.record_type import Record
 from ..graph.recorder import Graph, Region, record
 from ..graph.rules import RULES, CachedTensor, cached_tokens
@@ -28,12 +28,14 @@ class CacheSpec(Record):
     layers: int = 1
     rows: tuple[Expr, ...] = ()  # the lengths of the vectors of one token; each is quantized by itself
     window: int | None = None  # the most tokens that are cached; None: all of them
+    every: int = 1  # tokens for each row
     state: Expr | None = None  # elements of a recurrent state, always in fp32
     conv_state: Expr | None = None  # elements of a convolution's last inputs
 
     def tokens(self, context: int) -> int:
         """Return the number of cached tokens."""
-        return cached_tokens(context, self.window)
+        tokens = cached_tokens(context, self.window)
+        return floor_div(Expr.const(tokens), self.every) if self.every > 1 else tokens
 
     def elements(self, context: int) -> int:
         """Return the number of cached elements of one layer and one sequence."""
@@ -133,8 +135,9 @@ def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
     """Yield what one layer caches: the rows of its attention, and the state of its recurrence."""
     cached = [cached(node) for node in region.nodes if (cached := RULES[node.op].cached) is not None]
     rows, states, inputs = ([x for x in cached if x.kind == kind] for kind in ("row", "state", "conv"))
-    if rows:
-        yield CacheSpec(kind=_rows_kind(rows), rows=tuple(x.on_rank(tp) for x in rows), window=rows[0].window.max_lookback)
+    for window, every in dict.fromkeys((x.window, x.every) for x in rows):
+        same = [x for x in rows if (x.window, x.every) == (window, every)]
+        yield CacheSpec(kind=_rows_kind(same), rows=tuple(x.on_rank(tp) for x in same), window=window.max_lookback, every=every)
     if states or inputs:
         state, conv_state = (total(x.on_rank(tp) for x in each) if each else None for each in (states, inputs))
         yield CacheSpec(kind=(states or inputs)[0].description, state=state, conv_state=conv_state)
@@ -142,6 +145,8 @@ def _region_specs(region: Region, tp: int) -> Iterator[CacheSpec]:
 
 def _rows_kind(rows: list[CachedTensor]) -> str:
     window, what = rows[0].window, ", ".join(dict.fromkeys(x.description for x in rows))
+    if rows[0].every > 1:
+        return f"{what} of {int(rows[0].every):,} tokens"
     return what if window.max_lookback is None else f"{what}, {'chunks of' if window.chunk else 'window of'} {window.max_lookback:,}"
 
 
@@ -169,4 +174,4 @@ def kv_format(name: str) -> KVFormat:
 def _parts(specs: tuple[CacheSpec, ...], context: int, batch: int, stored: KVFormat) -> Iterator[CachePart]:
     for x in specs:
         growing, fixed = x.growing_bytes(context, batch, stored), x.fixed_bytes(batch, stored)
-        yield CachePart(spec=x, growing=growing, fixed=fixed, per_token=x.growing_bytes(1, 1, stored))
+        yield CachePart(spec=x, growing=growing, fixed=fixed, per_token=ceil_div(x.growing_bytes(x.every, 1, stored), x.every))

@@ -19,7 +19,7 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
-from ..image_pass import ImagePass, Images, check_tokens, image_pass
+from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .choose_storage import find_format, weight_storage
@@ -262,7 +262,8 @@ class MemoryCalculator:
             recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        return (*self.model.notes, *recipe, *self._mtp_notes(), *self._fused_qkv_notes(), *self.checkpoint_notes)
+        images = image_notes(self.tree) if self.request.images is not None else ()
+        return (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
 
     def _fused_qkv_notes(self) -> Iterator[str]:
         """Yield a note on the types of matrices of q, k and v, which llama.cpp chose in another way in published files."""

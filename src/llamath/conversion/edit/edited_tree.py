@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from ...core.blocks import Attention, Decoder, MoE, PerLayerEmbedding
+from ...core.blocks import Attention, Decoder, HashMoE, MoE, PerLayerEmbedding
 from ...core.expr import Expr
 from ...core.tree import Block, Stack, Weight, repeat, sequence
 from ...utils.errors import ConvertError
@@ -127,6 +127,8 @@ def _keep_experts(tree: Decoder, experts: Sequence[int]) -> Decoder:
     def keep(block: Block) -> Block:
         if not isinstance(block, MoE):
             return block
+        if isinstance(block, HashMoE):
+            raise ConvertError(f"--keep-experts: {_TABLE}")
         if len(experts) < block.top_k:
             raise ConvertError(f"--keep-experts: a token passes through {block.top_k} experts, and {len(experts)} would remain")
         if (outputs := int(block.router.weight.shape[0])) != int(block.experts.n):
@@ -148,8 +150,13 @@ def _keep_experts(tree: Decoder, experts: Sequence[int]) -> Decoder:
     return _map_blocks(tree, keep)
 
 
+_TABLE = "the first layers have a table of the experts of each token"
+
+
 def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     old = int(tree.vocab)
+    if any(isinstance(x, HashMoE) for x in mixtures(tree)):
+        raise ConvertError(f"--resize-vocab {vocab}: {_TABLE}")
     embed = tree.embed.replace(weight=_with_size(tree.embed.weight, 0, vocab))
     head = tree.head
     if head is not None and int(head.weight.shape[0]) == old:

@@ -105,9 +105,10 @@ class OperationLog(TorchMachine):
 
         y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
         self.log = outer
-        outer.append(LoggedOperation("dispatch", (_total_rows(inputs),), x.element_size(), False, self._layer))
+        idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())  # rows for experts without weights, which return their input
+        outer.append(LoggedOperation("dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer))
         for same in zip(*logs, strict=True):
-            outer.append(same[0]._replace(shapes=(_total_rows(x.shape for x in same),)))
+            outer.append(same[0]._replace(shapes=(_total_rows((x.shape for x in same), idle),)))
         self._add("combine", y)
         return y
 
@@ -137,10 +138,10 @@ class OperationLog(TorchMachine):
         self._add(op, y, shapes=(tuple(state.shape),))
 
 
-def _total_rows(shapes: Iterable[Shape]) -> Shape:
-    """Return the shape of all rows of the experts together."""
+def _total_rows(shapes: Iterable[Shape], idle: int) -> Shape:
+    """Return the shape of all rows of the experts together, `idle` ones for experts without weights included."""
     rows = list(shapes)
-    return sum(_num_rows(x) for x in rows), rows[0][-1]
+    return idle + sum(_num_rows(x) for x in rows), rows[0][-1]
 
 
 def _num_rows(shape: Shape) -> int:
@@ -152,6 +153,7 @@ def _num_rows(shape: Shape) -> int:
 
 _RESULTS = {
     "route": ("route", "routing_weights"),
+    "route_by_token": ("route", "routing_weights"),
     "route_in_turn": ("route", "routing_weights"),
     "split": ("slice",),
     "to_float32": ("cast",),
@@ -160,12 +162,12 @@ _RESULTS = {
 }
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
-    "normalized_linear",
-    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "concat", "decay", "gated", "keep_outliers", "l2_norm"),
-    *("last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams", "multiply", "normalize_sum", "offset"),
-    *("per_head_linear", "read_cache", "reuse_selection", "rms_norm", "rope", "route", "route_in_turn", "scale", "scale_by_expert"),
-    *("scale_by_position", "scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "softcap", "softplus", "split"),
-    *("split_heads", "to_float32", "to_model_dtype", "token_positions", "update_cache", "xielu"),
+    *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
+    *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
+    *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
+    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
+    *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
 
 

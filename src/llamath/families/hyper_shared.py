@@ -1,0 +1,35 @@
+"""Readers of hyper-connections and clamped experts: Hy4 and DeepSeek-V4."""
+
+from __future__ import annotations
+
+from math import exp
+
+from ..core.blocks import MLP, HyperConnection, LimitedMLP, RMSNorm, StreamGate, StreamMixer, StreamSum
+from ..core.config import Config
+from ..core.constructors import weight
+from ..core.expr import Expr
+
+
+def _gate(d: Expr, n: Expr, eps: float, factor: float = 1.0) -> StreamGate:
+    """A gate of n residual streams."""
+    return StreamGate(weight=weight(n, n * d), bias=weight(n, role="bias"), scale=weight(1, role="scale"), factor=factor, eps=eps)
+
+
+def stream_sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:
+    """Read a weighted sum of n residual streams."""
+    return StreamSum(norm=RMSNorm(eps=eps), pre=_gate(d, n, c.get("hc_eps", 1e-6)), sizes=(d,) * n)
+
+
+def hyper_connection(
+    c: Config, d: Expr, n: Expr, eps: float, *, factor: float, post_eps: float, mix: StreamMixer | None = None
+) -> HyperConnection:
+    """Read the connection of a branch with n residual streams."""
+    return stream_sum(c, d, n, eps).extended(HyperConnection, post=_gate(d, n, post_eps, factor), mix=mix)
+
+
+def limited(c: Config, expert: MLP) -> LimitedMLP:
+    """Return an MLP whose gate and up are clamped before their activation."""
+    limit = c.get("swiglu_limit", 10.0)
+    if limit < 0.5:
+        raise c.error("swiglu_limit", f"should be at least 0.5, not {limit:g}")
+    return expert.extended(LimitedMLP, limit=limit, gate_limit=limit / (1 + exp(-limit)))
