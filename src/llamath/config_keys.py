@@ -976,7 +976,8 @@ TOWER_KEYS: dict[str, Entry] = {
     ),
     **dict.fromkeys(
         """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
-        is_composition max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        hidden_dropout_prob is_composition
+        max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
         projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
         ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
     ),
