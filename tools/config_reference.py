@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 
-from llamath.config_keys import MODEL_ARGS, NO_EFFECT, SECTIONS, SYNONYMS
+from llamath.config_keys import MODEL_ARGS, NO_EFFECT, SECTIONS, SYNONYMS, TOWER_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config-keys.md"
 HEAD = """# Configuration keys
@@ -50,6 +50,8 @@ def page() -> str:
     lines = [HEAD]
     for title, entries in SECTIONS.items():
         lines += [f"## {title}", "", *table(rows(entries, SYNONYMS)), ""]
+    lines += ["## Towers and projectors of multimodal models", ""]
+    lines += ["Keys inside `vision_config` and `audio_config`, and those beside them.", "", *table(rows(TOWER_KEYS, {})), ""]
     lines += ["## Keys without effect", ""]
     lines += [wrap(f"- {why}: {', '.join(f'`{key}`' for key, _ in keys)}") for why, keys in groupby(NO_EFFECT.items(), lambda x: x[1])]
     lines += ["", "## Meta's `ModelArgs`", "", *table(rows(MODEL_ARGS, {}))]

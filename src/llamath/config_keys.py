@@ -54,7 +54,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the routers and of 2·(n − 1) projections; compute",
         ),
         "altup_active_idx": ("number of the residual stream that the layers compute (Gemma 3n)", "compute: which stream"),
-        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "compute: the branch"),
+        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "nothing: only true is supported"),
         "altup_coef_clip": ("limit of the weights of residual streams in training (Gemma 3n)", "nothing: training only"),
         "inkling/intermediate_size": (
             "F, the width of the MLP; or Fe, of the experts, if dense_intermediate_size is given",
@@ -976,7 +976,8 @@ TOWER_KEYS: dict[str, Entry] = {
     ),
     **dict.fromkeys(
         """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
-        is_composition max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        hidden_dropout_prob is_composition
+        max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
         projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
         ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
     ),

@@ -29,6 +29,7 @@ from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     FLAT_WRAPPERS,
+    NOTES,
     TEXT_CONFIG_DEFAULTS,
     TEXT_KEYS,
     TEXT_MODEL_TYPES,
@@ -98,6 +99,7 @@ def load(
         raise ConfigError(f"changes should be a mapping of config keys, found {safe(repr(changes), 60)}", hint=hint)
     if via not in (None, "transformers"):
         raise ArgumentError("via", f" should be transformers, not {safe(repr(via), 40)}")
+    changed = {key.removeprefix("text_config.") if isinstance(key, str) else key: value for key, value in (changes or {}).items()}
     if isinstance(source, Model):
         if via is not None:
             raise ArgumentError("via", " builds a configuration, and this model is loaded already", hint="give its config.json or its keys")
@@ -105,11 +107,11 @@ def load(
             return source
         _refuse_generic_changes(source)
         if source.args is not None:
-            changed_model = load(source.args, changes=changes)
+            changed_model = load(source.args, changes=changed)
             return changed_model.replace(name=source.name, source=source.source, location=source.location)
         own_config = FoundConfig(name=source.name, source=source.source, keys=None, location=source.location)
         outer = None if source.outer is None else source.outer.data
-        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changes, [])
+        return _build(own_config, _Sections(source.wrapper, source.config.data, outer), changed, [])
     if isinstance(source, _Module) or _is_state_dict(source):
         if changes or via:
             raise ArgumentError("via" if via else "changes", " is for configurations, and this model is built already")
@@ -122,7 +124,6 @@ def load(
     data = config.keys or {}
     if not all(isinstance(key, str) for key in (*data, *(changes or {}))):
         raise ConfigError(f"{config.source}: every key should be a string")
-    changed = {key.removeprefix("text_config."): value for key, value in (changes or {}).items()}
     notes = list(config.notes)
     if is_params(data):
         return _load_params(config, changed, vocab_size, notes)
@@ -413,6 +414,8 @@ def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, note
 
     With a tower of an unknown type, the text model alone is known.
     """
+    if wrapper in NOTES:
+        notes.append(NOTES[wrapper])
     complete = find_multimodal(wrapper)
     assert complete is not None
     try:

@@ -74,6 +74,9 @@ TEXT_MODEL_TYPES = {
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
 
+NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
+"""Wrappers whose text model computes otherwise than by itself."""
+
 FLAT_WRAPPERS = {"mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
 """Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""
 
