@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
@@ -110,6 +109,8 @@ class CanvasImage(ImageSizes):
     def canvas(self, width: int, height: int) -> tuple[int, int]:
         """Rows and columns of tiles."""
         canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
+        from fractions import Fraction  # a quarter of the start-up time of the command line
+
         scales = {x: min(Fraction(x[0] * self.size, height), Fraction(x[1] * self.size, width)) for x in canvases}
         larger = [x for x in scales.values() if x >= 1]
         chosen = min(larger) if larger else max(scales.values())
