@@ -109,7 +109,7 @@ class CanvasImage(ImageSizes):
     def canvas(self, width: int, height: int) -> tuple[int, int]:
         """Rows and columns of tiles."""
         canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
-        from fractions import Fraction  # a quarter of the start-up time of the command line
+        from fractions import Fraction  # slow to import, and rarely needed
 
         scales = {x: min(Fraction(x[0] * self.size, height), Fraction(x[1] * self.size, width)) for x in canvases}
         larger = [x for x in scales.values() if x >= 1]
