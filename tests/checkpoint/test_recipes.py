@@ -58,7 +58,7 @@ _BNB_INT8 = {"quant_method": "bitsandbytes", "load_in_8bit": True}
 PUBLISHED = {
     "gleneyre2022--1chat__model": ({}, 0),
     "delsakov--mcp_tests": ({}, 0),
-    "Arp1tMoga--fast_qwen": ({}, 2 * 460_730_096),
+    "Arp1tMoga--fast_qwen": ({}, 0),  # a complete model
     "jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment": ({"quantization_config": _BNB_INT8}, 0),
     "IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM": ({"quantization_config": _BNB_INT8}, 0),
 }
