@@ -54,7 +54,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the routers and of 2·(n − 1) projections; compute",
         ),
         "altup_active_idx": ("number of the residual stream that the layers compute (Gemma 3n)", "compute: which stream"),
-        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "compute: the branch"),
+        "altup_correct_scale": ("whether the input of the per-layer branch is scaled (Gemma 3n)", "nothing: only true is supported"),
         "altup_coef_clip": ("limit of the weights of residual streams in training (Gemma 3n)", "nothing: training only"),
         "inkling/intermediate_size": (
             "F, the width of the MLP; or Fe, of the experts, if dense_intermediate_size is given",

@@ -164,3 +164,35 @@ def test_cuts_through_groups_are_refused_with_the_reason(method: str, keys: dict
 def test_blocks_across_rows_are_refused(tmp_path: Path) -> None:
     source = checkpoint(tmp_path / "source", "bnb nf4", intermediate_size=32 * 5)
     refused(source, tmp_path / "out", "in blocks of 64 values that go across rows|in groups that a cut would split")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [b"[]", b"{", b"[" * 50, b'{"shape": [128, 128]}', b'{"shape": [true, 4], "blocksize": 64}', b'{"shape": [128, 128], "blocksize": "64"}',
+     b'{"shape": [1e99, 4], "blocksize": 64}', b'{"shape": [128, 0], "blocksize": 64}', b'{"shape": [999999999999, 128], "blocksize": 64}'],
+)  # fmt: skip
+def test_hostile_quantization_states_are_refused(state: bytes, tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "source", "bnb nf4")
+    tensors = load_file(source / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight.quant_state.bitsandbytes__nf4"
+    tensors[name] = torch.tensor(list(state), dtype=torch.uint8)
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    refused(source, tmp_path / "out", "packed as bnb-nf4, and its quantization state")
+
+
+@pytest.mark.parametrize("change", ["long", "short", "shape", "none"])
+def test_hostile_groups_are_refused(change: str, tmp_path: Path) -> None:
+    source = checkpoint(tmp_path / "source", "gptq")
+    tensors = load_file(source / "model.safetensors")
+    stem = "model.layers.0.self_attn.o_proj."
+    index = tensors[f"{stem}g_idx"]
+    if change == "none":
+        del tensors[f"{stem}scales"]
+    elif change == "shape":
+        tensors[f"{stem}scales"] = tensors[f"{stem}scales"].reshape(-1)
+    else:
+        tensors[f"{stem}g_idx"] = index.long() if change == "long" else index[:-7].clone()
+    save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    with pytest.raises(LlamathError):
+        llamath.edit(source, tmp_path / "out", tp_shard="0/2")
+    assert not (tmp_path / "out").exists()

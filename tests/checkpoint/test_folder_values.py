@@ -249,3 +249,54 @@ def test_sums_of_all_parts_are_written_and_compared(tmp_path: Path) -> None:
     assert full(folder)["wrong_sum"].startswith("vae: config.json differs from what SHA256SUMS says")
     (folder / "vae" / "config.json").unlink()
     assert "config.json" in full(folder)["missing_file"]
+
+
+# files from strangers
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "sums"])
+def test_files_out_of_a_distributed_checkpoint_are_refused(kind: str, tmp_path: Path) -> None:
+    import os
+
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"TOP SECRET" * 500)
+    folder = save_dcp(tmp_path / "x", state_of())
+    file = next(folder.glob("*.distcp"))
+    if kind == "sums":
+        os.mkfifo(folder / "SHA256SUMS")
+    else:
+        file.unlink()
+        os.symlink(secret, file) if kind == "link" else os.mkfifo(file)
+    done = run("verify", str(folder), "--full")
+    assert done.exit_code == 2 and not done.stdout
+    assert {"link": "symbolic link out of", "pipe": "found a pipe", "sums": "found a pipe"}[kind] in done.stderr
+
+
+def test_sums_of_a_pipeline_lead_nowhere_else(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"TOP SECRET")
+    folder = write_pipeline(tmp_path / "x")
+    names = ("unet/../../secret", "../secret", "/etc/passwd", "unet/none")
+    (folder / "SHA256SUMS").write_text("".join(f"{i}" * 64 + f"  {name}\n" for i, name in enumerate(names)))
+    report = verify(folder, full=True)
+    assert isinstance(report, StructureReport) and report.full is not None and report.full.ok
+    assert not any(x.name in names or "secret" in x.name for x in report.full.files)
+    messages = {x.code: x.message for x in report.full.findings}
+    assert "files in other folders were not compared" in messages["not_examined"] and "none" in messages["missing_file"]
+
+
+@pytest.mark.parametrize("place", ["part", "weights", "beside"])
+def test_links_out_of_a_pipeline_are_not_read(place: str, tmp_path: Path) -> None:
+    import os
+
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "config.json").write_text('{"secret": 1}')
+    folder = write_pipeline(tmp_path / "x")
+    if place == "part":
+        shutil.rmtree(folder / "vae")
+        os.symlink(outside, folder / "vae")
+    else:
+        os.symlink(outside / "config.json", folder / "vae" / ("diffusion_pytorch_model.bin" if place == "weights" else "notes.txt"))
+    done = run("verify", str(folder), "--write-sums")
+    assert done.exit_code in (1, 2) and not (folder / "SHA256SUMS").exists()

@@ -34,6 +34,18 @@ def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: 
     assert stored(llamath.load(slug)) == published
 
 
+def test_deepseek_v32_equals_its_files_exactly() -> None:
+    """deepseek-ai/DeepSeek-V3.2-Exp: the Hub counts 685,396,921,376 numbers, an MTP layer and the scales of FP8 blocks among them."""
+    config = dict(llamath.load("deepseek-v3").config.data) | {"model_type": "deepseek_v32", "architectures": ["DeepseekV32ForCausalLM"]}
+    model = llamath.load(config | {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048})
+    assert model.parameters.total - model.parameters.buffers == 671_026_404_352 + 61 * 13_959_424
+    tensors = [*model.family.hf.tensors(model.tree), *model.family.hf.mtp_tensors(model.tree)]
+    in_bf16 = ("embed_tokens", "lm_head", "shared_head", "eh_proj", "mlp.gate.", "norm", "weights_proj")
+    quantized = [x.shape for x in tensors if len(x.shape) == 2 and not any(y in x.name for y in in_bf16)]
+    scales = sum(-(-int(rows) // 128) * -(-int(columns) // 128) for rows, columns in quantized)
+    assert stored(model) + scales == 685_396_921_376
+
+
 def test_deepseek_v3_equals_its_files_exactly() -> None:
     """deepseek-ai/DeepSeek-V3 as counted by type on its Hub page (BF16, F8_E4M3, F32), and 91,991 tensors; 671B, 11.5B unique, 685B."""
     model = llamath.load("deepseek-v3")

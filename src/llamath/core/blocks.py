@@ -204,10 +204,11 @@ class Attention(AttentionBase):
         y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
-        gate = _attention_gate(self, m, self.gate, x)
         if self.gate_per_head:
-            return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
-        return self.o(m, m.multiply(m.merge_heads(y), gate))
+            gate = m.split_heads(_attention_gate(self, m, self.gate, x), 1)
+            return self.o(m, m.merge_heads(m.multiply(y, gate)))
+        y = m.merge_heads(y)
+        return self.o(m, m.multiply(y, _attention_gate(self, m, self.gate, x)))
 
 
 class NarrowValueAttention(Attention):
@@ -575,7 +576,6 @@ class AltUpLayer(Layer):
     altup: AltUp
     laurel: Laurel
     per_layer: PerLayerInput
-    scaled: bool  # whether `altup.scale` is used
 
     def forward(self, m: Machine[X], x: X, *per_layer: X) -> X:
         assert self.attn is not None and self.mlp is not None
@@ -593,9 +593,7 @@ class AltUpLayer(Layer):
         steps = m.split(self.altup.correct(m, self.altup(m, y)), *(1,) * n)
         corrected = m.add(predicted, m.concat(*[m.add(change, m.multiply(change, step)) for step in steps]))
         first, *rest = m.split(corrected, *sizes)
-        y = [first, *rest][active]
-        if self.scaled:
-            y = m.scale_by_weight(y, self.altup.scale)
+        y = m.scale_by_weight([first, *rest][active], self.altup.scale)
         e = self.per_layer(m, y, *per_layer)
         return m.concat(first, *[m.add(stream, e) for stream in rest])
 

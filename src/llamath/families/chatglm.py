@@ -9,7 +9,6 @@ from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer, NormedResidualLayer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, layer_norm, rms, swiglu
-from ..core.expr import Expr
 from ..core.positions import Rope
 from ..core.tree import repeat
 from .registry import family
@@ -42,7 +41,7 @@ def chatglm(c: Config) -> Decoder:
             raise c.error(key, f"belongs to {model}, which is not supported", "count its checkpoint: the header is exact for any model")
     d, V, F = c.dim("d", any_name("hidden_size")), c.dim("V", "padded_vocab_size|vocab_size"), c.dim("F", any_name("ffn_hidden_size"))
     H = c.dim("H", any_name("num_attention_heads"))
-    h = c.dim("h", "kv_channels", default=Expr.const(d // H))
+    h = c.dim("h", "kv_channels")
     K = c.dim("K", "multi_query_group_num", default=1) if c.get("multi_query_attention", False) else H
     bias, eps = c.get("add_bias_linear", False), c.get("layernorm_epsilon", 1e-5)
     norm = rms(d, eps) if c.get("rmsnorm", True) else layer_norm(d, eps)

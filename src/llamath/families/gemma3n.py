@@ -81,7 +81,6 @@ def gemma3n(c: Config) -> Decoder:
             altup=altup,
             laurel=laurel,
             per_layer=PerLayerInput(gate=linear(p, d), out=linear(d, p), norm=norm, activation=activation),
-            scaled=c.get("altup_correct_scale", True),
         )
 
     facts = zip(types, _widths(c, L), _sparsities(c, L), strict=True)
@@ -110,6 +109,8 @@ def _eps(c: Config) -> float:
 
 def _altup(c: Config, d: Expr, n: Expr) -> AltUp:
     active = c.get("altup_active_idx", 0)
+    if not c.get("altup_correct_scale", True):
+        raise c.error("altup_correct_scale", "is false, which is not supported", "the published models have true")
     if not 0 <= active < n:
         raise c.error("altup_active_idx", f"is {active}, but there are {n} streams")
     return AltUp(

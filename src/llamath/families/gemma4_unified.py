@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..core.blocks import Decoder
 from ..core.config import Config
-from .gemma4 import IN_GGUF, NAMES, gemma4_decoder
+from .gemma4 import NAMES, gemma4_decoder
 from .registry import family
 
 
-@family(hf=NAMES, gguf=IN_GGUF, gguf_arch="gemma4")
+@family(hf=NAMES)
 def gemma4_unified(c: Config) -> Decoder:
     return gemma4_decoder(c, None, window=1024)

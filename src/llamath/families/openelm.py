@@ -10,11 +10,10 @@ from ..core.attention_facts import Heads
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, mlp, rms, swiglu
-from ..core.expr import Expr
 from ..core.positions import Rope
 from ..core.tree import sequence
 from .registry import family
-from .shared import MAX_LISTED_LAYERS
+from .shared import MAX_LISTED_LAYERS, numbered
 
 NAMES = Scheme(
     name="hf",
@@ -43,19 +42,20 @@ def openelm(c: Config) -> Decoder:
     norm, head_norm = rms(d, 1e-6), rms(h, 1e-6) if c.get("normalize_qk_projections", True) else None
     rotary, activation = Rope(theta=c.get("rope_freq_constant", 1e4), dim=h), c.activation("activation_fn_name", "swish")
     widths = [_width(c, x, d) for x in _per_layer(c, "ffn_multipliers", L, float)]
-    numbers = zip(_per_layer(c, "num_query_heads", L, int), _per_layer(c, "num_kv_heads", L, int), widths, strict=True)
+    queries, groups = _per_layer(c, "num_query_heads", L, int), _per_layer(c, "num_kv_heads", L, int)
+    letters = {name: numbered(name, values) for name, values in (("H", queries), ("K", groups), ("F", widths))}
     gated = c.get("ffn_with_glu", True)
     known: dict[tuple[int, int, int], Layer] = {}
 
     def layer(H: int, K: int, F: int) -> Layer:
         if H % K:
             raise c.error("num_kv_heads", f"has {K}, which does not divide the {H} heads of its layer")
-        heads = Heads(Expr("H", H), Expr("K", K), h)
+        heads = Heads(letters["H"][H], letters["K"][K], h)
         attn = gqa(d, heads, q_norm=head_norm, k_norm=head_norm, rope=rotary)
-        width = Expr("F", F)
+        width = letters["F"][F]
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, width, activation) if gated else mlp(d, width, activation))
 
-    layers = sequence((known.get(x) or known.setdefault(x, layer(*x)) for x in numbers), count_dim=L)
+    layers = sequence((known.get(x) or known.setdefault(x, layer(*x)) for x in zip(queries, groups, widths, strict=True)), count_dim=L)
     c.ignore("num_gqa_groups", "qkv_multipliers", "rope_max_length")
     return decoder(V, d, layers, norm, tied=c.get("share_input_output_layers", True), context=c.positive_int("max_context_length"))
 

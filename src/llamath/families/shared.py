@@ -244,6 +244,12 @@ def dense_first(c: Config, dense: Layer, sparse: Layer, default: int) -> Stack:
     return Stack(((dense,), first), ((sparse,), L - first))
 
 
+def numbered(symbol: str, values: Iterable[int]) -> dict[int, Expr]:
+    """Return a dimension for each of these values: with the letter alone if there is one, else numbered in order, like F1, F2."""
+    distinct = list(dict.fromkeys(values))
+    return {x: Expr(symbol if len(distinct) == 1 else f"{symbol}{i}", x) for i, x in enumerate(distinct, 1)}
+
+
 def with_experts(c: Config, layers: Stack, moe: MoE, sparse: Iterable[bool]) -> Stack:
     """Return the layers with experts instead of the MLP where `sparse` says so, layer by layer."""
     if layers.n > MAX_LISTED_LAYERS:

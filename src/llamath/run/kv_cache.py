@@ -118,7 +118,7 @@ class WindowCache:
         after = new.new_zeros(len(new), total, *new.shape[2:])
         if self.windows is not None:
             after[:, : self.windows.shape[1]] = self.windows
-        at = first[:, None] + torch.arange(new.shape[1], device=new.device)
+        at = first[:, None] + torch.arange(new.shape[1])
         rows, columns = torch.nonzero(at < total, as_tuple=True)
         after[rows, at[rows, columns]] = new[rows, columns]
         self.windows = after

@@ -68,7 +68,7 @@ class SelectedKeys:
 
 
 class Windows(NamedTuple):
-    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the first, and their number in all."""
+    """The windows of `ratio` tokens that end in a pass: in each row `(B,)` the number of the first, and their number in all; on the CPU."""
 
     ratio: int
     padding: Tensor
@@ -83,20 +83,20 @@ class Windows(NamedTuple):
     @property
     def numbers(self) -> Tensor:
         """The numbers of the windows, `(B, W)`."""
-        return self.first[:, None] + torch.arange(self.width, device=self.first.device)
+        return self.first[:, None] + torch.arange(self.width)
 
 
 def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor, windows: Windows, start: int, overlap: bool) -> Tensor:
     """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
-    rows = torch.arange(len(kv), device=kv.device)[:, None, None]
-    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio, device=kv.device)
+    rows = torch.arange(len(kv))[:, None, None]
+    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio)
     at = (windows.padding[:, None, None] + token - start).expand(len(kv), -1, -1)  # (B, W, ratio)
     last = max(kv.shape[1] - 1, 0)
     values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
     weights = weights + bias
     if overlap:
         h, before = kv.shape[-1] // 2, (at - windows.ratio).clamp(0, last)
-        none = (windows.numbers == 0)[..., None, None]
+        none = (windows.numbers == 0)[..., None, None].to(kv.device)
         earlier = kv[rows, before][..., :h].masked_fill(none, 0.0), (gate[rows, before] + bias)[..., :h].masked_fill(none, -torch.inf)
         values, weights = torch.cat((earlier[0], values[..., h:]), 2), torch.cat((earlier[1], weights[..., h:]), 2)
     return (values * weights.softmax(2, dtype=torch.float32).to(values.dtype)).sum(2, keepdim=True)

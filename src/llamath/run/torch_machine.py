@@ -346,7 +346,7 @@ class TorchMachine(ForwardContext):
         return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
 
     def _windows(self, ratio: int) -> Windows:
-        padding = torch.zeros(1, dtype=torch.long, device=self.device) if self.padding is None else self.padding
+        padding = torch.zeros(1, dtype=torch.long) if self.padding is None else self.padding.cpu()  # counts, not data
         before, after = ((n - padding).clamp(min=0) // ratio for n in (self.past_length, self.past_length + self.new_length))
         return Windows(ratio, padding, before, after)
 
@@ -367,7 +367,8 @@ class TorchMachine(ForwardContext):
     def rope_windows(self, compressor: Any, x: Tensor, rope: Rope | None) -> Tensor:
         if rope is None:
             return x
-        cos, sin = cos_sin(rope, self._windows(compressor.ratio).numbers * compressor.ratio, self.past_length + self.new_length)
+        first_tokens = self._windows(compressor.ratio).numbers.to(x.device) * compressor.ratio
+        cos, sin = cos_sin(rope, first_tokens, self.past_length + self.new_length)
         return apply_rope(x, RopeCosSin(cos.unsqueeze(-2), sin.unsqueeze(-2), rope.interleaved))
 
     def update_windows(self, compressor: Any, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ shown with their inputs. Attention is shown as scores, softmax and mix, a recurr
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
@@ -85,13 +86,16 @@ class Operation(Record):
 
 def list_operations(graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded]) -> tuple[Operation, ...]:
     """Return the steps of nodes in execution order; `leaves` are the folded weights of their block."""
-    return tuple(_Operations(graph, leaves).walk(nodes))
+    listed = tuple(nodes)
+    return tuple(_Operations(graph, leaves, Counter(x.path for node in listed for x in node.weights)).walk(listed))
 
 
 class _Operations:
     """Turns nodes into steps."""
 
-    def __init__(self, graph: Graph, leaves: Iterable[Folded]) -> None:
+    def __init__(self, graph: Graph, leaves: Iterable[Folded], uses: Counter[str]) -> None:
+        self._counted: set[str] = set()  # a weight counts where it is used first
+        self._uses = uses  # how many nodes use a weight: those of a stack are used one by one
         self._tokens = graph.past_tokens + graph.new_tokens
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
@@ -153,7 +157,11 @@ class _Operations:
     def _use(self, x: UsedWeight) -> WeightUse:
         path = _inside_layer(x.path)
         leaf = self._leaves[path]
-        return WeightUse(path=path, weight=x.weight, group=x.group, copies=leaf.copies, live=leaf.active)
+        one_by_one = self._uses[x.path] == leaf.copies > 1
+        first = x.path not in self._counted
+        self._counted.add(x.path)
+        copies, live = (1, 1) if one_by_one else (leaf.copies, leaf.active) if first else (0, 0)
+        return WeightUse(path=path, weight=x.weight, group=x.group, copies=copies, live=live)
 
     def _cached(self, x: CachedTensor | None) -> Expr:
         """Return the elements that all sequences have in the cache after the pass."""

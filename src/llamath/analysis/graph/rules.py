@@ -248,7 +248,8 @@ def _cached_rows(node: Node) -> CachedTensor:
 
 def _cached_inputs(node: Node) -> CachedTensor:
     split, size = node.weights[0].split, product(node.weights[0].shape)
-    return CachedTensor(kind="conv", description="short convolution's inputs", size=size, parts=split.parts if split else 1)
+    kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"  # in float32, or in the dtype of the cache
+    return CachedTensor(kind=kind, description="short convolution's inputs", size=size, parts=split.parts if split else 1)
 
 
 def _delta_state(node: Node) -> CachedTensor:

@@ -64,12 +64,14 @@ class AttentionWiring(Record):
 
 
 def attention_wiring(tree: Decoder) -> AttentionWiring | None:
-    """Return the wiring of the first attention layer; None for a model without attention."""
+    """Return the wiring of the first attention layer; None without attention, or if no single matrix joins its heads."""
     nodes = [x for _, x in record(tree).nodes()]
     found = next((x for x in nodes if x.op == "attention"), None)
     if found is None:
         return None
-    output = next(x for x in nodes if x.op == "linear" and x.path == f"{found.path}.o")
+    output = next((x for x in nodes if x.op == "linear" and x.path == f"{found.path}.o"), None)
+    if output is None:  # the heads are projected in groups
+        return None
     return AttentionWiring(
         heads=found.shape[2],
         joined=product(found.shape[2:]),

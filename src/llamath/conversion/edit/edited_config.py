@@ -28,7 +28,8 @@ Keys = dict[str, Any]
 _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_types attn_type_list attention_layers mlp_layer_types
     no_rope_layers rope_layers layer_rope_theta sliding_window_layers indexer_types index_topk_pattern
     num_attention_heads_per_layer swiglu_limits swiglu_limits_shared partial_rotary_factors rope_theta
-    intermediate_size activation_sparsity_pattern""".split()
+    intermediate_size activation_sparsity_pattern
+    block_configs ffn_multipliers hybrid_layer_pattern moe_layer_freq num_kv_heads num_query_heads""".split()
 """Keys with one entry (of a list or a text) for each layer."""
 _LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids".split()
 """Keys with a list of layers' numbers."""

@@ -59,6 +59,12 @@ class _Weight(NamedTuple):
         """Return the name of the tensor with this end, or an empty string."""
         return next((x for x in self.packings if x.endswith(end)), "")
 
+    def require(self, end: str) -> str:
+        """Return the name of the tensor with this end."""
+        if not (name := self.find(end)):
+            raise self.refuse(f"and its tensor {end.removeprefix('.')} is missing")
+        return name
+
     def refuse(self, why: str) -> ConvertError:
         """Return the error for a weight that cannot be cut."""
         hint = "cut the unquantized checkpoint, or use fewer ranks"
@@ -69,7 +75,10 @@ class _Weight(NamedTuple):
 
         `group` is the number of outputs or inputs that one number has to stand for, if that is known; `per` multiplies both.
         """
-        n, length = self.tensors[name].shape[axis], self.length * per
+        shape = self.tensors[name].shape
+        if axis >= len(shape):
+            raise self.refuse(f"and {safe(name)} has the shape {list(shape)}, without the axis to cut")
+        n, length = shape[axis], self.length * per
         common = gcd(n, length)
         step, numbers = (length // common, n // common) if common else (0, 0)
         if not step or (group and (step, numbers) != (group, 1)) or self.cut.appended:
@@ -164,7 +173,8 @@ def _cut_awq(x: _Weight) -> PackedCuts:
 def _cut_groups(x: _Weight) -> dict[str, StoredCut]:
     """Cut scales and zero points by groups of inputs; one scale for all inputs is whole on every rank."""
     names = [name for name, packing in x.packings.items() if packing.role in ("scale", "zero")]
-    return {name: x.scaled_cut(name, 0, _group_size(x)) for name in names if x.tensors[name].shape[0] > 1 or _group_size(x) == x.length}
+    size = _group_size(x)
+    return {name: x.scaled_cut(name, 0, size) for name in names if x.tensors[name].shape[:1] != (1,) or size == x.length}
 
 
 def _cut_gptq(x: _Weight) -> PackedCuts:
@@ -186,13 +196,17 @@ def _cut_gptq(x: _Weight) -> PackedCuts:
 
 def _is_shuffled(x: _Weight, index: str) -> bool:
     """Whether the groups of the inputs are in another order than the inputs, as with `desc_act`."""
-    groups, size = x.tensors[x.find(".scales")].shape[0], _group_size(x)
+    groups, size = (x.tensors[x.require(".scales")].shape or (1,))[0], _group_size(x)
+    if x.tensors[index].dtype != "I32":
+        raise x.refuse(f"and its g_idx has the dtype {x.tensors[index].dtype}, not I32")
     if groups == 1:
         return False
     if x.is_rank:
         return groups * size != x.length
     numbers = array("i")
     numbers.frombytes(x.read(x.tensors[index]))
+    if len(numbers) != x.length:
+        raise x.refuse(f"and its g_idx has {len(numbers):,} numbers for {x.length:,} inputs")
     return any(n != i // size for i, n in enumerate(numbers)) if size else True
 
 
@@ -217,10 +231,12 @@ def _cut_bnb_4bit(x: _Weight) -> PackedCuts:
     block, nested = state.get("blocksize"), x.find(".nested_absmax")
     if type(block) is not int or block < 1 or (out if x.cut.is_output else into) != x.length:
         raise x.refuse(f"and its quantization state does not describe {x.length:,} rows or columns in blocks")
-    absmax = x.find(".absmax")
+    absmax, of_nested = x.require(".absmax"), state.get("nested_blocksize")
     if x.cut.is_output:
         names = [x.values, absmax, *([nested] if nested else [])]
-        groups = {absmax: block, nested: block * int(state.get("nested_blocksize") or 0)}
+        if nested and (type(of_nested) is not int or of_nested < 1):
+            raise x.refuse("and its quantization state has no nested_blocksize")
+        groups = {absmax: block, nested: block * (of_nested or 0)}
         cuts = {y: x.scaled_cut(y, 0, groups.get(y, 0), per=into) for y in names}
     elif nested:
         raise x.refuse("with double quantization, whose blocks of scales go across rows, and cannot be cut by columns")
@@ -229,7 +245,7 @@ def _cut_bnb_4bit(x: _Weight) -> PackedCuts:
             raise x.refuse(f"in blocks of {block} values that go across rows of {into:,}")
         cuts = {}
         for y, of_block in ((x.values, 0), (absmax, block)):
-            n = x.tensors[y].shape[0]
+            n = (x.tensors[y].shape or (1,))[0]
             view = x._replace(tensors={**x.tensors, y: x.tensors[y]._replace(shape=(out, n // out))})
             cuts[y] = view.scaled_cut(y, 1, of_block)._replace(view=(out, n // out))
     length = x.cut.size if x.is_rank else sum(b - a for a, b in x.cut.ranges)

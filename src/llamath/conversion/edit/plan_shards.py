@@ -30,11 +30,13 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
         if not isinstance(child, Stack):
             cuts |= dict(_cut_tensors(scheme.tensors_of_field(tree, name), own, tree))
     memo: dict[int, dict[str, StoredCut]] = {}
-    mtp = list(tree.mtp or ())
-    for i, block in enumerate((*tree.layers, *mtp)):
+    first = 0 if scheme.mtp_layer else int(tree.layers.n)
+    mtp_names = scheme.replace(layer=scheme.mtp_layer or scheme.layer)
+    numbered = (*((i, x, scheme) for i, x in enumerate(tree.layers)), *((i, x, mtp_names) for i, x in enumerate(tree.mtp or (), first)))
+    for i, block, names in numbered:
         if id(block) not in memo:
             inside = {f"layers.{{l}}.{path}": x for path, x in weight_cuts(block, shard).items()}
-            memo[id(block)] = dict(_cut_tensors(scheme.tensors_of_block("layers", block), inside, block))
+            memo[id(block)] = dict(_cut_tensors(names.tensors_of_block("layers", block), inside, block))
         cuts |= {name.replace("{l}", str(i)): x for name, x in memo[id(block)].items()}
     return cuts
 

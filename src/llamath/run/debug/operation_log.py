@@ -105,9 +105,10 @@ class OperationLog(TorchMachine):
 
         y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
         self.log = outer
-        outer.append(LoggedOperation("dispatch", (_total_rows(inputs),), x.element_size(), False, self._layer))
+        idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())  # rows for experts without weights, which return their input
+        outer.append(LoggedOperation("dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer))
         for same in zip(*logs, strict=True):
-            outer.append(same[0]._replace(shapes=(_total_rows(x.shape for x in same),)))
+            outer.append(same[0]._replace(shapes=(_total_rows((x.shape for x in same), idle),)))
         self._add("combine", y)
         return y
 
@@ -137,10 +138,10 @@ class OperationLog(TorchMachine):
         self._add(op, y, shapes=(tuple(state.shape),))
 
 
-def _total_rows(shapes: Iterable[Shape]) -> Shape:
-    """Return the shape of all rows of the experts together."""
+def _total_rows(shapes: Iterable[Shape], idle: int) -> Shape:
+    """Return the shape of all rows of the experts together, `idle` ones for experts without weights included."""
     rows = list(shapes)
-    return sum(_num_rows(x) for x in rows), rows[0][-1]
+    return idle + sum(_num_rows(x) for x in rows), rows[0][-1]
 
 
 def _num_rows(shape: Shape) -> int:
