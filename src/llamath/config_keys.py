@@ -373,6 +373,17 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "c, kernel size of the convolution before linear attention",
             "weights of the convolution; cache: c positions",
         ),
+        "bailing_hybrid/head_dim": ("hk, size of a head of Ling's delta attention", "weights of its heads; cache: its state; compute"),
+        "short_conv_kernel_size": (
+            "c, kernel size of the convolutions before Ling's delta attention",
+            "weights of the convolutions; cache: c positions",
+        ),
+        "kda_safe_gate": ("whether the decay of delta attention has a lower bound (Ling)", "compute: the state"),
+        "kda_lower_bound": ("lower bound of the logarithm of that decay", "compute: the state"),
+        "layer_group_size": (
+            "n: every nth layer has latent attention, others delta attention",
+            "weights of the mixers; cache; compute",
+        ),
         "mamba_num_heads": ("Hm, Mamba heads, each with a state [m, N]", "weights of Mamba; cache: its state; compute"),
         "mamba_head_dim": ("m, size of a Mamba head", "weights of Mamba; cache: its state; compute"),
         "n_groups": ("G, groups of Mamba heads that share B and C", "weights of Mamba; compute"),
@@ -847,7 +858,7 @@ NO_EFFECT: dict[str, str] = {
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
             router_jitter_noise router_aux_loss_coef output_router_logits
-            z_loss_coefficient aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
+            z_loss_coefficient mtp_loss_scaling_factor aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
         "ids of special tokens": """bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
             forced_bos_token_id forced_eos_token_id image_token_index image_token_id""",
         "the tokenizer": "tokenizer tokenizer_name tokenizer_class n_special predict_special_tokens",
@@ -976,7 +987,8 @@ TOWER_KEYS: dict[str, Entry] = {
     ),
     **dict.fromkeys(
         """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
-        is_composition max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        hidden_dropout_prob is_composition
+        max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
         projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
         ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
     ),

@@ -25,6 +25,7 @@ GATHERED = {"linear_attn.out_proj"}
 OTHER_NAMES = {
     "granitemoe",
     "granitemoehybrid",
+    "granitemoeshared",
     "jamba",
     "lfm2_moe",
 }

@@ -26,12 +26,14 @@ pytestmark = pytest.mark.transformers
 
 B, T = 2, 9
 NO_SDPA = frozenset(
-    "bloom codegen deepseek_v4 falcon_mamba flint gemma2 gpt_neo gpt_oss gpt_neox_japanese gptj hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm".split()
+    """bloom codegen deepseek_v4 falcon_mamba flint gemma2 gpt_neo gpt_neox_japanese gpt_oss gptj granite_swa granitemoe_swa
+    hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm""".split()
 )
 """Families that transformers runs only with eager attention, or that have no attention."""
 UNCACHED = frozenset({"openai-gpt"})
 """Families whose classes have no cache."""
 RECURRENT = {
+    "bailing_hybrid",
     "bamba",
     "falcon_h1",
     "falcon_mamba",

@@ -87,7 +87,7 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
     name = next(x for x in ("layers", "h", "blocks") if hasattr(base, x))
     old = len(getattr(base, name))
     setattr(base, name, nn.ModuleList([getattr(base, name)[i] for i in kept]))
-    for key in ("layer_types", "layers_block_type", "mlp_layer_types"):
+    for key in ("layer_types", "layers_block_type", "mlp_layer_types", "layer_rope_theta"):
         if isinstance(types := config.__dict__.get(key), list) and len(types) == old:
             setattr(config, key, [types[i] for i in kept])
     if isinstance(numbers := config.__dict__.get("attn_layer_indices"), list):

@@ -50,6 +50,19 @@ class LatentAttention(AttentionBase):
         return self.o(m, m.merge_heads(_attend(self, m, q, q_rope, _latents(self, m, x))))
 
 
+class HeadGatedLatentAttention(LatentAttention):
+    """Latent attention in which a sigmoid gate multiplies the output of each head (Ling 3)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
+    gate: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, q_rope = _queries(self, m, _query_latent(self, m, x))
+        y = _attend(self, m, q, q_rope, _latents(self, m, x))  # (B, T, H, v)
+        gate = m.to_model_dtype(m.act(m.to_float32(self.gate(m, x)), "sigmoid"))
+        return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
+
+
 class Indexer(AttentionBase):
     """Chooses the keys of each query: the `top_k` with the largest Σ wₕ · relu(qₕ · k / √hi) over few small heads, which share one key.
 

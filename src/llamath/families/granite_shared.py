@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow, ScoreTransform
 from ..core.blocks import MLP, Attention, Decoder, Layer, MoE
@@ -9,7 +11,8 @@ from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
 from ..core.expr import Expr
 from ..core.positions import Rope
-from ..core.tree import Block, Stack, repeat
+from ..core.tree import Block, Stack, repeat, sequence
+from .shared import layer_kinds, read_rope
 
 NAMES_MOE = HF.with_changes(
     inside={
@@ -57,6 +60,24 @@ def granite_shared_mlp(c: Config, d: Expr, default: int) -> MLP | None:
     """Read the MLP that every token passes through; None if its width is 0."""
     Fs = c.dim("Fs", "shared_intermediate_size", default=default, least=0)
     return swiglu(d, Fs, c.activation("hidden_act")) if Fs else None
+
+
+def windowed_layers(c: Config, d: Expr, mlp: Block, kv_heads: int | None = None, eps: float = 1e-6) -> Stack:
+    """Read layers with sinks, of which every fourth has full attention and the others a window, each with its own rotary base."""
+    L, window = c.dim("L", "num_hidden_layers"), c.nullable("sliding_window", 128)
+    types = layer_kinds(c, L, ("full_attention", "sliding_attention"), lambda i: "sliding_attention" if i % 4 else "full_attention")
+    shared = read_rope(c, c.heads(d, num_kv_heads=kv_heads).head_dim)
+    bases = c.numbers("layer_rope_theta") if "layer_rope_theta" in c else (shared.theta,) * L
+    if len(bases) != L:
+        raise c.error("layer_rope_theta", f"should have one number for each of the {L} layers, not {len(bases)}")
+
+    @cache
+    def layer(kind: str, theta: float) -> Layer:
+        rope = shared.replace(theta=theta) if theta else None
+        attn = granite_attention(c, d, rope, window if kind == "sliding_attention" else None, sinks=True, kv_heads=kv_heads)
+        return granite_layer(c, d, attn, mlp, eps)
+
+    return sequence((layer(*x) for x in zip(types, bases, strict=True)), count_dim=L)
 
 
 def granite_decoder(c: Config, d: Expr, layers: Stack, tied: bool = False, eps: float = 1e-6) -> Decoder:

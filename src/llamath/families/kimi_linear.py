@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 from ..checkpoint.naming.gguf_names import GGUF_LATENT
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, Layer
+from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.constructors import decoder, rms, swiglu
+from ..core.constructors import decoder, rms
 from ..core.expr import Expr
 from ..core.mixers import KimiDeltaAttention, kimi_delta
-from ..core.tree import sequence
-from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
+from .kimi_shared import DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
 from .registry import family
-from .shared import latent_attention, layer_kinds
+from .shared import latent_attention
 
 EXPERTS = {
     "mlp.router": "block_sparse_moe.gate",
@@ -48,25 +46,14 @@ NAMES_GGUF = GGUF_LATENT.with_changes(inside={f"attn.{ours}": theirs for ours, t
 
 @family(hf=NAMES, gguf=NAMES_GGUF, gguf_arch="kimi-linear")
 def kimi_linear(c: Config) -> Decoder:
-    d, V, L, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers"), c.get("rms_norm_eps", 1e-5)
-    norm, activation = rms(d, eps), c.activation("hidden_act")
-    mixers = {"linear_attention": _delta(c, d, eps), "full_attention": latent_attention(c, d, None, q_rank=None)}
-    moe = kimi_experts(c, d, groups=1, kept=1, factor=2.446)
-    mlps = {"dense": swiglu(d, c.dim("F", "intermediate_size"), activation), "sparse": moe}
-    first, full = c.get("first_k_dense_replace", 1), None if "layer_types" in c else _full_layers(c, L)
-    types = layer_kinds(c, L, mixers, lambda i: "full_attention" if full and full(i) else "linear_attention")
+    d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
+    full, moe = latent_attention(c, d, None, q_rank=None), kimi_experts(c, d, groups=1, kept=1, factor=2.446)
+    layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=1, is_full=_full_layers(c))
     c.sub("linear_attn_config").ignore("full_attn_layers", "kda_layers")
-    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
-
-    @cache
-    def layer(mixer: str, mlp: str) -> Layer:
-        return Layer(attn_norm=norm, attn=mixers[mixer], mlp_norm=norm, mlp=mlps[mlp])
-
-    layers = sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)
     if not c.get("mla_use_nope", True):
         raise c.error("mla_use_nope", "is false; latent attention of this family has no positions")
     c.ignore("rope_theta", "rope_scaling", "rope_parameters", "tie_word_embeddings", "num_nextn_predict_layers")
-    return decoder(V, d, layers, norm, tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
+    return decoder(V, d, layers, rms(d, eps), tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
 
 
 def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
@@ -81,13 +68,14 @@ def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
     return kimi_delta(d, H, h, size("c", "short_conv_kernel_size", "linear_conv_kernel_dim", 4), eps, c.activation("hidden_act"))
 
 
-def _full_layers(c: Config, L: int) -> Callable[[int], bool]:
+def _full_layers(c: Config) -> Callable[[int], bool]:
     """Return which layers have full attention: those listed, counted from 1, or every fourth."""
     s = c.sub("linear_attn_config")
-    if "full_attn_layers" not in s and "kda_layers" not in s:
+    if "layer_types" in c or ("full_attn_layers" not in s and "kda_layers" not in s):
         return lambda i: i > 0 and i % 4 == 0
     full: list[int] = s["full_attn_layers"]
     recurrent: list[int] = s["kda_layers"]
+    L = c.dim("L", "num_hidden_layers")
     if sorted(x for x in [*full, *recurrent] if type(x) is int) != list(range(1, L + 1)):
         raise s.error("full_attn_layers", f"and kda_layers should list each of the {L} layers once, counted from 1")
     listed = frozenset(full)

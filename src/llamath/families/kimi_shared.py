@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from ..config_keys import any_name
-from ..core.blocks import ExpertGroups, MoE
+from ..core.blocks import ExpertGroups, Layer, MoE
 from ..core.config import Config
-from ..core.constructors import linear, swiglu, weight
+from ..core.constructors import linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.tree import repeat
+from ..core.tree import Block, Stack, repeat, sequence
+from .shared import layer_kinds
 
 DELTA_LAYOUTS = dict.fromkeys((f"attn.{x}_conv.weight" for x in ("query", "key", "value")), "unit")
 
@@ -55,3 +59,19 @@ def kimi_experts(c: Config, d: Expr, *, groups: int, kept: int, factor: float) -
         expert_groups=ExpertGroups(groups, kept, 2) if groups > 1 else None,
         fp32_router=True,
     )
+
+
+def delta_hybrid(c: Config, d: Expr, eps: float, delta: Block, full: Block, moe: MoE, first: int, is_full: Callable[[int], bool]) -> Stack:
+    """Return layers with delta or full attention, the first ones with a dense MLP; the last two are the family's order without lists."""
+    L, norm = c.dim("L", "num_hidden_layers"), rms(d, eps)
+    mixers: dict[str, Block] = {"linear_attention": delta, "full_attention": full}
+    mlps: dict[str, Block] = {"dense": swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act")), "sparse": moe}
+    first = c.get("first_k_dense_replace", first)
+    types = layer_kinds(c, L, mixers, lambda i: "full_attention" if is_full(i) else "linear_attention")
+    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < first else "sparse", "mlp_layer_types")
+
+    @cache
+    def layer(mixer: str, mlp: str) -> Layer:
+        return Layer(attn_norm=norm, attn=mixers[mixer], mlp_norm=norm, mlp=mlps[mlp])
+
+    return sequence((layer(*x) for x in zip(types, mlp_types, strict=True)), count_dim=L)

@@ -22,6 +22,7 @@ FAMILIES = {
     "axk1": "axk1",
     "axk2": "axk2",
     "baichuan": "baichuan",
+    "bailing_hybrid": "bailing_hybrid",
     "bamba": "bamba",
     "biogpt": "biogpt",
     "bitnet": "bitnet",
@@ -70,8 +71,11 @@ FAMILIES = {
     "gpt_oss": "gpt_oss",
     "gptj": "gptj",
     "granite": "granite",
+    "granite_swa": "granite_swa",
     "granitemoe": "granitemoe",
+    "granitemoe_swa": "granitemoe_swa",
     "granitemoehybrid": "granitemoehybrid",
+    "granitemoeshared": "granitemoeshared",
     "helium": "helium",
     "hunyuan_v1_dense": "hunyuan_v1_dense",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
@@ -215,6 +219,12 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 UNSUPPORTED_TYPES = {
     "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
+    **dict.fromkeys(
+        ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
+    ),
+    **dict.fromkeys(("glm5_next", "glm5_next_text"), "its indexer selects pools of keys, which it expands to tokens"),
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "it has tables of hashed n-grams, and hyper-connections of low rank"),
+    "deepseek_v41": "transformers has no class for it, and no published total proves a count",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",

@@ -64,7 +64,7 @@ class BaseModel(Record):
         sums = dict.fromkeys(("embed_row", "head_row", "positions", "final_norm", "norm", "rest"), 0)
         for x in _outside(self.tree):
             size = int(x.weight.size) * int(x.copies)
-            if str(x.weight.shape[0].symbol) == "V":
+            if x.weight.shape and str(x.weight.shape[0].symbol) == "V":
                 sums["head_row" if x.pattern.startswith("head.") else "embed_row"] += size // int(self.tree.vocab)
             elif not x.weight.tied:
                 sums[_outside_kind(x)] += size

@@ -32,12 +32,12 @@ class Layout(Record):
     @property
     def height(self) -> int:
         """The number of rows."""
-        return 1 + max(self.rows.values())
+        return 1 + max(self.rows.values(), default=0)
 
     @property
     def width(self) -> int:
         """The number of lanes."""
-        return 1 + max(*self.lanes.values(), *(x.lane for x in self.edges))
+        return 1 + max((*self.lanes.values(), *(x.lane for x in self.edges)), default=0)
 
 
 def layout_block(steps: Sequence[Operation]) -> Layout:

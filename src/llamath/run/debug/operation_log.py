@@ -162,6 +162,7 @@ _RESULTS = {
 }
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
+    "bounded_decay",
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
     *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),

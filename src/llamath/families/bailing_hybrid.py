@@ -1,0 +1,45 @@
+"""Ling 3: Kimi's delta attention with a bounded decay, gated latent attention in every sixth layer, DeepSeek-V3's experts."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF_LATENT
+from ..core.blocks import Decoder
+from ..core.config import Config
+from ..core.constructors import decoder, linear, rms
+from ..core.expr import Expr
+from ..core.latent_attention import HeadGatedLatentAttention
+from ..core.mixers import KimiDeltaAttention, kimi_delta
+from .kimi_shared import DELTA_LAYOUTS, delta_hybrid, delta_names, kimi_experts
+from .registry import family
+from .shared import latent_attention, read_rope
+
+LATENT = {path: name.replace("self_attn.", "attention.") for path, name in HF_LATENT.inside.items()}
+DELTA = delta_names("attention", forget="f_proj", gate="g_proj", out="dense")
+NAMES = HF_LATENT.with_changes(
+    outside={"embed": "model.word_embeddings"},
+    inside=LATENT | DELTA | {"attn.o": "attention.dense", "mlp.correction": "mlp.gate.expert_bias"},
+    layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS, "attn.a_log": "flat"},
+)
+
+
+@family(hf=NAMES)
+def bailing_hybrid(c: Config) -> Decoder:
+    d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-6)
+    rope = read_rope(c, c.dim("p", "qk_rope_head_dim"), 6e6, interleaved=True)
+    latent = latent_attention(c, d, rope, q_rank=None)
+    full = latent.extended(HeadGatedLatentAttention, gate=linear(latent.heads, d))
+    every, moe = c.get("layer_group_size", 6), kimi_experts(c, d, groups=8, kept=4, factor=2.5)
+    if every < 1:
+        raise c.error("layer_group_size", f"should be a positive integer, not {every}")
+    layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=2, is_full=lambda i: (i + 1) % every == 0)
+    c.ignore("num_nextn_predict_layers", "num_mtp_layers", "mtp_loss_scaling_factor", "tie_word_embeddings")
+    return decoder(V, d, layers, rms(d, eps), tied=False, context=c.positive_int("model_max_length|max_position_embeddings"))
+
+
+def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
+    """Read delta attention, which has the heads of the model; files of transformers 5 repeat their size under another key."""
+    h = c.dim("hk", "linear_head_dim") if "linear_head_dim" in c else c.dim("hk", "head_dim", default=128)
+    H, kernel = c.dim("H", "num_attention_heads"), c.dim("c", "short_conv_kernel_size", default=4)
+    bound = c.get("kda_lower_bound", -5.0) if c.get("kda_safe_gate", True) else None
+    c.ignore("head_dim", "linear_num_heads", "linear_conv_kernel_dim", "kda_lower_bound")
+    return kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), low_rank=False, lower_bound=bound)
