@@ -115,6 +115,7 @@ CAUSAL_CLASSES = {
     "laguna": "LagunaForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",
+    "lfm3": "Lfm3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
     "longcat_flash": "LongcatFlashForCausalLM",

@@ -94,6 +94,7 @@ FAMILIES = {
     "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",
+    "lfm3": "lfm3",
     "llama": "llama",
     "llama4": "llama4_text",
     "longcat_flash": "longcat_flash",
