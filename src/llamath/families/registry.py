@@ -243,6 +243,17 @@ UNSUPPORTED_TYPES = {
         ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
+    "bailing_moe": "it needs custom code from its repository",
+    "bailing_moe_v2": "it needs custom code from its repository",
+    "jetmoe": "its attention heads are experts",
+    "kimi_k3": "transformers has no class for it",
+    **dict.fromkeys(
+        ("minimax", "minimax_m1", "minimax_text_01"), "its linear attention has decays of its own in each layer, which depend on its number"
+    ),
+    "olmo_hybrid": "its files have three convolutions in layers with linear attention, and other norms than in those with attention",
+    "recurrent_gemma": "its layers have gated linear recurrences with a matrix for each block of channels",
+    "zamba": "its layers share one block of attention",
+    "zamba2": "its layers share blocks of attention, each with an adapter of its own",
     "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
     "dbrx": "its files store all experts of a layer in the rows of one matrix",
     "diffllama": "its attention subtracts two softmaxes, with a factor that depends on the number of the layer",
