@@ -53,14 +53,21 @@ UNPROVABLE = {
 """Keys that affect weights, although no other accepted value of them alone changes the total."""
 
 NOT_IN_META = {
+    "deepseek-coder-1.3b": "scaling",
     "deepseek-coder-33b": "scaling",
     "deepseek-coder-6.7b": "scaling",
     "devstral-small-24b": "dim / n_heads",
     "granite-code-3b": "biases",
+    "h2o-danube-1.8b": "sliding_window",
+    "kanana-nano-2.1b": "dim / n_heads",
+    "llama-2-7b-32k": "scaling",
     "ministral-8b": "sliding_window",
+    "minitron-4b-llama-width": "dim / n_heads",
     "mistral-7b": "sliding_window",
     "mistral-nemo-12b": "dim / n_heads",
     "mistral-small-24b": "dim / n_heads",
+    "openchat-3.5": "sliding_window",
+    "openhermes-2.5-mistral-7b": "sliding_window",
 }
 """Presets of the llama family that Meta's reference cannot express, and a word of the reason."""
 
