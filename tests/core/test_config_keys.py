@@ -41,7 +41,15 @@ BOOKKEEPING = """add_cross_attention auto_map _attn_implementation attn_implemen
     use_bfloat16 use_cache image_token_index image_token_id"""
 """Keys that transformers 4 writes for every model: those of `PretrainedConfig` 4.57, and of loaders and savers."""
 
-UNPROVABLE = {"attn_output_gate", "attn_config", "expand", "num_heads"}
+UNPROVABLE = {
+    "attn_config",
+    "attn_output_gate",
+    "expand",
+    "linear_attn_config.full_attn_layers",
+    "linear_attn_config.kda_layers",
+    "mamba_d_ssm",
+    "num_heads",
+}
 """Keys that affect weights, although no other accepted value of them alone changes the total."""
 
 NOT_IN_META = {
