@@ -227,6 +227,8 @@ TESTS = {
     "dequantizers": "values of packed weights: the quantizers' own dequantization",
     "ggml_values": "values and rounding bounds of GGUF's block types: llama.cpp's library, the gguf package",
     "same": "`same`: conversions of every tiny configuration, gguf's quantizers, peft's merges, planted faults",
+    "same_packed": "`same` and packed weights: tensors that bitsandbytes wrote, GPTQ's algorithm",
+    "gguf_loading": "GGUF files that llama.cpp would not load: the tensors that its source asks for",
     "weights_hash": "`hash`: a second implementation of its definition",
     "divergence": "KL divergence: numpy, in llama.cpp's definitions",
     "explain_recipes": "`explain`: numbers that public programs and papers print",

@@ -203,6 +203,9 @@ def shrink(config: Mapping[str, Any], rng: random.Random, vocab: int = 0) -> dic
             small[key] = rng.random() < 0.5
         else:
             small[key] = value
+    text = small.get("text_config")
+    if isinstance(text, dict) and "hidden_size" in small and "hidden_size" in text:
+        small["hidden_size"] = text["hidden_size"]  # of the head (Ovis 2)
     return small
 
 

@@ -423,6 +423,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the convolutions; cache: c positions",
         ),
         "conv_L_cache": ("c, kernel size of the short convolution (LFM2)", "weights of the convolution; cache: c positions"),
+        "use_sandwich_norm": ("whether each branch is normalized before it is added, too (LFM3)", "weights of these norms"),
+        "use_attention_gate": ("whether a sigmoid gate multiplies the output of each head (LFM3)", "weights of the gates"),
         "conv_bias": ("whether the short convolution and its projections have biases", "weights: biases of the convolution"),
     },
     "Experts and multi-token prediction": {

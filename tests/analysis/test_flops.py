@@ -23,6 +23,7 @@ from llamath.analysis.flops.mfu import Throughput, flops_by_convention, speed_of
 from llamath.analysis.graph.recorder import record
 from llamath.catalog import slugs
 from llamath.cli import cli
+from llamath.core.cross_attention import CrossAttentionLayer
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
 from llamath.utils.number_format import format_si
@@ -69,6 +70,11 @@ def flops_per_token(flops: FlopsReport) -> dict[str, float]:
     return {name: float(worth) for name, (_, worth) in flops_by_convention(flops).items()}
 
 
+def crossing_layers(model: llamath.Model) -> list[tuple[Any, int]]:
+    """The layers that a pass without images skips, with their numbers."""
+    return [(x, n) for x, n in model.tree.layers.distinct() if isinstance(x, CrossAttentionLayer)]
+
+
 @pytest.mark.parametrize("source", [*tiny_configs(), *(pytest.param(slug, id=slug) for slug in slugs())])
 def test_flops_parts_sum_to_total(source: Any) -> None:
     model = llamath.load(source)
@@ -81,7 +87,8 @@ def test_flops_parts_sum_to_total(source: Any) -> None:
     layers = layer_flops(graph).total
     by_layer = sum(int(x.flops) * int(region.times) for region in graph.layers for x in list_flops(region))
     assert layers == by_layer <= counted.forward.total
-    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul")
+    skipped = sum(int(y.weight.size) * int(n) for x, n in crossing_layers(model) for y in fold(x) if y.weight.role == "matmul")
+    matrices = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul") - skipped
     assert counted.forward.total - counted.forward.mixing_total == 2 * tokens * matrices
     head = sum(int(x.weight.size) * int(x.active) for x in fold(model.tree) if x.weight.role == "matmul" and x.group == "head")
     assert counted.forward.total - counted.prefill.total == 2 * 3 * 56 * head

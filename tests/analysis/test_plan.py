@@ -311,13 +311,10 @@ def test_any_microbatch_can_be_asked_for() -> None:
     }
     model = llamath.load({**config, "attn_config": {"alibi": True}, "max_seq_len": 2048})
     fixed = {"microbatch": 24, "dp": 8, "zero": 3}
-    report = plan(model, PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed), hardware.parse_devices("8xa100-80gb"))
+    report = plan(model, hardware.parse_devices("8xa100-80gb"), PlanRequest(context=2048, batch_tokens=24 * 8 * 2048, fixed=fixed))
     assert {x.layout.microbatch for x in report.plans} == {24}
-    too_large = plan(
-        model,
-        PlanRequest(context=2048, batch_tokens=96 * 8 * 2048, fixed={**fixed, "microbatch": 96}),
-        hardware.parse_devices("8xa100-40gb"),
-    )
+    step = PlanRequest(context=2048, batch_tokens=96 * 8 * 2048, fixed={**fixed, "microbatch": 96})
+    too_large = plan(model, hardware.parse_devices("8xa100-40gb"), step)
     assert not too_large.fits and too_large.smallest is not None and too_large.smallest.microbatch == 96
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import llamath
 from llamath.analysis.flops.flop_count import list_flops
 from llamath.analysis.graph.recorder import Graph, record
-from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window
+from llamath.analysis.graph.rules import RULES, pairs_in_blocks, pairs_in_window, windows_seen
 from llamath.analysis.inference.cache_bytes import cache_specs
 from llamath.catalog import slugs
 from llamath.core.attention_facts import AttentionWindow
@@ -69,6 +69,16 @@ def test_attended_pairs_match_the_mask(past: int, new: int, window: int | None, 
 def test_pairs_in_selected_blocks_match_a_count(n: int, size: int, kept: int) -> None:
     expected = sum(min(query // size, kept - 1) * size + query % size + 1 for query in range(n))
     assert pairs_in_blocks((size, kept), Expr.variable("T", 1)).at(T=n) == expected
+
+
+@given(n=st.integers(1, 200), past=st.integers(0, 200), ratio=st.integers(2, 9), most=st.none() | st.integers(1, 20))
+def test_windows_of_tokens_match_a_count(n: int, past: int, ratio: int, most: int | None) -> None:
+    seen = [(query + 1) // ratio for query in range(past, past + n)]
+    expected = sum(x if most is None else min(x, most) for x in seen)
+    new, before = Expr.variable("T", 7), Expr.variable("P", 3)
+    assert windows_seen(ratio, new, before, most).at(T=n, P=past) == expected
+    one = windows_seen(ratio, Expr.const(1), before, most).at(P=past)
+    assert one == (seen[0] if most is None else min(seen[0], most))
 
 
 def test_matmul_flops_equal_torch() -> None:

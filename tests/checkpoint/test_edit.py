@@ -353,9 +353,9 @@ def test_multimodal_checkpoints_keep_their_other_parts(tmp_path: Path) -> None:
         "tie_word_embeddings": True,
         "image_token_id": 99,
         "text_config": text,
-        "vision_config": {"depth": 1},
+        "vision_config": {"depth": 1, "hidden_size": 8, "intermediate_size": 12, "num_heads": 2, "num_position_embeddings": 4},
     }
-    source = write_checkpoint(tmp_path / "source", config, {"model.visual.blocks.0.attn.qkv.weight": (8, 8)})
+    source = write_checkpoint(tmp_path / "source", config)
     (source / "preprocessor_config.json").write_text("{}")
     refused(source, tmp_path / "out", "image_token_id is 99", resize_vocab=99)
     llamath.edit(source, tmp_path / "out", drop_layers="0:2", untie=True, resize_vocab=110)

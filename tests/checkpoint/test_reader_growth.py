@@ -17,11 +17,12 @@ from llamath.analysis.verify.kinds.dcp_check import cover_problem
 from llamath.checkpoint.adapters import read_adapter
 from llamath.checkpoint.file_sums import parse_sums
 from llamath.checkpoint.folders import dcp, deepspeed
-from llamath.checkpoint.formats import gguf, npz, safetensors, torch_checkpoint
+from llamath.checkpoint.formats import gguf, npz, safetensors
 from llamath.checkpoint.formats.manifest import Manifest, Tensor
 from llamath.checkpoint.formats.sentencepiece import parse_sentencepiece
 from llamath.checkpoint.formats.source import Bytes
 from llamath.checkpoint.formats.tokenizer_model import _after
+from llamath.checkpoint.formats.torch_files import torch_checkpoint
 from llamath.checkpoint.hub.hub_repo import resolve_commit
 from llamath.checkpoint.repo_id import Repo
 from llamath.utils.errors import LlamathError

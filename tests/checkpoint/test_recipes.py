@@ -55,23 +55,22 @@ def quantized_modules(storage: WeightStorage) -> Iterator[tuple[str, str]]:
 # Published files
 
 _BNB_INT8 = {"quant_method": "bitsandbytes", "load_in_8bit": True}
-PUBLISHED = {
-    "gleneyre2022--1chat__model": ({}, 0),
-    "delsakov--mcp_tests": ({}, 0),
-    "Arp1tMoga--fast_qwen": ({}, 2 * 460_730_096),
-    "jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment": ({"quantization_config": _BNB_INT8}, 0),
-    "IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM": ({"quantization_config": _BNB_INT8}, 0),
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "gleneyre2022--1chat__model": {},
+    "delsakov--mcp_tests": {},
+    "Arp1tMoga--fast_qwen": {},  # with a vision tower
+    "jeevanchaps--Meta-Llama3.1-8B-Instruct-assessment": {"quantization_config": _BNB_INT8},
+    "IrfanUruchi--Llama-3.1-8B-Computer-Networks-LLM": {"quantization_config": _BNB_INT8},
 }
-"""Name → the recipe, which the reference data leave out for LLM.int8(), and the bytes of the vision tower in bf16."""
+"""Name → the recipe, which the reference data leave out for LLM.int8()."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_size_equals_the_published_index(name: str) -> None:
-    keys, vision = PUBLISHED[name]
     found = {x["name"]: x for x in truth("configs.jsonl")}[f"{name}@mirror"]["config"]
     config = {key: value for key, value in found.items() if key != "_quantized"}
     index = {x["name"]: x for x in truth("indexes.jsonl")}[f"{name}.st"]
-    assert storage_of(config | keys).bytes + vision == index["total_size"]
+    assert storage_of(config | PUBLISHED[name]).bytes == index["total_size"]
 
 
 @pytest.mark.parametrize(
@@ -572,7 +571,7 @@ def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
 
 def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:
     report = llamath.memory("deepseek-v3", context=4096)
-    assert "not counted: 1 layer for multi-token prediction, 15,424,227,552 bytes in the files" in report.notes
+    assert any(x.startswith("not counted: 1 layer for multi-token prediction, 15,424,227,552 bytes in the files") for x in report.notes)
     assert any("files that store them in BF16 have 81,676,464 bytes less" in x for x in report.notes)
     assert report.weights + 15_424_227_552 == 688_574_839_360
     hostile = llamath.memory(dict(llamath.load("deepseek-v3").config.data) | {"num_nextn_predict_layers": 10**9}, context=4096)

@@ -15,14 +15,8 @@ TEXT = {
     "vocab_size": 211, "head_dim": 16,
 }  # fmt: skip
 VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
-QWEN_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64}
-MIXTURE = {"num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 32}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "qwen3_vl": ({"model_type": "qwen3_vl_text"}, QWEN_VISION | {"deepstack_visual_indexes": [0]}, "model.visual."),
-    "qwen3_5": ({"model_type": "qwen3_5_text", "num_hidden_layers": 4}, QWEN_VISION, "model.visual."),
-    "qwen3_5_moe": ({"model_type": "qwen3_5_moe_text", "num_hidden_layers": 4} | MIXTURE, QWEN_VISION, "model.visual."),
     "lfm2_vl": ({"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]}, VISION, "model.vision_tower."),
-    "qwen2_5_vl": ({"model_type": "qwen2_5_vl_text"}, QWEN_VISION, "visual."),
 }
 
 

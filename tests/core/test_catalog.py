@@ -12,9 +12,8 @@ import pytest
 import llamath
 from llamath import catalog
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
-from llamath.core.config import Config
 from llamath.core.tree import walk
-from llamath.families.registry import MODEL_TYPES, find_family
+from llamath.families.registry import MODEL_TYPES
 from support.reference_data import published, truth
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
@@ -22,6 +21,13 @@ UNUSED = {"model_type", "torch_dtype", "dtype", "quantization_config"}
 """Keys that no family reads: one for the loader, and the format of the stored weights."""
 DIMS = "hidden_size n_embd d_model num_hidden_layers n_layer n_layers vocab_size intermediate_size num_key_value_heads".split()
 TEXT = ("language_model", "lm_head")
+
+
+def is_multimodal(preset: Preset) -> bool:
+    """Whether a preset has a vision tower beside its text model."""
+    return "vision_config" in preset.config
+
+
 DOT_DECIDES = {"opt13b", "facebookopt13b", "cerebrasgpt13b", "cerebrascerebrasgpt13b"}
 """Names that two presets share without dots: OPT 1.3B and OPT 13B, and Cerebras-GPT of these sizes."""
 
@@ -50,7 +56,7 @@ def test_preset_file_is_well_formed(slug: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", x) for x in data["ids"])
     assert all(re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", x) for x in data.get("aliases", []))
     assert type(data["parameters"]) is int
-    assert data["config"]["model_type"] in MODEL_TYPES
+    assert data["config"]["model_type"] in MODEL_TYPES or is_multimodal(PRESETS[slug])
     assert next(iter(data["config"])) == "model_type"
     assert text.endswith("}\n") and max(map(len, text.splitlines())) <= 200
 
@@ -85,10 +91,10 @@ def test_preset_is_found_by_every_name(slug: str) -> None:
 @pytest.mark.parametrize("slug", PRESETS)
 def test_preset_counts_to_its_published_total(slug: str) -> None:
     preset = PRESETS[slug]
-    config = Config(preset.config)
-    tree = find_family(preset.config["model_type"])(config)
-    assert sum(int(x.weight.parameters) for x in walk(tree)) == preset.parameters
-    assert set(config.unread()) <= UNUSED
+    model = llamath.load(slug)
+    assert sum(int(x.weight.parameters) for x in walk(model.tree)) == model.parameters.total == preset.parameters
+    assert not any("ignored config keys" in x or "not counted" in x for x in model.notes)
+    assert is_multimodal(preset) or set(model.config.unread()) <= UNUSED
 
 
 def twins() -> Iterator[Any]:
@@ -100,18 +106,17 @@ def twins() -> Iterator[Any]:
         whole = config.get("architectures", ["ForCausalLM"])[0].endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
         if preset is None or entry["params"] is None or not whole:
             continue
-        if all(config[key] == preset.config[key] for key in DIMS if key in config and key in preset.config):
+        ours = {**preset.config, **preset.config.get("text_config", {})}
+        if all(config[key] == ours[key] for key in DIMS if key in config and key in ours):
             yield pytest.param(preset, entry, id=f"{preset.slug}-{entry['name']}")
 
 
 @pytest.mark.parametrize(("preset", "entry"), list(twins()))
 def test_preset_agrees_with_published_configurations(preset: Preset, entry: dict[str, Any]) -> None:
     expected = entry["params"]
-    if "text_config" in entry["config"] and "components" in entry:
+    if "text_config" in entry["config"] and "components" in entry and not is_multimodal(preset):
         expected = sum(n for part, n in entry["components"].items() if any(x in part for x in TEXT))
-    buffers = sum(
-        int(x.weight.parameters) for x in walk(find_family(preset.config["model_type"])(Config(preset.config))) if x.weight.buffer
-    )
+    buffers = sum(int(x.weight.parameters) for x in walk(llamath.load(preset.slug).tree) if x.weight.buffer)
     assert preset.parameters - buffers == expected
 
 
@@ -143,7 +148,8 @@ def test_presets_are_sorted_and_chosen_by_type_and_size() -> None:
     assert small and all("moe" in x.kinds and x.weight_bytes <= 30 * 2**30 for x in small.values())
     assert "gpt-oss-20b" in small and "mixtral-8x7b" not in small  # 4-bit experts, and 93 GB in bf16
     assert {"qwen3-next-80b-a3b", "lfm2-1.2b"} <= {x.preset for x in llamath.models(kind="hybrid")}
-    assert {x.family for x in llamath.models(kind="recurrent")} == {"mamba", "falcon_mamba"}
+    assert {x.family for x in llamath.models(kind="recurrent")} == {"mamba", "falcon_mamba", "mamba2"}
+    assert {x.preset for x in llamath.models(kind="vision")} == {x.slug for x in PRESETS.values() if is_multimodal(x)} != set()
     with pytest.raises(llamath.LlamathError, match="no dense preset within"):
         llamath.models(kind="dense", max_size="1kB")
 

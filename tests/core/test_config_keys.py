@@ -41,18 +41,33 @@ BOOKKEEPING = """add_cross_attention auto_map _attn_implementation attn_implemen
     use_bfloat16 use_cache image_token_index image_token_id"""
 """Keys that transformers 4 writes for every model: those of `PretrainedConfig` 4.57, and of loaders and savers."""
 
-UNPROVABLE = {"attn_output_gate", "attn_config", "expand", "num_heads"}
+UNPROVABLE = {
+    "attn_config",
+    "attn_output_gate",
+    "expand",
+    "linear_attn_config.full_attn_layers",
+    "linear_attn_config.kda_layers",
+    "mamba_d_ssm",
+    "num_heads",
+}
 """Keys that affect weights, although no other accepted value of them alone changes the total."""
 
 NOT_IN_META = {
+    "deepseek-coder-1.3b": "scaling",
     "deepseek-coder-33b": "scaling",
     "deepseek-coder-6.7b": "scaling",
     "devstral-small-24b": "dim / n_heads",
     "granite-code-3b": "biases",
+    "h2o-danube-1.8b": "sliding_window",
+    "kanana-nano-2.1b": "dim / n_heads",
+    "llama-2-7b-32k": "scaling",
     "ministral-8b": "sliding_window",
+    "minitron-4b-llama-width": "dim / n_heads",
     "mistral-7b": "sliding_window",
     "mistral-nemo-12b": "dim / n_heads",
     "mistral-small-24b": "dim / n_heads",
+    "openchat-3.5": "sliding_window",
+    "openhermes-2.5-mistral-7b": "sliding_window",
 }
 """Presets of the llama family that Meta's reference cannot express, and a word of the reason."""
 

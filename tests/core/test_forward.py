@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import typing
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -64,8 +65,21 @@ class Lint(ast.NodeVisitor):
         arguments = [x for x in (*function.tree.args.args, function.tree.args.vararg) if x is not None and x.annotation is not None]
         self.tensors = {x.arg for x in arguments if ast.unparse(x.annotation) == "X"}  # type: ignore[arg-type]
         self.parameters = {x.arg for x in arguments} - self.tensors - {"m"}
+        self.parameters |= {name for x in ast.walk(function.tree) if isinstance(x, ast.For | ast.comprehension) for name in self.items(x)}
         for x in function.tree.body:
             self.visit(x)
+
+    def items(self, loop: ast.For | ast.comprehension) -> set[str]:
+        """The loop's variables that are blocks of a Stack, `for block in self.stack` or `zip(…, self.stack)`."""
+        zipped = isinstance(loop.iter, ast.Call) and isinstance(loop.target, ast.Tuple)
+        pairs = zip(loop.target.elts, loop.iter.args, strict=True) if zipped else [(loop.target, loop.iter)]  # type: ignore[attr-defined]
+        return {to.id for to, over in pairs if isinstance(to, ast.Name) and self.is_stack(over)}
+
+    def is_stack(self, x: ast.AST) -> bool:
+        match x:
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in self.blocks:
+                return "Stack" in str(typing.get_type_hints(self.blocks[name]).get(field, ""))
+        return False
 
     def visit(self, x: ast.AST) -> None:
         if isinstance(x, NOT_ALLOWED):
@@ -101,6 +115,8 @@ class Lint(ast.NodeVisitor):
         match x.func:
             case ast.Name(id=name) if name in self.parameters:
                 allowed = ast.unparse(x.args[0]) == "m"
+            case ast.Name(id="zip"):
+                allowed = True
             case ast.Name(id=name):
                 allowed = isinstance(NAMES.get(name), FunctionType)
             case ast.Attribute(value=ast.Name(id="m"), attr=name):
@@ -109,6 +125,8 @@ class Lint(ast.NodeVisitor):
                 allowed = isinstance(NAMES.get(name), type) and issubclass(NAMES[name], Block)
             case ast.Attribute(value=ast.Name(id=name), attr=field) if name in self.blocks:
                 allowed = field in self.blocks[name].fields and ast.unparse(x.args[0]) == "m"
+            case ast.Attribute(value=ast.Attribute(value=ast.Name(id=name), attr=field)) if name in self.blocks:
+                allowed = field in self.blocks[name].fields and ast.unparse(x.args[0]) == "m"  # a block inside a block
             case _:
                 allowed = False
         if not allowed:

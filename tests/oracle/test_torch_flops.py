@@ -43,6 +43,7 @@ RECURRENT = {
     "kimi_linear",
     "lfm2",
     "lfm2_moe",
+    "lfm3",
     "mamba",
     "mamba2",
     "nemotron_h",

@@ -33,6 +33,9 @@ TWO = (
         "gemma2/plain",
         "mixtral/plain",
         "deepseek_v3/plain",
+        "deepseek_v32/plain",
+        "glm_moe_dsa/shared",
+        "axk2/plain",
         "gpt2/plain",
         "gpt_oss/plain",
         "bloom/plain",
@@ -50,6 +53,7 @@ TRAINED = [
 ]
 UNSUPPORTED = {
     "falcon/11B: one norm, grouped": "this layout does not divide the model: TP 2: 3 key/value heads",
+    "deepseek_v4/plain": "tensor parallelism is not supported for HyperDecoder",
     "qwen3_next/plain": "tensor parallelism is not supported for GatedDeltaNet",
     "stablelm/12B: parallel, grouped, a norm for each head": "tensor parallelism is not supported for per-head norms",
 }

@@ -78,7 +78,7 @@ class ImagePass(Record):
 def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePass:
     """Record the pass of these images of each of `batch` sequences."""
     if not isinstance(tree, Multimodal) or tree.vision is None:
-        raise LlamathError("the model reads no images", hint="images are for multimodal models; `llamath models --type vision` lists them")
+        raise LlamathError("the model reads no images", hint="images are for multimodal models, whose config.json has a vision_config")
     vision = tree.vision
     sizes = vision.image_sizes.of_images(images.count)
     grid = sizes.grid(images.width, images.height)

@@ -9,6 +9,7 @@ from ..catalog import Preset, normalize_name, presets, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
+from ..core.towers import parts_of
 from ..core.tree import Block, fold, fold_blocks
 from ..loading import load
 from ..model import Model
@@ -150,7 +151,8 @@ def _kinds(tree: Decoder) -> tuple[str, ...]:
     has_experts = any(x.num_experts for x in fold(tree))
     mixers = [x.block for x in fold_blocks(tree)]
     has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))
-    return ("moe" if has_experts else "dense", *(["hybrid" if has_attention else "recurrent"] if has_states else []))
+    states = ["hybrid" if has_attention else "recurrent"] if has_states else []
+    return ("moe" if has_experts else "dense", *states, *(["vision"] if "vision" in parts_of(tree) else []))
 
 
 def _weight_bytes(model: Model) -> int:

@@ -14,6 +14,7 @@ from ..checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
 from ..core.blocks import Attention, Decoder
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
+from ..core.towers import TOWER_FIELDS, Multimodal
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
 from ..utils.errors import LlamathError, safe
@@ -59,9 +60,14 @@ def check_shardable(tree: Decoder, ranks: int) -> None:
 
 
 def weight_cuts(block: Block, shard: TensorParallelShard, prefix: str = "", depth: int = 0) -> dict[str, WeightCut]:
-    """Return the cuts of the weights of a block by path pattern; in stacks inside it, `{e}` stands for the number."""
+    """Return the cuts of the weights of a block by path pattern; in stacks inside it, `{e}` stands for the number.
+
+    Every rank has the towers of a multimodal model whole.
+    """
     cuts: dict[str, WeightCut] = {}
     for name in block.fields:
+        if name in TOWER_FIELDS and isinstance(block, Multimodal):
+            continue
         child = getattr(block, name)
         path = f"{prefix}{name}"
         if isinstance(child, Weight):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
@@ -113,8 +112,8 @@ class CanvasImage(ImageSizes):
     def canvas(self, width: int, height: int) -> tuple[int, int]:
         """Rows and columns of tiles."""
         canvases = [(rows, columns) for rows in range(1, self.most + 1) for columns in range(1, self.most // rows + 1)]
-        scales = {x: min(Fraction(x[0] * self.size, height), Fraction(x[1] * self.size, width)) for x in canvases}
-        larger = [x for x in scales.values() if x >= 1]
+        scales = {x: min(x[0] * self.size * width, x[1] * self.size * height) for x in canvases}  # times width · height
+        larger = [x for x in scales.values() if x >= width * height]
         chosen = min(larger) if larger else max(scales.values())
         return min((x for x in canvases if scales[x] == chosen), key=lambda x: x[0] * x[1])
 

@@ -41,5 +41,9 @@ def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
     h = c.dim("hk", "linear_head_dim") if "linear_head_dim" in c else c.dim("hk", "head_dim", default=128)
     H, kernel = c.dim("H", "num_attention_heads"), c.dim("c", "short_conv_kernel_size", default=4)
     bound = c.get("kda_lower_bound", -5.0) if c.get("kda_safe_gate", True) else None
-    c.ignore("head_dim", "linear_num_heads", "linear_conv_kernel_dim", "kda_lower_bound")
+    if c.get("linear_num_heads", int(H)) != H:
+        raise c.error(
+            "linear_num_heads", f"should be {H}, the number of attention heads", "transformers 5 derives it from num_attention_heads"
+        )
+    c.ignore("head_dim", "linear_conv_kernel_dim", "kda_lower_bound")
     return kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), low_rank=False, lower_bound=bound)

@@ -94,6 +94,7 @@ FAMILIES = {
     "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",
+    "lfm3": "lfm3",
     "llama": "llama",
     "llama4": "llama4_text",
     "longcat_flash": "longcat_flash",
@@ -219,6 +220,12 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 UNSUPPORTED_TYPES = {
     "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
+    **dict.fromkeys(
+        ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
+    ),
+    **dict.fromkeys(("glm5_next", "glm5_next_text"), "its indexer selects pools of keys, which it expands to tokens"),
+    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "it has tables of hashed n-grams, and hyper-connections of low rank"),
+    "deepseek_v41": "transformers has no class for it, and no published total proves a count",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
@@ -236,6 +243,17 @@ UNSUPPORTED_TYPES = {
         ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
+    "bailing_moe": "it needs custom code from its repository",
+    "bailing_moe_v2": "it needs custom code from its repository",
+    "jetmoe": "its attention heads are experts",
+    "kimi_k3": "transformers has no class for it",
+    **dict.fromkeys(
+        ("minimax", "minimax_m1", "minimax_text_01"), "its linear attention has decays of its own in each layer, which depend on its number"
+    ),
+    "olmo_hybrid": "its files have three convolutions in layers with linear attention, and other norms than in those with attention",
+    "recurrent_gemma": "its layers have gated linear recurrences with a matrix for each block of channels",
+    "zamba": "its layers share one block of attention",
+    "zamba2": "its layers share blocks of attention, each with an adapter of its own",
     "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
     "dbrx": "its files store all experts of a layer in the rows of one matrix",
     "diffllama": "its attention subtracts two softmaxes, with a factor that depends on the number of the layer",

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import IO, Any, NamedTuple
 
-from ..utils.errors import LlamathError, MissingExtra, safe
+from ..utils.errors import LlamathError, safe
 from .module_tree import StateTensor
 
 SECONDS = 600
@@ -65,7 +65,7 @@ def build_in_transformers(keys: Mapping[str, Any], source: str, changed: Iterabl
     """
     for module in ("transformers", "torch"):
         if find_spec(module) is None:
-            raise MissingExtra(module, "transformers")
+            raise LlamathError(f"--via transformers needs {module}, which is not installed", hint="pip install transformers torch")
     answer = json.loads(_run(json.dumps({"config": keys, "changed": list(changed)}).encode(), source))
     if (problem := answer.get("error")) is not None:
         raise LlamathError(f"{source}: {safe(str(problem), 700)}", hint="a checkpoint's header is exact for any model: count its files")

@@ -9,7 +9,7 @@ from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
 from ...core.blocks import Decoder
 from ...core.expr import Expr
 from ...core.parameter_count import Formula, Parameters, Section
-from ...core.tree import Leaf, fill_pattern, fold
+from ...core.tree import Leaf, Stack, fill_pattern, fold
 from ...model import Model
 from ...utils.errors import LlamathError
 from ...utils.number_format import short_count
@@ -129,7 +129,8 @@ def check_listable(model: Model) -> None:
 
 def mtp_weights(tree: Decoder) -> int:
     """Return the number of weights in the layers for multi-token prediction."""
-    return sum(int(n) * int(x.copies) for layer, n in tree.mtp.distinct() for x in fold(layer)) if tree.mtp is not None else 0
+    stack: Stack | None = getattr(tree, "mtp", None)  # a vision or audio part has none
+    return sum(int(n) * int(x.copies) for layer, n in stack.distinct() for x in fold(layer)) if stack is not None else 0
 
 
 def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:

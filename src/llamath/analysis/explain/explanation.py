@@ -282,8 +282,8 @@ def _named_model(bases: Sequence[BaseModel]) -> str:
 
 
 def _model_bits(base: BaseModel, models: int) -> float:
-    """The bits that name one of the models."""
-    return 0.0 if base.named else log2(models)
+    """The bits that name one of the models; models of the same shape share theirs."""
+    return 0.0 if base.named else log2(models / (1 + len(base.aliases)))
 
 
 def _list_simplest(

@@ -877,6 +877,8 @@ def _quark(config: Keys, dtype: str) -> Recipe:
 
 
 _EXPERT_NUMBER = re.compile(r"\.experts\.\d+\.")
+_MLX_TOWERS = frozenset({"vision_model", "vision_tower", "visual", "audio_model", "audio_tower"})
+"""Modules that mlx-vlm leaves unquantized unless a config names what is in them."""
 _MLX_MODES = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}
 
 
@@ -909,6 +911,8 @@ def _mlx(config: Keys, dtype: str) -> Recipe:
             return Choice(overrides[found], "" if overrides[found] else "false in quantization")
         if x.kind == "other" or x.in_gate_class:
             return Choice(None, "router" if x.in_gate_class else _NOT_LINEAR)
+        if any(part in _MLX_TOWERS for part in x.names[0].split(".")):
+            return Choice(None, "tower")
         return Choice(to)
 
     name = "+".join(dict.fromkeys((to.name, *sorted(x.name for x in overrides.values() if x))))
