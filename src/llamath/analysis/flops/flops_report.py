@@ -344,7 +344,7 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
     """Yield the rows section by section, in the order of computation; layers with the same products share their rows."""
     outside = list(_pairs(prompt.regions[0], token.regions[0], masked))
     for name, child in prompt.tree.children:
-        if isinstance(child, Stack):
+        if name == "layers" and isinstance(child, Stack):
             yield from _layer_rows(name, child, prompt, token, masked)
         else:
             yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
