@@ -106,6 +106,7 @@ class FlopsRow(Record):
     mixing: bool
     forward_each: Expr
     decode_each: Expr
+    without_gradient: bool = False  # there is no backward pass
 
     @property
     def formula(self) -> str:
@@ -130,7 +131,7 @@ class FlopsRow(Record):
     @property
     def train(self) -> Expr:
         """The FLOPs of forward and backward pass."""
-        return 3 * self.forward
+        return self.forward if self.without_gradient else 3 * self.forward
 
 
 class _ConventionCount(Record):
@@ -382,4 +383,5 @@ def _flops_row(
         mixing=prompt.mixing,
         forward_each=prompt.flops,
         decode_each=token.flops,
+        without_gradient=prompt.without_gradient,
     )
