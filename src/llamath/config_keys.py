@@ -924,6 +924,21 @@ TOWER_KEYS: dict[str, Entry] = {
     "use_qk_norm": ("whether queries and keys are normalized", _TOWER),
     "qk_normalization": ("whether queries and keys are normalized", _TOWER),
     "norm_type": ("layer_norm or rms_norm", "weights: the biases of norms; compute"),
+    "vt_hidden_size": ("d_v, the width of the tower (Kimi K2.5, as published)", _TOWER),
+    "vt_intermediate_size": ("F_v, the width of the MLP in each layer of the tower", _TOWER),
+    "vt_num_hidden_layers": ("L_v, the number of layers of the tower", _TOWER),
+    "vt_num_attention_heads": ("H_v, the number of heads", "compute: the heads"),
+    **dict.fromkeys(
+        ("pos_emb_height", "pos_emb_width", "init_pos_emb_height", "init_pos_emb_width"),
+        ("a side of the square grid of learned positions; in Muse Glimmer also of a window", "weights of the positions"),
+    ),
+    **dict.fromkeys(
+        ("merge_type", "mm_projector_type", "pos_emb_type", "video_attn_type"),
+        ("a choice of Kimi K2.5's tower; an unknown one is refused", "nothing: only one choice is supported"),
+    ),
+    "patch_temporal": ("the frames of a patch", "weights of the patch embedding; compute"),
+    "num_patches": ("N_v, the places of the position embedding, a square number", "weights of the positions"),
+    "layer_types": ("window_attention or full_attention of each layer (Muse Glimmer)", "compute: the pairs of patches"),
     "use_mean_pooling": ("whether the tower has no norm after its layers", _TOWER),
     "use_absolute_position_embeddings": ("whether patches have learned positions", "weights of the positions"),
     "use_mask_token": ("a token for training; true is refused", "nothing: only one choice is supported"),
@@ -950,6 +965,13 @@ TOWER_KEYS: dict[str, Entry] = {
     "projector_hidden_act": ("the activation of the projector", "compute"),
     "multimodal_projector_bias": ("whether the linear layers of the projector have biases", _PROJECTOR),
     "multi_modal_projector_bias": ("whether the projector has a bias", _PROJECTOR),
+    "projection_hidden_size": ("the width that Kimi K2.5's projector normalizes, d_v", _PROJECTOR),
+    "mm_hidden_size": ("the width that Kimi K2.5's projector normalizes, d_v", _PROJECTOR),
+    "projector_hidden_size": ("F_p, the width inside the projector", _PROJECTOR),
+    "projector_bias": ("whether the linear layers of the projector have biases", _PROJECTOR),
+    "projector_use_layernorm": ("whether the projector begins with a norm", _PROJECTOR),
+    "projection_layer_norm_eps": ("epsilon of the projector's norm", "compute: arithmetic of the norms"),
+    "projector_ln_eps": ("epsilon of the projector's norm", "compute: arithmetic of the norms"),
     "projection_dim": ("the outputs of PaliGemma's projector; in a tower, of CLIP's own, which is not stored", _PROJECTOR),
     "projector_input_dim": ("the width of features before the projector (Llama 4)", _PROJECTOR),
     "projector_output_dim": ("the width of features after the adapter (Llama 4)", _PROJECTOR),
@@ -958,6 +980,8 @@ TOWER_KEYS: dict[str, Entry] = {
     "output_proj_dims": ("the outputs of a tower, which the projector reads", _PROJECTOR),
     "audio_embed_dim": ("d_a, the samples of a frame of sound (Gemma 4 12B)", _PROJECTOR),
     "spatial_merge_size": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
+    "merge_size": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
+    "merge_kernel_size": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
     "downsample_factor": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
     "scale_factor": ("k_v, the side of the square of patches that becomes one token", _PROJECTOR),
     "downsample_ratio": ("1 over the side of the square of patches that becomes one token", _PROJECTOR),
@@ -990,7 +1014,9 @@ TOWER_KEYS: dict[str, Entry] = {
     **dict.fromkeys(
         """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
         hidden_dropout_prob is_composition
+        init_pos_emb_time
         max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        pos_emb_time text_hidden_size
         projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
         ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
     ),

@@ -346,6 +346,8 @@ def _is_tied(data: Keys, text: Keys) -> Any:
     model_type = str(data.get("model_type"))
     if model_type in TIED_BY_TEXT:
         return None
+    if model_type == "lfm2_vl" and data.get("tie_embedding") is not None:
+        return data["tie_embedding"]
     if data.get("tie_word_embeddings") is not None:
         return data["tie_word_embeddings"]
     saved_by_5 = str(data.get("transformers_version", "")).startswith("5.")

@@ -1,15 +1,30 @@
 """The tiles and patches of images compared with the image processors of transformers."""
 
 from __future__ import annotations
+import __future__
 
 import ast
+import itertools
+import math
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from llamath.core.image_sizes import CroppedImage, LeastScaledImage, NativeImage, ScaledImage, SplitImage, TiledImage
+from llamath.core.image_sizes import (
+    ClosestShape,
+    CroppedImage,
+    LeastScaledImage,
+    NativeImage,
+    PatchBudget,
+    PixelBudget,
+    ScaledImage,
+    SplitBudget,
+    SplitImage,
+    TiledImage,
+)
 
 pytestmark = pytest.mark.transformers
 IMAGES = [
@@ -26,6 +41,8 @@ IMAGES = [
     (2500, 200),
 ]
 """Widths and heights."""
+METHODS = {"smart_resize", "_is_image_too_large", "_get_grid_layout", "_target_ratios"}
+"""Methods that are tested as functions."""
 
 
 def functions_of(path: str) -> dict[str, Any]:
@@ -34,9 +51,10 @@ def functions_of(path: str) -> dict[str, Any]:
     import transformers
 
     tree = ast.parse((Path(transformers.__file__).parent / "models" / path).read_text())
-    tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef)]
-    found: dict[str, Any] = {"np": numpy, "lru_cache": lru_cache}
-    exec(compile(tree, path, "exec"), found)
+    methods = [y for x in tree.body if isinstance(x, ast.ClassDef) for y in x.body if isinstance(y, ast.FunctionDef) and y.name in METHODS]
+    tree.body = [x for x in tree.body if isinstance(x, ast.FunctionDef)] + methods
+    found: dict[str, Any] = {"np": numpy, "lru_cache": lru_cache, "math": math, "itertools": itertools}
+    exec(compile(tree, path, "exec", flags=__future__.annotations.compiler_flag), found)
     return found
 
 
@@ -99,3 +117,51 @@ def test_tiles_equal_the_processor_of_idefics3() -> None:
     for width, height in IMAGES[1:]:  # a single pixel has no shape from which the processor tells its channels
         tiles = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")["pixel_values"].shape[1]
         assert sizes.grid(width, height) == (tiles, 26, 26), (width, height)
+
+
+def test_sizes_equal_the_processor_of_kimi() -> None:
+    resize = functions_of("kimi_k25/image_processing_kimi_k25.py")["navit_resize"]
+    sizes = PatchBudget(patch=14, multiple=28, most=16_384, longest=512)
+    for width, height in [*IMAGES, (9000, 8000), (20_000, 50)]:
+        _, (h, w) = resize(height, width, 14, 2, 16_384, 512)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_sizes_equal_the_processor_of_muse_glimmer() -> None:
+    resize = functions_of("muse_glimmer/image_processing_muse_glimmer.py")["smart_resize"]
+    sizes = ClosestShape(patch=14, multiple=28, most=4096)
+    for width, height in IMAGES:
+        h, w = resize(height, width, 28, 4096)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_sizes_equal_the_processor_of_glm4v() -> None:
+    resize = functions_of("glm4v/image_processing_glm4v.py")["smart_resize"]
+    sizes = PixelBudget(patch=14, multiple=28, fewest=12_544 // 2, most=9_633_792 // 2)
+    for width, height in IMAGES[1:]:  # a single pixel is too small
+        h, w = resize(2, height, width, 2, 28)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_sizes_equal_the_processor_of_video_llama() -> None:
+    resize = functions_of("video_llama_3/image_processing_video_llama_3.py")["smart_resize"]
+    sizes = PixelBudget(patch=14, multiple=14, fewest=56 * 56, most=28 * 28 * 1280)
+    for width, height in IMAGES[1:]:
+        h, w = resize(height, width, 14)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_tiles_and_tokens_equal_the_processor_of_lfm2() -> None:
+    functions = functions_of("lfm2_vl/image_processing_lfm2_vl.py")
+    processor = SimpleNamespace(_target_ratios=lambda *x: functions["_target_ratios"](None, *x))
+    sizes = SplitBudget(patch=16, multiple=32, fewest=64 * 1024, most=256 * 1024, size=512, min_tiles=2, max_tiles=10)
+    for width, height in IMAGES:
+        w, h = functions["smart_resize"](None, height, width, 2, 64, 256, 16)
+        whole = h * w // 1024
+        if functions["_is_image_too_large"](None, height, width, 256, 16, 2, 2.0):
+            columns, rows, *_ = functions["_get_grid_layout"](processor, height, width, 2, 10, 512)
+            assert sizes.grid(width, height) == (columns * rows + 1, 32, 32), (width, height)
+            assert sizes.tokens(width, height, 256) == columns * rows * 256 + whole
+        else:
+            assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)
+            assert sizes.tokens(width, height, whole) == whole

@@ -282,7 +282,7 @@ CASES = [
     case("join_tiles", x(2 * B, PATCHES, d), 2),
     case("split_tiles", x(B, 2 * PATCHES, d), 2),
     case("interleave", x(B, PATCHES, d), 2),
-    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in ("bilinear", "bicubic")),
+    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in ("bilinear", "bicubic", "antialias", "zeros")),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),

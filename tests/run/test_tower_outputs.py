@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
+from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
 from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
@@ -43,13 +44,18 @@ def part_with_weights(model: llamath.Model, reference: Any) -> Module:
     with TemporaryDirectory() as folder:
         reference.save_pretrained(folder)
         tensors = load_file(f"{folder}/model.safetensors")
-    scheme = next(x for x in (model.family.hf, *model.family.hf_forms) if {y.name for y in x.tensors(model.tree)} == tensors.keys())
+    schemes = [x for y in (model.family.hf, *model.family.hf_forms) for x in (y, fused_scheme(y)) if x is not None]
+    scheme = next(x for x in schemes if {y.name for y in x.tensors(model.tree)} == tensors.keys())
     module = Module(part, TensorOptions(torch.float32, torch.device("cpu")))
     load_weights(module, canonical_weights(part, scheme, tensors))
     return module
 
 
-PROJECTORS = {"gemma4": "embed_vision", "gemma4_unified": "embed_vision", "idefics3": "connector", "smolvlm": "connector"}
+PROJECTORS = {
+    **dict.fromkeys(("gemma4", "gemma4_unified"), "embed_vision"),
+    **dict.fromkeys(("idefics3", "smolvlm"), "connector"),
+    "deepseek_vl": "aligner",
+}
 """Names of projectors that differ."""
 PATCH = 4
 """Pixels on a side of a patch of Gemma 4's tiny tower."""
@@ -85,10 +91,27 @@ def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
     return torch.cat([main, *earlier], -1), len(main)
 
 
+def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, int]:
+    """The features of one image whose patches are given row by row."""
+    patches = patches_of(image, patch)
+    rows, columns = (n // patch for n in image.shape[-2:])
+    if reference.config.model_type == "lfm2_vl":
+        shape = {"spatial_shapes": torch.tensor([[rows, columns]]), "pixel_attention_mask": torch.ones(1, rows * columns, dtype=torch.long)}
+    else:
+        shape = {"image_grid_thw": torch.tensor([[1, rows, columns]])}
+        if reference.config.model_type == "video_llama_3":
+            shape["image_merge_sizes"] = torch.ones(1, dtype=torch.long)
+        patches = patches[0].unflatten(-1, (-1, patch, patch)) if reference.config.model_type == "kimi_k25" else patches[0]
+    found = torch.cat(list(reference.model.get_image_features(pixel_values=patches, **shape).pooler_output))
+    return found, len(found)
+
+
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
-    if reference.config.model_type.startswith(("glm", "qwen")):
+    if reference.config.model_type.startswith(("exaone4_5", "glm", "qwen")):
         return qwen_features(reference, tiles)
+    if reference.config.model_type in ("kimi_k25", "lfm2_vl", "muse_glimmer", "video_llama_3"):
+        return native_features(reference, tiles, reference.config.vision_config.patch_size)
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))
         found = reference.model.multi_modal_projector(vision.last_hidden_state)

@@ -70,7 +70,7 @@ class PixelBudget(ImageSizes):
     most: int
 
     def grid(self, width: int, height: int) -> PatchGrid:
-        rows, columns = (round(x / self.multiple) * self.multiple for x in (height, width))
+        rows, columns = (self._rounded(x) for x in (height, width))
         if rows * columns > self.most:
             ratio = sqrt(height * width / self.most)
             rows, columns = (max(self.multiple, floor(x / ratio / self.multiple) * self.multiple) for x in (height, width))
@@ -78,6 +78,9 @@ class PixelBudget(ImageSizes):
             ratio = sqrt(self.fewest / (height * width))
             rows, columns = (ceil(x * ratio / self.multiple) * self.multiple for x in (height, width))
         return PatchGrid(1, rows // self.patch, columns // self.patch)
+
+    def _rounded(self, length: int) -> int:
+        return round(length / self.multiple) * self.multiple
 
 
 class ScaledImage(ImageSizes):
@@ -194,6 +197,7 @@ class CroppedImage(ImageSizes):
 
     size: int  # side of a tile
     max_tiles: int
+    min_tiles: int = 1
     thumbnail: bool = True  # whether the whole image follows
 
     def grid(self, width: int, height: int) -> PatchGrid:
@@ -202,9 +206,10 @@ class CroppedImage(ImageSizes):
         return PatchGrid(tiles + 1 if tiles > 1 and self.thumbnail else tiles, side, side)
 
     def _grids(self) -> list[tuple[int, int]]:
-        """Columns and rows of the grids of at most `max_tiles` tiles, those of few tiles first."""
+        """Columns and rows of the grids of `min_tiles` to `max_tiles` tiles, those of few tiles first."""
         n = self.max_tiles
-        return sorted(((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1)), key=lambda x: x[0] * x[1])
+        grids = ((i, j) for i in range(1, n + 1) for j in range(1, n // i + 1) if i * j >= self.min_tiles)
+        return sorted(grids, key=lambda x: x[0] * x[1])
 
     def _best(self, width: int, height: int) -> tuple[int, int]:
         best, least = (1, 1), inf
@@ -223,3 +228,71 @@ class LeastScaledImage(CroppedImage):
         scales = {x: min(x[0] * self.size / width, x[1] * self.size / height) for x in self._grids()}
         enlarged = {x: scale for x, scale in scales.items() if scale >= 1}
         return min(enlarged, key=enlarged.__getitem__) if enlarged else max(scales, key=scales.__getitem__)
+
+
+class PatchBudget(ImageSizes):
+    """An image keeps its shape: it is shrunk to a number of patches in all and on a side, then padded to multiples (Kimi K2.5)."""
+
+    multiple: int  # pixels on a side of the square of patches that becomes one token
+    most: int  # patches
+    longest: int  # patches on a side
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        whole = max(1, height // self.patch) * max(1, width // self.patch)
+        side = self.longest * self.patch
+        scale = min(1.0, sqrt(self.most / whole), side / height, side / width)
+        sides = (min(max(1, int(x * scale)), side) for x in (height, width))
+        rows, columns = (-(-x // self.multiple) * self.multiple // self.patch for x in sides)
+        return PatchGrid(1, rows, columns)
+
+
+class ClosestShape(ImageSizes):
+    """An image is resized to whole squares of patches, at most so many, whose shape is closest to its own (Muse Glimmer)."""
+
+    multiple: int  # pixels on a side of the square of patches that becomes one token
+    most: int  # squares
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        h, w = height / self.multiple, width / self.multiple
+        if h * w > self.most:
+            h, ratio = sqrt(self.most / (w / h)), w / h
+            w = h * ratio
+        whole = {(y, x) for y in (floor(h), ceil(h)) for x in (floor(w), ceil(w)) if y >= 1 and x >= 1 and y * x <= self.most}
+        whole = whole or {(max(1, round(h)), max(1, round(w)))}
+        rows, columns = min(sorted(whole), key=lambda x: abs(x[0] / x[1] - height / width))
+        side = self.multiple // self.patch
+        return PatchGrid(1, rows * side, columns * side)
+
+
+class SplitBudget(PixelBudget):
+    """A small image keeps its shape; a large one is cut into tiles, which the whole image follows, padded to a tile (LFM2-VL)."""
+
+    size: int  # side of a tile
+    min_tiles: int
+    max_tiles: int
+    tolerance: float = 2.0  # an image with this many times `most` pixels is large
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if not self._is_large(width, height):
+            return super().grid(width, height)
+        columns, rows = self._tiles(width, height)
+        side = self.size // self.patch
+        return PatchGrid(columns * rows + 1, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        if not self._is_large(width, height):
+            return per_tile
+        columns, rows = self._tiles(width, height)
+        return columns * rows * per_tile + super().grid(width, height).patches * self.patch**2 // self.multiple**2
+
+    def _rounded(self, length: int) -> int:
+        return max(self.multiple, super()._rounded(length))
+
+    def _is_large(self, width: int, height: int) -> bool:
+        h, w = (max(self.patch, round(x / self.multiple) * self.multiple) for x in (height, width))
+        return h * w > self.most * self.tolerance
+
+    def _tiles(self, width: int, height: int) -> tuple[int, int]:
+        """Columns and rows of the grid of tiles of the closest shape."""
+        crops = CroppedImage(patch=self.patch, size=self.size, max_tiles=self.max_tiles, min_tiles=self.min_tiles)
+        return crops._best(width, height)

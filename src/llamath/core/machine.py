@@ -235,7 +235,11 @@ class Machine(Protocol[X]):
         ...
 
     def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
-        """X plus a row of a table for each patch, interpolated (`bilinear` or `bicubic`) between the rows of a square grid of patches."""
+        """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
+
+        The method is `bilinear` (the corners of both grids coincide), `bicubic`, `antialias` (bilinear, averaged where the grid shrinks) or
+        `zeros` (bilinear, with zeros around the grid).
+        """
         ...
 
     def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:

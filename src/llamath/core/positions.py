@@ -102,6 +102,7 @@ class AxialRope(Rope):
 
     by_halves: bool = False
     columns_first: bool = False  # the first half turns with the column instead
+    alternating: bool = False  # the two take turns, with the same frequencies (MoonViT)
     offset: int = 0  # the number of the first row and column
     unrotated: int = 0  # tokens after the patches, which stay as they are
 

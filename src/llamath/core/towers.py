@@ -221,18 +221,20 @@ class MLPProjector(Block):
 
 
 class AdapterProjector(Block):
-    """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined (Llama 4)."""
+    """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined, and perhaps a norm (Llama 4, Muse Glimmer)."""
 
     group: ClassVar[str] = "projector"
     linear_1: Linear
     linear_2: Linear
     linear: Linear
+    norm: Norm | None = None
     activation: str
     merge: int
+    by_channel: bool = False  # the joined features are ordered by channel, then by patch
 
     def forward(self, m: Machine[X], x: X) -> X:
-        x = m.act(self.linear_1(m, m.merge_patches(x, self.merge)), self.activation)
-        return self.linear(m, m.act(self.linear_2(m, x), self.activation))
+        x = m.act(self.linear_1(m, m.merge_patches(x, self.merge, by_channel=self.by_channel)), self.activation)
+        return apply_optional(self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation)))
 
 
 class DownsampleProjector(Block):

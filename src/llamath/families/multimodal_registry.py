@@ -19,23 +19,29 @@ from .wrappers import with_wrapper_prefix
 MULTIMODAL = {
     "aya_vision": "aya_vision",
     "cohere2_vision": "cohere2_vision",
+    "deepseek_vl": "deepseek_vl",
+    "exaone4_5": "exaone4_5",
     "gemma3": "gemma3",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
-    "glm4v": "glm4v glm4v_moe glm_ocr",
+    "glm4v": "glm4v glm46v glm4v_moe glm_ocr",
     "idefics3": "idefics3",
     "internvl": "internvl",
     "internvl_chat": "internvl_chat",
+    "kimi_k25": "kimi_k25",
+    "lfm2_vl": "lfm2_vl",
     "llama4": "llama4",
     "llava": "llava",
-    "llava_next": "llava_next",
+    "llava_next": "llava_next llava_next_video",
     "llava_onevision": "llava_onevision",
     "mistral3": "mistral3",
     "mllama": "mllama",
+    "muse_glimmer": "muse_glimmer",
     "paligemma": "paligemma",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
     "smolvlm": "smolvlm",
+    "video_llama_3": "video_llama_3",
     "vipllava": "vipllava",
 }
 """Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""
@@ -44,6 +50,10 @@ COMPLETE_TYPES = {model_type: module for module, types in MULTIMODAL.items() for
 """Model type of a multimodal model → the module that builds its towers and projectors."""
 
 Names = Mapping[str, str]
+
+
+_IN_MODEL = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head"}
+"""The names of a text model in memory."""
 
 
 class Part(NamedTuple):
@@ -88,6 +98,7 @@ class MultimodalFamily(Record):
     build: Callable[[Config, Decoder], Assembly]
     forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
     saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
+    modules: Names = MappingProxyType({})  # names of the parts' modules in memory, where they are more than other beginnings
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
@@ -95,19 +106,22 @@ class MultimodalFamily(Record):
         published = with_wrapper_prefix(family.hf, wrapper)
         hf = published.with_changes(outside=names, layouts={**published.layouts, **layouts})
         forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
+        if self.modules:
+            unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules}
+            forms += (renamed_scheme(published, "hf-modules", _IN_MODEL).with_changes(outside=self.modules, layouts=unchanged),)
         if self.saves_outputs_first:
             forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
         return family.replace(hf=hf, hf_forms=forms), tree
 
 
 def multimodal(
-    *, forms: Mapping[str, Names] = {}, saves_outputs_first: bool = False
+    *, forms: Mapping[str, Names] = {}, saves_outputs_first: bool = False, modules: Names = MappingProxyType({})
 ) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
     """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
 
     def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
         name = build.__module__.rpartition(".")[2]
-        return MultimodalFamily(name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first)
+        return MultimodalFamily(name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules)
 
     return decorate
 

@@ -36,13 +36,19 @@ def qwen2_tower(c: Config) -> Tower:
     return Tower(_tower(c, d, repeat(layer, c.dim("L_v", "depth", default=32)), bias=False), QWEN_NAMES | _FC)
 
 
-def qwen2_5_tower(c: Config) -> Tower:
-    """Read Qwen2.5-VL: RMS norms, gated MLPs, and attention in windows in most layers."""
+def qwen2_5_tower(c: Config, kv_heads: int | None = None) -> Tower:
+    """Read Qwen2.5-VL: RMS norms, gated MLPs, and attention in windows in most layers; `kv_heads` is a default."""
     c.ignore("tokens_per_second")
     d, F = c.dim("d_v", "hidden_size", default=3584), c.dim("F_v", "intermediate_size", default=3420)
     L, merge, window = c.dim("L_v", "depth", default=32), c.get("spatial_merge_size", 2), c.get("window_size", 112)
     whole = c.get("fullatt_block_indexes", [7, 15, 23, 31])
     attention, norm = _attention(c, d), rms(d, _EPS)
+    if kv_heads is not None:
+        K = c.dim("K_v", "num_key_value_heads", default=kv_heads)
+        if attention.heads % K:
+            raise c.error("num_key_value_heads", f"is {K}, which does not divide the {attention.heads} heads")
+        kv = linear(K * attention.head_dim, d, True)
+        attention = attention.replace(k=kv, v=kv, kv_heads=K)
     windowed = attention.replace(window_side=max(1, window // merge // side(c, "p_v", "patch_size", 14)) * merge)
     feed_forward = swiglu(d, F, c.activation("hidden_act", "silu"), bias=True)
     full, near = vit_layer(norm, attention, feed_forward), vit_layer(norm, windowed, feed_forward)

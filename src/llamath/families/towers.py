@@ -174,9 +174,9 @@ def idefics3_tower(c: Config) -> Tower:
     return Tower(tower.block.replace(image_sizes=tiles), names)
 
 
-def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: bool) -> Tower:
+def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: bool, size: Expr | None = None) -> Tower:
     d, F, L, H = sizes
-    p, s = side(c, "p_v", "patch_size", patch), side(c, "s_v", "image_size", 224)
+    p, s = side(c, "p_v", "patch_size", patch), size or side(c, "s_v", "image_size", 224)
     eps, activation = c.get("layer_norm_eps", 1e-6), c.activation("hidden_act", "gelu_pytorch_tanh")
     norm, attention, feed_forward = layer_norm(d, eps), encoder_attention(c, d, H, bias=True), mlp(d, F, activation, bias=True)
     pooling = None
@@ -195,6 +195,18 @@ def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: b
         image_sizes=FixedImage(patch=p, size=s),
     )
     return Tower(tower, SIGLIP_NAMES)
+
+
+def siglip2_tower(c: Config) -> Tower:
+    """Read SigLIP 2 for images of any shape, whose positions are resized to them."""
+    side_of_grid = isqrt(patches := c.get("num_patches", 256))
+    if side_of_grid**2 != patches:
+        raise c.error("num_patches", f"should be a square number, not {patches}")
+    size = Expr("s_v", side_of_grid * int(side(c, "p_v", "patch_size", 16)))
+    tower = _siglip(c, vit_sizes(c), 16, c.get("vision_use_head", True), size)
+    d, *pixels = tower.block.patches.weight.shape
+    flat = PatchEmbedding(weight=weight(d, product(pixels)), bias=tower.block.patches.bias)
+    return tower._replace(block=tower.block.replace(patches=flat, resizing="antialias"))
 
 
 def clip_tower(c: Config) -> Tower:

@@ -8,9 +8,10 @@ WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     "mllama": WHOLE,
-    **dict.fromkeys("llava llava_next llava_onevision vipllava".split(), WHOLE),
+    **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision exaone4_5 gemma3n gemma4 glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 qwen3_5_moe qwen3_vl".split(),
+        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 "
+        "qwen3_5_moe qwen3_vl video_llama_3".split(),
         ("model.", "model.language_model."),
     ),
     "qwen3_vl_moe": ("model.", "model.language_model."),
@@ -60,7 +61,9 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
     **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
+    "exaone4_5": "exaone4",
     "fuyu": "persimmon",
+    "glm46v": "glm4v_text",
     "idefics2": "mistral",
     "inkling_mm_model": "inkling_text",
     "kimi_k25": "deepseek_v3",

@@ -45,14 +45,15 @@ def cos_sin(rope: Rope, positions: Tensor, length: int) -> tuple[Tensor, Tensor]
 
 def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the cosine and sine of each pair's angle for every patch of a grid, row by row, `(rows · columns, dim / 2)`."""
-    if rope.by_halves:
+    if rope.by_halves or rope.alternating:
         of_rows = of_columns = _base_frequencies(rope.theta, rope.dim // 2).to(device)
     else:
         frequencies = _base_frequencies(rope.theta, rope.dim).to(device)
         of_rows, of_columns = frequencies[0::2], frequencies[1::2]
     row = (torch.arange(rows, device=device) + rope.offset).repeat_interleave(columns)[:, None] * of_rows
     column = (torch.arange(columns, device=device) + rope.offset).repeat(rows)[:, None] * of_columns
-    angle = torch.cat((column, row) if rope.columns_first else (row, column), -1)
+    parts = (column, row) if rope.columns_first else (row, column)
+    angle = torch.stack(parts, -1).flatten(-2) if rope.alternating else torch.cat(parts, -1)
     angle = torch.nn.functional.pad(angle, (0, 0, 0, rope.unrotated))
     return angle.cos(), angle.sin()
 

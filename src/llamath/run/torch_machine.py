@@ -245,10 +245,18 @@ class TorchMachine(ForwardContext):
         return x + table
 
     def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
-        side = isqrt(len(table))
-        square = table.float().unflatten(0, (side, side)).permute(2, 0, 1)[None]
+        table = table.float().flatten(0, -2)
+        square = table.unflatten(0, (isqrt(len(table)), -1)).permute(2, 0, 1)[None]
         size = self.patch_grid or (isqrt(x.shape[1]),) * 2
-        return x + F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")[0].flatten(1).mT.to(x.dtype)
+        if method == "zeros":
+            rows, columns = (torch.arange(1, 2 * n, 2, device=x.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
+            places = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
+            resized = F.grid_sample(square, places, align_corners=False)
+        elif method == "antialias":
+            resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=True)
+        else:
+            resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
+        return x + resized[0].flatten(1).mT.to(x.dtype)
 
     def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
         squares = self._squares(x, side)  # (B, n, side · side, d)

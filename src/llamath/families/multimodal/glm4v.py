@@ -1,4 +1,4 @@
-"""GLM-4.1V, GLM-4.5V and GLM-OCR: a tower with gated MLPs, whose squares of patches become one token by a convolution."""
+"""GLM-4.1V, GLM-4.5V, GLM-4.6V and GLM-OCR: a tower with gated MLPs, whose squares of patches become one token by a convolution."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def glm4v(c: Config, text: Decoder) -> Assembly:
         layers=repeat(vit_layer(norm, attention, feed_forward), L),
         norm_after=norm,
         patch_size=p,
-        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=12_544, most=9_633_792),
+        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=12_544 // 2, most=9_633_792 // 2),  # published limits count two frames
     )
     inner = product((out, channels)) if is_ocr else F
     projector = DownsampleProjector(
