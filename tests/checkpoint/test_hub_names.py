@@ -164,7 +164,7 @@ def test_every_command_takes_every_spelling(pair: Pair, tmp_path: Path, name: st
 
 def test_help_and_errors_name_repositories() -> None:
     assert "owner/name" in " ".join(run("--help")[1].split())
-    assert "owner/name" in run("count")[2] and "owner/name" in run("count", "no-such-model")[2]
+    assert "owner/name" in run("count")[2] and "owner/name" in run("count", "qqqq")[2]
 
 
 def test_a_word_like_a_repository_is_not_a_prompt(pair: Pair) -> None:

@@ -36,7 +36,18 @@ class HeaderCount(Report):
     has_family: bool = False  # True: the config next to the file describes another model
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("model=name", "family=unknown", "source", "parameters", "groups", "formula=unknown", "weights", "notes", "stored"),
+        *(
+            "model=name",
+            "part=unknown",
+            "family=unknown",
+            "source",
+            "parameters",
+            "groups",
+            "formula=unknown",
+            "weights",
+            "notes",
+            "stored",
+        ),
         "dtypes=listing.dtypes",
     )
 

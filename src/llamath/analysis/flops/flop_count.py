@@ -73,6 +73,7 @@ class OperationFlops(NamedTuple):
     group: str
     mixing: bool
     flops: Expr
+    without_gradient: bool = False  # there is no backward pass: an indexer's operation
 
 
 def list_flops(region: Region, masked: bool = True) -> Iterator[OperationFlops]:
@@ -81,7 +82,7 @@ def list_flops(region: Region, masked: bool = True) -> Iterator[OperationFlops]:
         rule = RULES[node.op]
         if rule.flops is not None:
             path = node.path if rule.mixing else node.weights[0].path
-            yield OperationFlops(path, node.group, rule.mixing, rule.flops(node, masked))
+            yield OperationFlops(path, node.group, rule.mixing, rule.flops(node, masked), node.without_gradient)
 
 
 def forward_flops(graph: Graph, masked: bool = True) -> Flops:

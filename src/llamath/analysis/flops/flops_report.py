@@ -106,6 +106,7 @@ class FlopsRow(Record):
     mixing: bool
     forward_each: Expr
     decode_each: Expr
+    without_gradient: bool = False  # there is no backward pass
 
     @property
     def formula(self) -> str:
@@ -130,7 +131,7 @@ class FlopsRow(Record):
     @property
     def train(self) -> Expr:
         """The FLOPs of forward and backward pass."""
-        return 3 * self.forward
+        return self.forward if self.without_gradient else 3 * self.forward
 
 
 class _ConventionCount(Record):
@@ -344,7 +345,7 @@ def _rows(prompt: Graph, token: Graph, masked: bool) -> Iterator[FlopsRow]:
     """Yield the rows section by section, in the order of computation; layers with the same products share their rows."""
     outside = list(_pairs(prompt.regions[0], token.regions[0], masked))
     for name, child in prompt.tree.children:
-        if isinstance(child, Stack):
+        if name == "layers" and isinstance(child, Stack):
             yield from _layer_rows(name, child, prompt, token, masked)
         else:
             yield from (_flops_row(name, x, y) for x, y in outside if x.path.partition(".")[0] == name)
@@ -382,4 +383,5 @@ def _flops_row(
         mixing=prompt.mixing,
         forward_each=prompt.flops,
         decode_each=token.flops,
+        without_gradient=prompt.without_gradient,
     )

@@ -59,7 +59,7 @@ def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedT
         if not isinstance(child, Stack):
             yield from choose.all(scheme.tensors_of_field(tree, field), fold_field(tree, field), 0)
             continue
-        inside = {id(x): (scheme.tensors_of_block(field, x), _folded_layer(x)) for x, _ in child.distinct()}
+        inside = {id(x): (scheme.tensors_of_block(field, x), _folded_layer(x, field)) for x, _ in child.distinct()}
         for i, x in enumerate(child):
             tensors = choose.all(*inside[id(x)], i)
             yield from mlx.stacked(tensors) if mlx else tensors
@@ -142,8 +142,8 @@ def _role(suffix: str) -> str:
     return next((role for pattern, role in _ROLES if re.search(pattern, suffix)), "meta")
 
 
-def _folded_layer(block: Block) -> list[Folded]:
-    return [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
+def _folded_layer(block: Block, stack: str = "layers") -> list[Folded]:
+    return [x._replace(pattern=f"{stack}.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
 
 
 class _Chooser:

@@ -111,9 +111,12 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
 
 
 def _outside_layers(tree: Decoder, recipe: Recipe) -> Iterator[tuple[list[Folded], Sequence[int]]]:
-    """Yield the leaves outside the text model's layers, those in layers of a tower with their numbers; −1: in no layer."""
+    """Yield the leaves outside the text model's layers, those in other stacks with their numbers in them; −1: in no stack."""
     for name, child in tree.children:
-        if not isinstance(child, Stack):
+        if isinstance(child, Stack) and name != "layers":
+            for block, numbers in _layers_by_block(child, recipe):
+                yield [x._replace(pattern=f"{name}.{{l}}.{x.pattern}") for x in fold(block, 1)], numbers
+        elif not isinstance(child, Stack):
             yield [x for x in fold_field(tree, name) if "{l}" not in x.pattern], (-1,)
         for field, stack in child.children if isinstance(child, Block) else ():
             for block, layers in _layers_by_block(stack, recipe) if isinstance(stack, Stack) else ():
