@@ -55,6 +55,7 @@ PROJECTORS = {
     **dict.fromkeys(("gemma4", "gemma4_unified"), "embed_vision"),
     **dict.fromkeys(("idefics3", "smolvlm"), "connector"),
     "deepseek_vl": "aligner",
+    "lighton_ocr": "vision_projection",
 }
 """Names of projectors that differ."""
 PATCH = 4

@@ -30,6 +30,7 @@ MULTIMODAL = {
     "internvl_chat": "internvl_chat",
     "kimi_k25": "kimi_k25",
     "lfm2_vl": "lfm2_vl",
+    "lighton_ocr": "lighton_ocr",
     "llama4": "llama4",
     "llava": "llava",
     "llava_next": "llava_next llava_next_video",
