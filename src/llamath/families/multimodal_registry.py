@@ -40,6 +40,7 @@ MULTIMODAL = {
     "mllama": "mllama",
     "muse_glimmer": "muse_glimmer",
     "paligemma": "paligemma",
+    "qianfan_ocr": "qianfan_ocr",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
     "smolvlm": "smolvlm",

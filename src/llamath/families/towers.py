@@ -248,11 +248,11 @@ def pixtral_tower(c: Config) -> Tower:
     return Tower(tower, PIXTRAL_NAMES)
 
 
-def internvit_tower(c: Config) -> Tower:
-    """Read InternViT: a class token, factors for the channels of each branch, and norms of one kind or the other."""
+def internvit_tower(c: Config, biased: bool = False) -> Tower:
+    """Read InternViT: a class token, factors for the channels of each branch, and norms of one kind or the other; `biased` is a default."""
     d, F, L, H = vit_sizes(c, width=1024, mlp_width=4096, layers=24, heads=16)
     p, s = side(c, "p_v", "patch_size", 14), side(c, "s_v", "image_size", 448)
-    eps, bias = c.get("layer_norm_eps", 1e-6), c.get("attention_bias|qkv_bias", False)
+    eps, bias = c.get("layer_norm_eps", 1e-6), c.get("attention_bias|qkv_bias", biased)
     kinds = {"layer_norm": layer_norm(d, eps), "rms_norm": rms(d, eps)}
     if (kind := c.get("norm_type", "layer_norm")) not in kinds:
         raise c.error("norm_type", f"is the unknown kind {safe(repr(kind), 40)}", f"known: {', '.join(kinds)}")

@@ -6,7 +6,7 @@ from ..checkpoint.naming.scheme import Scheme
 
 WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
-    **dict.fromkeys("aya_vision gemma3 internvl internvl_chat kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
+    **dict.fromkeys("aya_vision gemma3 internvl internvl_chat qianfan_ocr kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
