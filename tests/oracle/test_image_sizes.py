@@ -151,6 +151,14 @@ def test_sizes_equal_the_processor_of_video_llama() -> None:
         assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
 
 
+def test_sizes_equal_the_processor_of_minimax() -> None:
+    resize = functions_of("minimax_m3_vl/image_processing_minimax_m3_vl.py")["smart_resize"]
+    sizes = PixelBudget(patch=14, multiple=28, fewest=4 * 28 * 28, most=451_584)
+    for width, height in IMAGES[1:]:
+        h, w = resize(height, width, 28, 4 * 28 * 28, 451_584)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
 def test_tiles_and_tokens_equal_the_processor_of_lfm2() -> None:
     functions = functions_of("lfm2_vl/image_processing_lfm2_vl.py")
     processor = SimpleNamespace(_target_ratios=lambda *x: functions["_target_ratios"](None, *x))

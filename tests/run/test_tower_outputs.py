@@ -55,6 +55,7 @@ PROJECTORS = {
     **dict.fromkeys(("gemma4", "gemma4_unified"), "embed_vision"),
     **dict.fromkeys(("idefics3", "smolvlm"), "connector"),
     "deepseek_vl": "aligner",
+    "lighton_ocr": "vision_projection",
 }
 """Names of projectors that differ."""
 PATCH = 4
@@ -108,7 +109,7 @@ def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, 
 
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
-    if reference.config.model_type.startswith(("exaone4_5", "glm", "qwen")):
+    if reference.config.model_type.startswith(("exaone4_5", "glm", "minimax_m3_vl", "qwen")):
         return qwen_features(reference, tiles)
     if reference.config.model_type in ("kimi_k25", "lfm2_vl", "muse_glimmer", "video_llama_3"):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)

@@ -237,6 +237,23 @@ class AdapterProjector(Block):
         return apply_optional(self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation)))
 
 
+class TwoStepProjector(Block):
+    """An MLP of two layers on the features of each patch, then another on those of side × side patches joined (MiniMax-M3)."""
+
+    group: ClassVar[str] = "projector"
+    linear_1: Linear
+    linear_2: Linear
+    joined_1: Linear
+    joined_2: Linear
+    activation: str
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+        x = m.act(self.joined_1(m, m.merge_patches(x, self.merge)), self.activation)
+        return self.joined_2(m, x)
+
+
 class DownsampleProjector(Block):
     """mlp(gelu(norm(linear x))) on features of side × side patches, of which a convolution makes one before (GLM-4V)."""
 

@@ -30,10 +30,12 @@ MULTIMODAL = {
     "internvl_chat": "internvl_chat",
     "kimi_k25": "kimi_k25",
     "lfm2_vl": "lfm2_vl",
+    "lighton_ocr": "lighton_ocr",
     "llama4": "llama4",
     "llava": "llava",
     "llava_next": "llava_next llava_next_video",
     "llava_onevision": "llava_onevision",
+    "minimax_m3_vl": "minimax_m3_vl",
     "mistral3": "mistral3",
     "mllama": "mllama",
     "muse_glimmer": "muse_glimmer",
@@ -54,6 +56,7 @@ Names = Mapping[str, str]
 
 _IN_MODEL = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head"}
 """The names of a text model in memory."""
+_IN_LAYERS = "layers.{l}."
 
 
 class Part(NamedTuple):
@@ -98,7 +101,7 @@ class MultimodalFamily(Record):
     build: Callable[[Config, Decoder], Assembly]
     forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
     saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
-    modules: Names = MappingProxyType({})  # names of the parts' modules in memory, where they are more than other beginnings
+    modules: Names = MappingProxyType({})  # path → name in memory, where that is more than another beginning
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
@@ -108,7 +111,9 @@ class MultimodalFamily(Record):
         forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
         if self.modules:
             unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules}
-            forms += (renamed_scheme(published, "hf-modules", _IN_MODEL).with_changes(outside=self.modules, layouts=unchanged),)
+            inside = {x.removeprefix(_IN_LAYERS): name for x, name in self.modules.items() if x.startswith(_IN_LAYERS)}
+            outside = {x: name for x, name in self.modules.items() if not x.startswith(_IN_LAYERS)}
+            forms += (renamed_scheme(published, "hf-modules", _IN_MODEL).with_changes(outside=outside, inside=inside, layouts=unchanged),)
         if self.saves_outputs_first:
             forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
         return family.replace(hf=hf, hf_forms=forms), tree

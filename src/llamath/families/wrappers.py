@@ -10,7 +10,7 @@ NAME_PREFIXES = {
     "mllama": WHOLE,
     **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl muse_glimmer qwen3_5 "
+        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl lighton_ocr muse_glimmer qwen3_5 "
         "qwen3_5_moe qwen3_vl video_llama_3".split(),
         ("model.", "model.language_model."),
     ),
