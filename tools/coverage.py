@@ -285,7 +285,8 @@ default configuration and at one random small configuration; llamath counts the 
 transformers saves for it.
 
 - **exact**: the number of parameters is that of the class.
-- **text only**: the exact number of the text model inside; a note says that the rest is not counted.
+- **text only**: the exact number of the text model inside; a note says that the rest is not
+  counted.
 - **refused**: an error with the reason, and no number. `llamath count MODEL --via transformers`
   [counts the class](../reference/count.md#models-without-a-family).
 - **wrong**: another number.

@@ -238,7 +238,7 @@ _MAX_PARTS = 6
 
 def multimodal(match: re.Match[str]) -> str:  # noqa: ARG001
     """Return the types of multimodal models whose towers are known."""
-    from llamath.families.multimodal_registry import COMPLETE_TYPES
+    from llamath.families.wrappers import COMPLETE_TYPES
 
     return f"<!-- multimodal -->\n\n{fill(', '.join(sorted(COMPLETE_TYPES)), WIDTH)}\n\n<!-- end -->"
 

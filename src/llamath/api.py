@@ -22,6 +22,8 @@ from .utils.units import parse_bytes, parse_count, parse_quantity, parse_tokens
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from typing_extensions import TypeIs
+
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -90,7 +92,7 @@ def count(model: _ModelSource, *, part: Part | None = None, via: Via | None = No
 
     try:
         loaded = load(model, via=via)
-        if isinstance(loaded, _generic_type()):
+        if _is_generic(loaded):
             from .analysis.generic.state_dict_count import StateDictCount
 
             return StateDictCount(model=loaded.part(part) if part else loaded)
@@ -299,7 +301,7 @@ def memory(
     Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
     loaded = load(model, via=via)
-    if isinstance(loaded, _generic_type()):
+    if _is_generic(loaded):
         used = _given(context=context, kv_dtype=kv_dtype, chunk=chunk, on=on, images=images, train=train, lora=lora, layout=layout)
         if used or batch != 1:
             hint = "the memory of its weights alone is known"
@@ -618,7 +620,7 @@ def names(model: _ModelSource, *, names: Scheme | None = None, dtype: str = "", 
     `via="transformers"` gives those that transformers saves, for models of unknown families.
     """
     loaded = load(model, via=via)
-    if isinstance(loaded, _generic_type()):
+    if _is_generic(loaded):
         from .analysis.generic.state_dict_count import state_dict_names, stored_state_dict
 
         if dtype:
@@ -761,11 +763,9 @@ class _Lora(Record):
     saved: tuple[str, ...] = ()
 
 
-def _generic_type() -> type[GenericModel]:
-    """Return the type of models without a family, imported late."""
-    from .generic.generic_model import GenericModel
-
-    return GenericModel
+def _is_generic(model: Model) -> TypeIs[GenericModel]:
+    """Whether a model has no family, only the names and shapes of its tensors."""
+    return bool(model.claim)
 
 
 def _load_or_build(source: _ModelSource, via: Via | None, changes: Mapping[str, Any] | None = None) -> Model:
@@ -821,10 +821,12 @@ def _parsed(argument: str, value: Any, parse: Callable[[str], int], expected: st
 
 def _images(text: str) -> Images | None:
     """Read the images of each sequence; None without any."""
+    _check_text(images=text)
+    if not text:
+        return None
     from .analysis.image_pass import parse_images
 
-    _check_text(images=text)
-    return parse_images(text) if text else None
+    return parse_images(text)
 
 
 def _positive(argument: str, value: int | None) -> int | None:

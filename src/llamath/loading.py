@@ -25,9 +25,9 @@ from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
-from .families.multimodal_registry import COMPLETE_TYPES, find_multimodal
 from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
+    COMPLETE_TYPES,
     FLAT_WRAPPERS,
     NOTES,
     TEXT_CONFIG_DEFAULTS,
@@ -205,9 +205,7 @@ def _is_state_dict(source: object) -> bool:
 
 
 def _refuse_generic_changes(model: Model) -> None:
-    from .generic.generic_model import GenericModel
-
-    if isinstance(model, GenericModel):
+    if model.claim:
         hint = "change its config, and build it anew"
         raise ArgumentError("changes", f" cannot be applied: the model is counted {model.claim}", hint=hint)
 
@@ -418,6 +416,8 @@ def _add_towers(family: Family, text: Decoder, outer: Config, wrapper: str, note
     """
     if wrapper in NOTES:
         notes.append(NOTES[wrapper])
+    from .families.multimodal_registry import find_multimodal
+
     complete = find_multimodal(wrapper)
     assert complete is not None
     try:

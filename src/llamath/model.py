@@ -10,8 +10,8 @@ from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
 from .core.blocks import Decoder
 from .core.config import Config
+from .core.multimodal import Multimodal, parts_of
 from .core.parameter_count import Count, Parameters, count_parameters
-from .core.towers import Multimodal, parts_of
 from .core.tree import Leaf, walk
 from .families.registry import Family
 from .utils.errors import UnknownModel, safe

@@ -24,7 +24,7 @@ from llamath.analysis.graph.recorder import record
 from llamath.catalog import slugs
 from llamath.cli import cli
 from llamath.core.blocks import Decoder
-from llamath.core.cross_attention import CrossAttentionLayer
+from llamath.core.multimodal import CrossAttentionLayer
 from llamath.core.tree import fold
 from llamath.utils.errors import LlamathError
 from llamath.utils.number_format import format_si

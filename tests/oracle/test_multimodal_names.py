@@ -9,7 +9,7 @@ import pytest
 
 import llamath
 from llamath.checkpoint.naming.scheme import fused_scheme
-from llamath.families.multimodal_registry import COMPLETE_TYPES
+from llamath.families.wrappers import COMPLETE_TYPES
 from support.reference_data import multimodal_configs
 
 pytestmark = pytest.mark.transformers

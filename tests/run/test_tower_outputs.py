@@ -17,7 +17,8 @@ import llamath
 from llamath.analysis.image_pass import Images, image_pass
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
-from llamath.core.towers import ModelPart, Multimodal, PooledVisionTower, TiledVisionTower
+from llamath.core.multimodal import ModelPart, Multimodal
+from llamath.core.towers import PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions

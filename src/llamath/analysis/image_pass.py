@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import ClassVar
 
 from ..core.blocks import Decoder
-from ..core.cross_attention import CrossAttentionLayer
 from ..core.expr import Expr, product
 from ..core.image_sizes import PatchGrid
-from ..core.towers import ModelPart, Multimodal
+from ..core.multimodal import CrossAttentionLayer, ModelPart, Multimodal
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record

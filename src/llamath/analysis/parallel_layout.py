@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from ..core.blocks import Decoder
 from ..core.expr import floor_div
-from ..core.towers import TOWER_FIELDS
+from ..core.multimodal import TOWER_FIELDS
 from ..core.tree import Block, Folded, Stack, fold_field
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record

@@ -9,7 +9,7 @@ from ..catalog import Preset, normalize_name, presets, slugs
 from ..checkpoint.quantization.weight_format import declared_weight_format
 from ..core.blocks import AttentionBase, Decoder
 from ..core.mixers import RecurrentMixer
-from ..core.towers import parts_of
+from ..core.multimodal import parts_of
 from ..core.tree import Block, fold, fold_blocks
 from ..loading import load
 from ..model import Model

@@ -14,7 +14,7 @@ from ..checkpoint.tensor_parallel_shard import TensorParallelShard, parse_shard
 from ..core.blocks import Attention, Decoder
 from ..core.expr import Expr
 from ..core.mixers import GatedDeltaNet, Mamba2
-from ..core.towers import TOWER_FIELDS, Multimodal
+from ..core.multimodal import TOWER_FIELDS, Multimodal
 from ..core.tree import Block, Split, Stack, Weight
 from ..model import Model
 from ..utils.errors import LlamathError, safe

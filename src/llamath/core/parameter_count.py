@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..utils.record_type import Record
 from .expr import Expr, product, total
-from .towers import parts_of
+from .multimodal import parts_of
 from .tree import TOWER_GROUPS, Block, Folded, Stack, Weight, fold, fold_field
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The blocks that read images and sound: towers, the projectors of their outputs, and `Multimodal`, a decoder with them.
+"""The blocks that read images: towers and the projectors of their outputs.
 
 Letters: d_v width, L_v layers, H_v heads, h_v head size, F_v MLP width, N_v positions of a vision tower (d_a, L_a, … of an audio tower);
 C_v channels and p_v side of a patch; N patches of an image.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Decoder, Layer, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .blocks import MLP, Attention, Layer, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
 from .image_sizes import ImageSizes
 from .machine import Machine, X
 from .tree import Block, Stack, Weight
-
-TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
-"""The fields that `Multimodal` adds to a decoder."""
 
 
 class PatchEmbedding(Linear):
@@ -293,59 +290,3 @@ class PooledProjector(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return self.linear(m, self.norm(m, m.pool_patches(x, self.merge)))
-
-
-class Multimodal(Decoder):
-    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes the logits.
-
-    A token of the projector's result takes the place of a token's embedding in the sequence.
-    """
-
-    groups: ClassVar[dict[str, str]] = {
-        **Decoder.groups,
-        "vision": "vision",
-        "projector": "projector",
-        "audio": "audio",
-        "audio_projector": "projector",
-    }
-    vision: VisionTower | None = None
-    projector: Block | None = None
-    audio: Block | None = None
-    audio_projector: Block | None = None
-
-    @property
-    def text(self) -> Decoder:
-        """The text model."""
-        text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
-        return text
-
-
-class ModelPart(Block):
-    """The vision or audio part of a multimodal model: a tower and its projector."""
-
-    groups: ClassVar[dict[str, str]] = Multimodal.groups
-    vision: Block | None = None
-    projector: Block | None = None
-    audio: Block | None = None
-    audio_projector: Block | None = None
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        y = apply_optional(self.vision, m, apply_optional(self.audio, m, x))
-        return apply_optional(self.projector, m, apply_optional(self.audio_projector, m, y))
-
-
-def parts_of(tree: Block) -> dict[str, Block]:
-    """Return the parts of a model by name, the text model first; together they have all of its weights once."""
-    if not isinstance(tree, Multimodal):
-        return {"text": tree}
-    parts: dict[str, Block] = {"text": tree.text}
-    if tree.vision is not None or tree.projector is not None:
-        parts["vision"] = ModelPart(vision=tree.vision, projector=tree.projector)
-    if tree.audio is not None or tree.audio_projector is not None:
-        parts["audio"] = ModelPart(audio=tree.audio, audio_projector=tree.audio_projector)
-    return parts
-
-
-def with_text(tree: Decoder, text: Decoder) -> Decoder:
-    """Return a model with another text model."""
-    return tree.replace(**{name: getattr(text, name) for name in Decoder.fields}) if isinstance(tree, Multimodal) else text

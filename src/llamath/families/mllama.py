@@ -6,8 +6,8 @@ from ..checkpoint.naming.hf_names import HF
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, linear, rms, swiglu, weight
-from ..core.cross_attention import CrossAttention, CrossAttentionLayer
 from ..core.expr import total
+from ..core.multimodal import CrossAttention, CrossAttentionLayer
 from ..core.tree import cycle
 from ..utils.errors import safe
 from .registry import family

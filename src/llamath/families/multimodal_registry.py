@@ -10,47 +10,12 @@ from typing import NamedTuple
 from ..checkpoint.naming.scheme import renamed_scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.towers import Multimodal, VisionTower
+from ..core.multimodal import Multimodal
+from ..core.towers import VisionTower
 from ..core.tree import Block
 from ..utils.record_type import Record
 from .registry import Family
-from .wrappers import with_wrapper_prefix
-
-MULTIMODAL = {
-    "aya_vision": "aya_vision",
-    "cohere2_vision": "cohere2_vision",
-    "deepseek_vl": "deepseek_vl",
-    "exaone4_5": "exaone4_5",
-    "gemma3": "gemma3",
-    "gemma4": "gemma4",
-    "gemma4_unified": "gemma4_unified",
-    "glm4v": "glm4v glm46v glm4v_moe glm_ocr",
-    "idefics3": "idefics3",
-    "internvl": "internvl",
-    "internvl_chat": "internvl_chat",
-    "kimi_k25": "kimi_k25",
-    "lfm2_vl": "lfm2_vl",
-    "lighton_ocr": "lighton_ocr",
-    "llama4": "llama4",
-    "llava": "llava",
-    "llava_next": "llava_next llava_next_video",
-    "llava_onevision": "llava_onevision",
-    "minimax_m3_vl": "minimax_m3_vl",
-    "mistral3": "mistral3",
-    "mllama": "mllama",
-    "muse_glimmer": "muse_glimmer",
-    "paligemma": "paligemma",
-    "qianfan_ocr": "qianfan_ocr",
-    "qwen2_vl": "qwen2_vl qwen2_5_vl",
-    "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
-    "smolvlm": "smolvlm",
-    "video_llama_3": "video_llama_3",
-    "vipllava": "vipllava",
-}
-"""Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""
-
-COMPLETE_TYPES = {model_type: module for module, types in MULTIMODAL.items() for model_type in types.split()}
-"""Model type of a multimodal model → the module that builds its towers and projectors."""
+from .wrappers import COMPLETE_TYPES, with_wrapper_prefix
 
 Names = Mapping[str, str]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from math import log
+from typing import TYPE_CHECKING
 
 from ..core.attention_facts import ScoreTransform
 from ..core.blocks import ExpertGroups, Layer, MoE, MTPLayer
 from ..core.config import Config
 from ..core.constructors import embedding, linear, rms, swiglu, unembedding, weight
 from ..core.expr import Expr
-from ..core.latent_attention import LatentAttention, LatentSizes, mla
 from ..core.positions import DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, Rope, TemperatureTuning, YarnRope
 from ..core.tree import Block, Stack, Weight, cycle, repeat, sequence
 from ..utils.errors import safe
@@ -19,6 +19,9 @@ from ..utils.record_type import Record
 
 MAX_LISTED_LAYERS = 65536
 """Upper limit of layers that are listed one by one."""
+
+if TYPE_CHECKING:
+    from ..core.latent_attention import LatentAttention
 
 
 def read_rope(c: Config, dim: int, theta: float = 10000.0, keys: str = "rope_theta", interleaved: bool = False) -> Rope:
@@ -173,6 +176,8 @@ def latent_attention(
 
     `v_dim` is the default size of a value, and `q_rank` that of a query's latent vector; with null, queries have none.
     """
+    from ..core.latent_attention import LatentSizes, mla
+
     c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")
     H, n = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim")
     p = c.dim("p", "qk_rope_head_dim")

@@ -10,7 +10,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat
 from ...core.blocks import Decoder, Linear
-from ...core.towers import Multimodal
+from ...core.multimodal import Multimodal
 from ...core.tree import TOWER_GROUPS, Folded, fold, fold_blocks
 from ...utils.errors import LlamathError
 from .weight_bytes import GGUFNaming, StoredWeight, WeightStorage

@@ -19,7 +19,6 @@ from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
-from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
 from .cache_bytes import CacheSpec, KVCacheSize, cache_specs, sum_cache_specs
 from .choose_storage import find_format, weight_storage
@@ -27,6 +26,7 @@ from .weight_bytes import GGUFNaming, StoredWeights, WeightStorage
 
 if TYPE_CHECKING:
     from ...model import Model
+    from ..image_pass import ImagePass, Images
 
 
 class _PeakActivations(Record):
@@ -262,7 +262,11 @@ class MemoryCalculator:
             recipe = describe_recipe(self.storage)
         if self.packer.recipe is not None and (cache := self.packer.recipe.kv_cache):
             recipe.append(f"the recipe declares a KV cache in {safe(cache, 20)}; --kv-dtype sets the one that is counted here")
-        images = image_notes(self.tree) if self.request.images is not None else ()
+        images: list[str] = []
+        if self.request.images is not None:
+            from ..image_pass import image_notes
+
+            images = image_notes(self.tree)
         return (*self.model.notes, *recipe, *self._mtp_notes(), *images, *self._fused_qkv_notes(), *self.checkpoint_notes)
 
     def _fused_qkv_notes(self) -> Iterator[str]:
@@ -302,6 +306,8 @@ class MemoryCalculator:
         """Return the pass of the images of all sequences; None without images."""
         if self.request.images is None:
             return None
+        from ..image_pass import image_pass
+
         return image_pass(self.tree, self.request.images, batch)
 
     def prefill_activations(self, tokens: int, batch: int) -> Expr:
@@ -333,7 +339,10 @@ class MemoryCalculator:
         chunk = prefill_chunk(tokens, sequences, self.request.chunk)
         activations, logits = self.prefill_activations(chunk.alias("n"), sequences), logits_bytes(sequences, self.tree)
         images = self.image_pass(sequences)
-        check_tokens(images, context)
+        if images is not None:
+            from ..image_pass import check_tokens
+
+            check_tokens(images, context)
         peak = f"for n tokens: the peak, in {self.peak.branch}, of a forward pass with flash attention"
         if images is not None:
             peak += f"; or that of all images at once in the vision tower: {images.summary} of the context"

@@ -14,7 +14,7 @@ from ...checkpoint.open import OpenedCheckpoint, open_checkpoint
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...checkpoint.tensor_parallel_shard import parse_shard
 from ...core.config import Config
-from ...core.towers import with_text
+from ...core.multimodal import with_text
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme

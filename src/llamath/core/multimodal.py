@@ -1,0 +1,112 @@
+"""`Multimodal`: a decoder with towers and projectors for images and sound, and layers of a decoder that attend to images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from .blocks import Decoder, Layer, Linear, Norm, apply_optional
+from .machine import Machine, X
+from .tree import Block, Cut, Weight
+
+if TYPE_CHECKING:
+    from .towers import VisionTower
+
+TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
+"""The fields that `Multimodal` adds to a decoder."""
+
+
+class Multimodal(Decoder):
+    """A decoder that reads images or sound as well; `Decoder` is its text model, which alone makes the logits.
+
+    A token of the projector's result takes the place of a token's embedding in the sequence.
+    """
+
+    groups: ClassVar[dict[str, str]] = {
+        **Decoder.groups,
+        "vision": "vision",
+        "projector": "projector",
+        "audio": "audio",
+        "audio_projector": "projector",
+    }
+    vision: VisionTower | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    @property
+    def text(self) -> Decoder:
+        """The text model."""
+        text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
+        return text
+
+
+class ModelPart(Block):
+    """The vision or audio part of a multimodal model: a tower and its projector."""
+
+    groups: ClassVar[dict[str, str]] = Multimodal.groups
+    vision: Block | None = None
+    projector: Block | None = None
+    audio: Block | None = None
+    audio_projector: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y = apply_optional(self.vision, m, apply_optional(self.audio, m, x))
+        return apply_optional(self.projector, m, apply_optional(self.audio_projector, m, y))
+
+
+def parts_of(tree: Block) -> dict[str, Block]:
+    """Return the parts of a model by name, the text model first; together they have all of its weights once."""
+    if not isinstance(tree, Multimodal):
+        return {"text": tree}
+    parts: dict[str, Block] = {"text": tree.text}
+    if tree.vision is not None or tree.projector is not None:
+        parts["vision"] = ModelPart(vision=tree.vision, projector=tree.projector)
+    if tree.audio is not None or tree.audio_projector is not None:
+        parts["audio"] = ModelPart(audio=tree.audio, audio_projector=tree.audio_projector)
+    return parts
+
+
+def with_text(tree: Decoder, text: Decoder) -> Decoder:
+    """Return a model with another text model."""
+    return tree.replace(**{name: getattr(text, name) for name in Decoder.fields}) if isinstance(tree, Multimodal) else text
+
+
+class CrossAttention(Block):
+    """Softmax attention of text to images: queries of the tokens, keys and values of the features."""
+
+    group: ClassVar[str] = "attention"
+    cuts: ClassVar[dict[str, Cut]] = {
+        "q": Cut(0, "heads"),
+        **dict.fromkeys(("k", "v"), Cut(0, "kv_heads", "copy")),
+        "o": Cut(1, "heads"),
+    }
+    q: Linear
+    k: Linear
+    v: Linear
+    o: Linear
+    q_norm: Norm
+    k_norm: Norm
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    def forward(self, m: Machine[X], x: X, images: X) -> X:
+        q = m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim))  # (B, T, H, h)
+        k = m.norm_heads(self.k_norm, m.split_heads(self.k(m, images), self.head_dim))  # (B, I, K, h)
+        v = m.split_heads(self.v(m, images), self.head_dim)
+        return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+class CrossAttentionLayer(Layer):
+    """x += tanh(attn_gate) · cross_attn(norm x, images); x += tanh(mlp_gate) · mlp(norm x); without images x is left as it is."""
+
+    cross_attn: CrossAttention
+    attn_gate: Weight
+    mlp_gate: Weight
+
+    def forward(self, m: Machine[X], x: X, *images: X) -> X:
+        if not images:
+            return x
+        assert self.attn_norm is not None and self.mlp_norm is not None and self.mlp is not None
+        x = m.add(x, m.scale_by_tanh(self.cross_attn(m, self.attn_norm(m, x), *images), self.attn_gate))
+        return m.add(x, m.scale_by_tanh(self.mlp(m, self.mlp_norm(m, x)), self.mlp_gate))
