@@ -16,7 +16,7 @@ TEXT = {
 }  # fmt: skip
 VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "lfm2_vl": ({"model_type": "lfm2", "num_hidden_layers": 3, "full_attn_idxs": [1]}, VISION, "model.vision_tower."),
+    "aria": ({"model_type": "aria_text", "moe_num_experts": 4, "moe_topk": 2}, VISION, "vision_tower."),
 }
 
 
