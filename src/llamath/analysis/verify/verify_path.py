@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
-from ...generic.generic_model import GenericModel
 from ...loading import Source, Via, load
 from ...utils.errors import ArgumentError, LlamathError, safe
 from .check_checkpoint import VerifyReport, verify_opened
@@ -88,9 +87,11 @@ def _verify_headers(
         raise ArgumentError("base", f" is for adapters, and {safe(path)} is none", hint="verify it against another model: --as MODEL")
     if model is not None and _may_lack_family(model):
         model, changes = load(model, changes=changes), None
-        if isinstance(model, GenericModel):
+        if model.claim:
+            from ...generic.generic_model import GenericModel
             from ..generic.state_dict_check import verify_state_dict
 
+            assert isinstance(model, GenericModel)
             return verify_state_dict(opened, path, model)
     if model is None and not changes:
         keys = config_of(opened)
