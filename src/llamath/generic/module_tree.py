@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..checkpoint.naming.scheme import Scheme, StoredPart, StoredTensor
 from ..core.blocks import Decoder
 from ..core.expr import Expr
-from ..core.tree import LETTERS, Block, Leaf, Stack, Weight, sequence, walk, walk_field
+from ..core.tree import LETTERS, Block, Cut, Leaf, Stack, Weight, sequence, walk, walk_field
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 
@@ -48,6 +48,7 @@ class ModuleTree(Decoder):
     """The root module of a state dict; every question about the structure of a decoder is refused."""
 
     fields: ClassVar[tuple[str, ...]] = ("parts", "claim")
+    cuts: ClassVar[dict[str, Cut]] = {}
     parts: Mapping[str, Weight | Block | Stack]
     claim: str  # whose tensors they are: `as transformers 5.23.0 builds BertForMaskedLM`
 

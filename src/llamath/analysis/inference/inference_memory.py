@@ -359,7 +359,7 @@ class MemoryCalculator:
             batch=batch,
             chunk=chunk,
             lines=(*self.weights, *dynamic, overhead),
-            weights=sum(x.bytes for x in self.weights),
+            weights=int(sum(x.bytes for x in self.weights)),
             cache=cache,
             prefill=activations,
             decode=self.activations(sequences),
