@@ -295,7 +295,7 @@ class TrainingJob:
         dynamic = {"activations": "activations", "logits": "logits", "gathered weights": "overhead"}
         groups["overhead"].append(overhead_line({what: total(x.bytes for x in groups[name]) for what, name in dynamic.items()}))
         groups = {name: [x for x in lines if x.bytes] for name, lines in groups.items()}
-        sums = {name: sum(x.bytes for x in lines) for name, lines in groups.items()}
+        sums = {name: int(sum(x.bytes for x in lines)) for name, lines in groups.items()}
         everything = tuple(x for lines in groups.values() for x in lines)
         letters = letters_of((*groups["logits"], *groups["activations"]))
         return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
