@@ -39,7 +39,9 @@ def ids(
 def greedy(theirs: Any, prompt: list[int], new: int) -> list[int]:
     """Greedy generation by transformers, without a batch."""
     row = torch.tensor([prompt])
-    how = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
+    how: dict[str, Any] = {"do_sample": False, "eos_token_id": -1, "pad_token_id": 0, "max_new_tokens": new}
+    if hasattr(theirs.config, "time_step_limit"):
+        how["use_cache"] = False  # with a cache, transformers does not clamp the time step of Mamba-2
     return theirs.generate(row, attention_mask=torch.ones_like(row), **how)[0, len(prompt) :].tolist()
 
 

@@ -80,7 +80,7 @@ def test_cache_size_matches_the_prediction(config: dict[str, Any]) -> None:
     tree = find_family(config["model_type"])(Config(config))
     module = run.build(tree, torch.bfloat16, "meta")
     cache = module.new_cache(40)
-    module(torch.zeros(3, 8, dtype=torch.long, device="meta"), cache)
+    module(torch.zeros(3, 40, dtype=torch.long, device="meta"), cache)
     assert cache.nbytes == predicted(tree, 40, batch=3, dtype="bf16").bytes
 
 

@@ -90,6 +90,8 @@ def split_tensor(x: Array, shapes: Sequence[Shape], layout: str, params: LayoutP
 
 def join_tensors(parts: Sequence[Array], layout: str, params: LayoutParams, ops: Ops, shape: Shape) -> Array:
     """Join weights to the stored tensor of this shape: the reverse of `split_tensor`."""
+    if not shape:
+        return parts[0]
     words = layout.split()
     parts = values_last(parts, words)
     groups = count_groups(words, [x.shape[0] for x in parts], params)

@@ -31,7 +31,7 @@ _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_type
     intermediate_size activation_sparsity_pattern
     block_configs ffn_multipliers hybrid_layer_pattern moe_layer_freq num_kv_heads num_query_heads""".split()
 """Keys with one entry (of a list or a text) for each layer."""
-_LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids".split()
+_LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids cross_attention_layers".split()
 """Keys with a list of layers' numbers."""
 _FIRST_LAYERS = "first_k_dense_replace num_dense_layers max_window_layers dense_mlp_idx".split()
 """Keys with the number of layers at the start that differ."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from ...core.blocks import Attention, Decoder, HashMoE, MoE, PerLayerEmbedding
 from ...core.expr import Expr
+from ...core.multimodal import CrossAttentionLayer
 from ...core.tree import Block, Stack, Weight, repeat, sequence
 from ...utils.errors import ConvertError
 from ...utils.record_type import Record
@@ -155,6 +156,8 @@ _TABLE = "the first layers have a table of the experts of each token"
 
 def _resize_vocab(tree: Decoder, vocab: int) -> Decoder:
     old = int(tree.vocab)
+    if int(tree.embed.weight.shape[0]) > old and any(isinstance(x, CrossAttentionLayer) for x, _ in tree.layers.distinct()):
+        raise ConvertError(f"--resize-vocab {vocab}: the embedding has rows for images after those of the vocabulary")
     if any(isinstance(x, HashMoE) for x in mixtures(tree)):
         raise ConvertError(f"--resize-vocab {vocab}: {_TABLE}")
     embed = tree.embed.replace(weight=_with_size(tree.embed.weight, 0, vocab))
