@@ -129,7 +129,7 @@ def load(
         return _load_params(config, changed, vocab_size, notes)
     if vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
-    sections = _split_sections(data, notes)
+    sections = _split_sections(data, notes, config.source)
     if config.manifest is None:
         return _build(config, sections, changed, notes)
     try:
@@ -275,7 +275,7 @@ def _load_params(source: FoundConfig, changes: dict[str, Any], vocab_size: int |
     if ignored := [safe(key) for key in config.unread()]:
         notes.append(f"ignored config keys: {', '.join(ignored)}")
     notes.append("params.json does not say whether the output matrix is tied; counted as untied (tie_word_embeddings=true ties it)")
-    sections = _split_sections({**args_to_config(args), **extra}, notes)
+    sections = _split_sections({**args_to_config(args), **extra}, notes, source.source)
     try:
         return _build(source, sections, changes, notes).replace(args=None if changes or extra else args)
     except ConfigError as error:
@@ -306,15 +306,16 @@ class _Sections(NamedTuple):
     outer: Keys | None = None  # the whole configuration, if all parts of the model are known
 
 
-def _split_sections(data: Keys, notes: list[str]) -> _Sections:
+def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
-    data = _nested(data)
+    model_type = Config(data, source).get("model_type", "")
+    data = _nested(data, model_type)
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return _Sections("", data)
     text: dict[str, Any] = dict(data[key])
-    if not text.get("model_type") and (text_type := TEXT_MODEL_TYPES.get(str(data.get("model_type")))):
-        notes.append(f"{safe(key)} has no model_type; in {safe(str(data['model_type']), 60)} it is {text_type}")
+    if text.get("model_type") in (None, "") and (text_type := TEXT_MODEL_TYPES.get(model_type)):
+        notes.append(f"{safe(key)} has no model_type; in {safe(model_type, 60)} it is {text_type}")
         text["model_type"] = text_type
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
@@ -328,12 +329,12 @@ def _split_sections(data: Keys, notes: list[str]) -> _Sections:
     without_towers = "quantization" in data and not any(isinstance(data.get(x), Mapping) for x in TOWER_KEYS)
     if without_towers:
         notes.append("text model only: mlx-lm leaves out the towers and their configuration")
-    elif str(data.get("model_type")) in COMPLETE_TYPES:
-        return _Sections(str(data["model_type"]), text, data)
+    elif model_type in COMPLETE_TYPES:
+        return _Sections(model_type, text, data)
     else:
         parts = [safe(x) for x in data if x.endswith("_config") and x not in (key, *_STORAGE_KEYS) and isinstance(data[x], Mapping)]
         notes.append(f"text model only; not counted: {', '.join(parts) or 'the rest of the multimodal model'}")
-    return _Sections(str(data.get("model_type", "")), text)
+    return _Sections(model_type, text)
 
 
 def _is_tied(data: Keys, text: Keys) -> Any:
@@ -354,15 +355,15 @@ def _is_tied(data: Keys, text: Keys) -> Any:
     return False if saved_by_5 and model_type in UNTIED_BY_DEFAULT else None
 
 
-def _nested(data: Keys) -> Keys:
+def _nested(data: Keys, model_type: str) -> Keys:
     """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
-    if data.get("model_type") not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
+    if model_type not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
         return data
     outer = {key: x for key, x in data.items() if key.endswith("_config") or key in ("model_type", "architectures", *_STORAGE_KEYS)}
-    if not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()) and data["model_type"] in MODEL_TYPES:
+    if not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()) and model_type in MODEL_TYPES:
         return data
     text = {key: x for key, x in data.items() if key not in outer}
-    return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[data["model_type"]]}}
+    return {**outer, "text_config": {**text, "model_type": FLAT_WRAPPERS[model_type]}}
 
 
 def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[str]) -> Model:

@@ -214,3 +214,16 @@ def test_flat_multimodal_config_equals_nested(outer: str) -> None:
     nested = llamath.load({"model_type": outer, "text_config": text, **vision})
     assert flat.tree == nested.tree and flat.wrapper == outer and flat.family.name == nested.family.name
     assert flat.is_multimodal and flat.parameters == nested.parameters
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, [], ["llama"], 5, True])
+@pytest.mark.parametrize("section", ["", "text_config", "wrapper"])
+def test_model_type_other_than_a_string_is_refused(value: object, section: str) -> None:
+    plain = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99}
+    keys: dict[str, Any] = {
+        "": plain | {"model_type": value},
+        "text_config": {"model_type": "mistral3", "text_config": plain | {"model_type": value}},
+        "wrapper": {"model_type": value, "text_config": plain},
+    }[section]
+    with pytest.raises(llamath.ConfigError, match=r"^the given keys: model_type should be a string, not "):
+        llamath.load(keys)

@@ -104,7 +104,7 @@ def _other_variants(manifests: list[tuple[WeightFiles, Manifest]]) -> Iterator[F
 
 def _known_model(part: PipelinePart, config: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings of a text model of a known family, which is verified against its config."""
-    if config.get("model_type") not in MODEL_TYPES or not any(not x.variant for x in part.weights):
+    if str(config.get("model_type")) not in MODEL_TYPES or not any(not x.variant for x in part.weights):
         return
     try:
         report = verify_checkpoint(part.folder)
