@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import llamath
+from llamath.analysis.image_pass import Images, image_pass
 from support.reference_data import multimodal_configs
 
 TEXT = {
@@ -65,10 +66,18 @@ def test_wrong_values_of_towers_are_named(changes: dict[str, Any], message: str)
         llamath.load({**LLAVA, "vision_config": {**VISION, **changes}})
 
 
-@pytest.mark.parametrize("value", [99, [], "x", [1, 99], -5])
+@pytest.mark.parametrize("value", [[], "x", [1, "x"], [1.5]])
 def test_wrong_feature_layers_are_named(value: Any) -> None:
     with pytest.raises(llamath.ConfigError, match="vision_feature_layer should name hidden states of a tower with 3 layers"):
         llamath.load({**LLAVA, "vision_feature_layer": value})
+
+
+@pytest.mark.parametrize(("value", "named"), [(99, 99), ([1, 99], 99), (-5, -5)])
+def test_absent_feature_layers_are_counted_without_images(value: Any, named: int) -> None:
+    model = llamath.load({**LLAVA, "vision_feature_layer": value})
+    assert model.parameters.parts["vision"] > 0
+    with pytest.raises(llamath.LlamathError, match=f"vision_feature_layer names hidden state {named} of a tower with 3 layers"):
+        image_pass(model.tree, Images(count=1, width=56, height=56))
 
 
 def test_vision_config_should_be_an_object() -> None:

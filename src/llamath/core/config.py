@@ -131,15 +131,19 @@ class Config:
         num_heads: int | None = None,
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
+        rounded_down: bool = False,
     ) -> Heads:
-        """Read the heads; the last three arguments are the family's defaults where they are not (an error, H, d / H)."""
+        """Read the heads; `num_heads`, `num_kv_heads` and `head_dim` are the family's defaults where they are not (an error, H, d / H).
+
+        `rounded_down`: H need not divide d.
+        """
         H = self.dim("H", query_keys, default=num_heads or _MISSING)
         null = any(name in self.data for name in kv_keys.split("|")) and kv_keys not in self
         K = self.dim("K", kv_keys, default=H if null else num_kv_heads or H)
         if H % K:
             hint = "each key/value head serves the same number of query heads"
             raise self.error(self._present(kv_keys), f"is {K}, which does not divide the {H} attention heads", hint)
-        if "head_dim" not in self and not head_dim and d % H:
+        if "head_dim" not in self and not head_dim and not rounded_down and d % H:
             hint = "give head_dim if heads are not d / H wide"
             raise self.error(self._present(query_keys), f"is {H}, which does not divide the width {d}", hint)
         return Heads(H, K, self.dim("h", "head_dim", default=head_dim or Expr.const(d // H)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, floor, inf, sqrt
 from typing import NamedTuple
 
+from ..utils.errors import LlamathError
 from ..utils.record_type import Record
 
 
@@ -37,6 +38,15 @@ class ImageSizes(Record):
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         """Return the tokens of an image in the text, where the projector makes `per_tile` of each tile."""
         return self.grid(width, height).tiles * per_tile
+
+
+class UnsupportedImage(ImageSizes):
+    """The tower is counted, but no image can be read; `reason` says why."""
+
+    reason: str
+
+    def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
+        raise LlamathError(f"images cannot be computed: {self.reason}", hint="the weights are counted without --images")
 
 
 class FixedImage(ImageSizes):

@@ -16,7 +16,7 @@ RENAMED = GGUF.with_changes(inside={"mlp_norm": "post_attention_norm"})
 @family(hf=HF, gguf=RENAMED, gguf_arch="glm4moe")
 def glm4_moe(c: Config) -> Decoder:
     d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
-    heads, eps = c.heads(d, num_kv_heads=8), c.get("rms_norm_eps", 1e-5)
+    heads, eps = c.heads(d, num_kv_heads=8, rounded_down=True), c.get("rms_norm_eps", 1e-5)
     norm, qk_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", False) else None
     positions = read_rope(c, rotary_dim(c, heads.head_dim, 0.5))
     attn = gqa(

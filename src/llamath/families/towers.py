@@ -14,7 +14,7 @@ from ..core.blocks import MLP, Decoder, Layer, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
 from ..core.expr import Expr, product
-from ..core.image_sizes import CroppedImage, FixedImage, NativeImage, SplitImage, TiledImage
+from ..core.image_sizes import CroppedImage, FixedImage, NativeImage, SplitImage, TiledImage, UnsupportedImage
 from ..core.positions import AxialRope, Rope
 from ..core.towers import (
     AttentionPooling,
@@ -301,12 +301,19 @@ def with_features(c: Config, tower: Tower, default: int | Sequence[int], strateg
     numbers = default if numbers is None else numbers
     numbers = tuple(numbers) if isinstance(numbers, (list, tuple)) else (numbers,)
     states = int(tower.block.layers.n) + 1
-    if not numbers or not all(type(x) is int and -states <= x < states for x in numbers):
+    if not numbers or not all(type(x) is int for x in numbers):
         raise c.error("vision_feature_layer", f"should name hidden states of a tower with {states - 1} layers, not {numbers!r:.60}")
+    if absent := [x for x in numbers if not -states <= x < states]:
+        tower = without_images(tower, f"vision_feature_layer names hidden state {absent[0]} of a tower with {states - 1} layers")
     drops = "full" if strategy is None else c.get("vision_feature_select_strategy", strategy)
     if drops not in ("default", "full"):
         raise c.error("vision_feature_select_strategy", f"should be default or full, not {safe(repr(drops), 40)}")
     return tower._replace(block=tower.block.replace(feature_layers=numbers, drops_class_token=drops == "default"))
+
+
+def without_images(tower: Tower, reason: str) -> Tower:
+    """Return a tower that is counted, but whose configuration describes no pass of an image."""
+    return tower._replace(block=tower.block.replace(image_sizes=UnsupportedImage(patch=int(tower.block.patch_size), reason=reason)))
 
 
 def feature_width(tower: VisionTower) -> Expr:
@@ -416,10 +423,9 @@ def merging_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
 
 def pooled_projector(c: Config, tower: VisionTower, text: Decoder) -> Part:
     """Read Gemma 3's projector, which makes `mm_tokens_per_image` tokens of an image."""
-    tokens, d, dv = c.get("mm_tokens_per_image", 256), text.embed.weight.shape[1], tower.patches.weight.shape[0]
-    patches, wanted = tower.image_sizes.grid(1, 1).rows, isqrt(max(tokens, 0))
-    if not 0 < wanted <= patches:
-        raise c.error("mm_tokens_per_image", f"should be between 1 and the {patches**2} patches of an image, not {tokens}")
-    eps = c.sub("vision_config").get("layer_norm_eps", 1e-6)
+    if (tokens := c.get("mm_tokens_per_image", 256)) < 1:
+        raise c.error("mm_tokens_per_image", f"should be at least 1, not {tokens}")
+    patches, wanted = tower.image_sizes.grid(1, 1).rows, isqrt(tokens)
+    d, dv, eps = text.embed.weight.shape[1], tower.patches.weight.shape[0], c.sub("vision_config").get("layer_norm_eps", 1e-6)
     block = PooledProjector(linear=linear(d, dv), norm=rms(dv, eps, offset=1.0), merge=patches // wanted)
     return Part(block, {"linear.weight": "mm_input_projection_weight", "norm": "mm_soft_emb_norm"}, {"linear": "flip"})

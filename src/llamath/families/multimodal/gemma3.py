@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
+from ...core.towers import PooledProjector
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import pooled_projector, read_tower
+from ..towers import pooled_projector, read_tower, without_images
 from ..wrappers import LLAVA_FORMS
 
 
@@ -13,4 +14,7 @@ from ..wrappers import LLAVA_FORMS
 def gemma3(c: Config, text: Decoder) -> Assembly:
     tower = read_tower(c, "siglip_vision_model")
     projector = pooled_projector(c, tower.block, text)
+    assert isinstance(projector.block, PooledProjector)
+    if not projector.block.merge:
+        tower = without_images(tower, "an image has fewer patches than mm_tokens_per_image")
     return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))

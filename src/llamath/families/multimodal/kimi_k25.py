@@ -12,7 +12,7 @@ from ...core.towers import MLPProjector, PatchEmbedding, VisionTower
 from ...core.tree import repeat
 from ...utils.errors import safe
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer
+from ..towers import encoder_attention, part_config, side, vit_layer, without_images
 
 _NAMES = {
     "patches": "patch_embed.proj",
@@ -88,14 +88,16 @@ def kimi_k25(c: Config, text: Decoder) -> Assembly:
         image_sizes=PatchBudget(patch=p, multiple=p * k, most=16_384, longest=512),
     )
     eps, joined = c.get("projection_layer_norm_eps", v.get("projector_ln_eps", 1e-5)), product((k, k, d))
-    if (width := c.get("projection_hidden_size", v.get("mm_hidden_size", int(d)))) != d:
-        raise c.error("projection_hidden_size", f"is {width}, unlike the width {d} of the tower, which the norm reads")
+    width = c.get("projection_hidden_size", v.get("mm_hidden_size", int(d)))
     projector = MLPProjector(
-        patch_norm=layer_norm(d, eps),
+        patch_norm=layer_norm(d if width == d else width, eps),
         linear_1=linear(joined, joined, True),
         linear_2=linear(text.width, joined, True),
         activation="gelu",
         merge=k,
     )
     rotary = {f"layers.{{l}}.attn.{x}": "rotary" for x in "qk"}
-    return assemble(text, vision=("vision_tower.", Tower(tower, _NAMES, rotary)), projector=("mm_projector.", Part(projector, _PROJECTOR)))
+    vision = Tower(tower, _NAMES, rotary)
+    if width != d:
+        vision = without_images(vision, f"projection_hidden_size is {width}, unlike the width {d} of the tower")
+    return assemble(text, vision=("vision_tower.", vision), projector=("mm_projector.", Part(projector, _PROJECTOR)))

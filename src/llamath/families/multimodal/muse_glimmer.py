@@ -11,7 +11,7 @@ from ...core.positions import AxialRope
 from ...core.towers import AdapterProjector, PatchEmbedding, VisionTower
 from ...core.tree import sequence
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, side, vit_layer, vit_sizes
+from ..towers import encoder_attention, part_config, side, vit_layer, vit_sizes, without_images
 
 _NAMES = {
     "patches": "patch_embedder.patch_embedding",
@@ -60,10 +60,8 @@ def muse_glimmer(c: Config, text: Decoder) -> Assembly:
         image_sizes=ClosestShape(patch=p, multiple=p * k, most=4096),
     )
     joined, inner = product((k, k, d)), c.dim("F_p", "projector_hidden_size", default=4096)
-    if (width := c.get("out_hidden_size", 6144)) != joined:
-        raise c.error("out_hidden_size", f"is {width}, but squares of patches have {joined} features")
     projector = AdapterProjector(
-        linear_1=linear(inner, joined),
+        linear_1=linear(inner, width := c.dim("D_v", "out_hidden_size", default=6144)),
         linear_2=linear(inner, inner),
         linear=linear(text.width, inner),
         norm=RMSNorm(eps=c.sub("text_config").get("rms_norm_eps", 1e-5)),
@@ -71,4 +69,7 @@ def muse_glimmer(c: Config, text: Decoder) -> Assembly:
         merge=k,
         by_channel=True,
     )
-    return assemble(text, vision=("model.vision_tower.", Tower(tower, _NAMES)), projector=("model.", Part(projector, _PROJECTOR)))
+    vision = Tower(tower, _NAMES)
+    if width != joined:
+        vision = without_images(vision, f"out_hidden_size is {width}, but squares of patches have {joined} features")
+    return assemble(text, vision=("model.vision_tower.", vision), projector=("model.", Part(projector, _PROJECTOR)))
