@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
-from ...core.expr import Expr, Variable, ceil_div, minimum, product, total
+from ...core.expr import Expr, Variable, ceil_div, floor_div, maximum, minimum, product, total
 from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
@@ -46,6 +46,11 @@ class Kernels(Record):
     adapter_paths: frozenset[str] = frozenset()  # matrices with adapters; if there are any, all other weights are frozen
     rank: int = 0  # of the adapters
 
+    @property
+    def keys(self) -> Expr:
+        """The keys per query as a variable, which stays one in the elements of a token."""
+        return Expr.variable("context", self.context)
+
 
 class SavedTensor(NamedTuple):
     """A saved tensor: its elements per token, and how they are sharded."""
@@ -70,8 +75,9 @@ def elements_per_token(size: Expr) -> Expr:
     """Return the elements of each token of B sequences of T tokens without earlier ones."""
     found: dict[tuple[object, ...], int] = {}
     for monomial, k in size.terms.items():
-        if {x.symbol for x in monomial if isinstance(x, Variable)} == {"B", "T"}:
-            found[tuple(x for x in monomial if not isinstance(x, Variable))] = k
+        of_pass = {x for x in monomial if isinstance(x, Variable) and x.symbol in ("B", "T")}
+        if len(of_pass) == 2:
+            found[tuple(x for x in monomial if x not in of_pass)] = k
     return Expr.of(found)  # type: ignore[arg-type]
 
 
@@ -307,10 +313,10 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
                 continue
             if y.op == "select_blocks":
                 size, kept = x.attributes["blocks"]
-                blocks = product((*y.shape[:3], minimum(ceil_div(Expr("T", k.context), size), kept)))
+                blocks = product((*y.shape[:3], minimum(ceil_div(k.keys, size), kept)))
                 yield y, SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence")
                 continue
-            keys = minimum(Expr("T", k.context), x.attributes["top_k"])
+            keys = minimum(k.keys, x.attributes["top_k"])
             yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
     else:
         yield from _scores(x, k)
@@ -325,13 +331,13 @@ def save_compressed_attention(x: Node, k: Kernels) -> Iterator[Saved]:
     entries = -(-int(windows.shape[-1]) // ratio)
     yield windows, SavedTensor("windows", elements_per_token(product((*x.shape[:2], entries))), k.width, "sequence", estimated=True)
     if not k.flash:
-        size = product((*x.shape[:3], Expr("T", k.context + k.context // ratio)))
+        size = product((*x.shape[:3], k.keys + floor_div(k.keys, ratio)))
         yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True, estimated=True)
         return
     yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
     yield from _result("output of attention", x, k)
     for y in selected:
-        keys = minimum(Expr("T", max(k.context // ratio, 1)), x.attributes["top_k"])
+        keys = minimum(maximum(floor_div(k.keys, ratio), 1), x.attributes["top_k"])
         yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")
 
 
@@ -354,7 +360,7 @@ def _fused_qkv(x: Node, k: Kernels) -> Iterator[Saved]:
 
 def _scores(x: Node, k: Kernels) -> Iterator[Saved]:
     """What attention saves between its two products."""
-    size = product((*x.shape[:3], Expr("T", k.context)))
+    size = product((*x.shape[:3], k.keys))
     yield _extra("softmax of scores", x, size, k.width if k.fused else FLOAT32, is_score=True)
     if not k.fused and k.width != FLOAT32:
         yield _extra("softmax of scores, rounded", x, size, k.width, is_score=True)

@@ -78,7 +78,7 @@ def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:
 
 def saved_elements(x: SavedTensor, layout: Layout, context: int) -> int:
     """Return the elements of a saved tensor on one GPU; an expression if the context is one."""
-    elements = x.elements.with_letters({"T": context}) if isinstance(context, Expr) else int(x.elements)
+    elements = x.elements.at(context=context) if isinstance(context, Expr) else int(x.elements)
     return ceil_div(_tokens(x, layout, context) * elements, _ranks(x, layout))
 
 

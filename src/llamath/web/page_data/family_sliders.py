@@ -10,11 +10,13 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES
 from ...config_keys import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
+from ...core.multimodal import Multimodal
 from ...core.parameter_count import Count
 from ...core.tree import Stack, fold
 from ...loading import load
@@ -28,6 +30,7 @@ _LETTER_ORDER = "L d H K h F Fe Fs E k S V C".split()
 _MAX_CONFIG_CHARS = 60_000
 """Longer configs get no sliders."""
 _NO_CLOSED_FORM = "its total has no closed form in its dimensions. `llamath count --set KEY=VALUE` counts any values"
+_MULTIMODAL = "its dimensions are those of the text model alone. `llamath count --set KEY=VALUE` counts the whole model"
 
 
 _TIED = "tie_word_embeddings"
@@ -89,6 +92,8 @@ class _CountForms(Record):
 
 def build_design(model: Model) -> dict[str, Any]:
     """Return the sliders of a model's family, or the reason why there are none."""
+    if isinstance(model.tree, Multimodal):
+        return {"letters": [], "why": _MULTIMODAL}
     data = {key: value for key, value in model.config.data.items() if key not in _LAYER_LIST_KEYS}
     for config in (data, dict(model.config.data)):
         text = json.dumps(config)
@@ -214,9 +219,10 @@ def _count_forms(model: Model, space: _DesignSpace) -> _CountForms:
 def _active_parameters(model: Model) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
-    active_copies = {id(y.weight): y.active for stack in stacks for x, _ in stack.distinct() for y in fold(x)}
+    leaves = [y for stack in stacks for x, _ in stack.distinct() for y in fold(x)]
+    active_copies = {(x.pattern.replace("{l}", "{e}"), id(x.weight)): x.active for x in leaves}
     return total(
-        product((x.times, active_copies.get(id(row.weight), row.copies), row.weight.parameters))
+        product((x.times, active_copies.get((row.pattern, id(row.weight)), row.copies), row.weight.parameters))
         for x in model.count.sections
         for row in x.rows
     )
@@ -239,7 +245,7 @@ def _find_design_space(data: Mapping[str, Any], model: Model) -> _DesignSpace:
     keys: dict[str, str] = {}
     for x, n in letters.items():
         key = key_by_symbol.get(x, "")
-        if x.isascii() and x.isalpha() and key and key not in keys.values() and n <= _MAX_DIM and data.get(key) in (n, None):
+        if x.isascii() and x.isalpha() and key and key not in keys.values() and 0 < n <= _MAX_DIM and data.get(key) in (n, None):
             keys[x] = key
     may_be_derived = (x for x in ("K", "F") if x not in keys and (x == "K" or x not in key_by_symbol))
     derived = {x: form for x in may_be_derived if (form := derived_dimension(letters, x))}
@@ -333,9 +339,27 @@ def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
         violating = [at for at in nearby if rule.is_violated(at)]
         if violating and not any(_count_at(space, at) for at in violating):
             yield rule
+    if (multiple := _multiple_of_heads(space)) > 1:
+        heads = Expr.variable("H", space.sizes["H"])
+        text = f"{space.keys['H']} should be a multiple of {multiple}"
+        yield _Rule(left=heads, right=multiple * floor_div(heads, multiple), text=text)
     if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
         text = f"{space.keys['L']} should be at least {min_layers}"
         yield _Rule(left=Expr.const(min_layers), right=Expr.variable("L", space.sizes["L"]), text=text)
+
+
+def _multiple_of_heads(space: _DesignSpace) -> int:
+    """Return the power of two that the library requires to divide the number of heads; 1 if it accepts any number."""
+    if "H" not in space.keys or ("h" in space.derived and "d" not in space.keys):
+        return 1
+    n = space.sizes["H"]
+
+    def is_accepted(heads: int) -> bool:
+        changes = {"H": heads, "K": gcd(space.sizes.get("K", 1), heads), "d": heads * 2 * (space.sizes.get("d", 1) // n // 2)}
+        changed_letters = {"H", "K"} | ({"d"} if "h" in space.derived else set())
+        return _count_at(space, {**space.sizes, **{x: changes[x] for x in changed_letters & space.keys.keys()}}) is not None
+
+    return next((x for x in (1, 2, 4, 8) if n % x == 0 and is_accepted(n + x)), 1)
 
 
 def _min_layers(space: _DesignSpace, form: Expr) -> int:

@@ -65,7 +65,7 @@ def _parts(model: Model) -> Iterator[_Part]:
     sections, tree = model.count.sections, model.tree
     rows = {_signature((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
     for name, child in tree.children:
-        if isinstance(child, Stack):
+        if name == "layers" and isinstance(child, Stack):
             for block, n in child.distinct():
                 leaves = fold(block)
                 section = rows[_signature((y.pattern.replace("{l}", "{e}"), y.weight.shape, y.copies) for y in leaves)]
