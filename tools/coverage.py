@@ -26,7 +26,7 @@ STATES = ("exact", "text only", "refused", "wrong", "not built")
 _BATCH, _SECONDS_PER_TYPE, _ATTEMPTS = 24, 120, 12
 
 WIDTHS = "hidden_size d_model n_embd embed_dim hidden_dim dim model_dim"
-HEADS = "num_attention_heads n_head n_heads num_heads attention_heads encoder_attention_heads decoder_attention_heads"
+HEADS = "num_attention_heads linear_num_heads n_head n_heads num_heads attention_heads encoder_attention_heads decoder_attention_heads"
 KV_HEADS = "num_key_value_heads n_kv_heads num_kv_heads multi_query_group_num"
 HEAD_DIMS = "head_dim attention_head_dim kv_channels"
 MLP_WIDTHS = "ffn_dim n_inner d_ff mlp_dim ffn_hidden_size encoder_ffn_dim decoder_ffn_dim inner_dim"
@@ -40,6 +40,17 @@ SMALL = {
     "qk_head_dim": 10, "n_group": 1, "topk_group": 1, "num_expert_group": 1, "index_n_heads": 2, "first_k_dense_replace": 1,
 }  # fmt: skip
 """Keys with fixed small values, where a configuration has them."""
+COMPLETED: dict[str, dict[str, Any]] = {
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "deepseek_v2": {"num_experts_per_tok": 6},
+    "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "hunyuan_v1_moe": {"head_dim": 128},
+    "lfm2_moe": {"layer_types": ("conv", "conv", "full_attention")},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+}
+"""Values that the default configurations of these types lack although their classes need them; tuples are repeated over the layers."""
 
 
 class Result(NamedTuple):
@@ -90,7 +101,9 @@ def compare(model_type: str, auto: str, seed: int | None) -> Result:
         try:
             config = CONFIG_MAPPING[model_type]()
             if seed is not None:
-                config = CONFIG_MAPPING[model_type].from_dict(shrink(config.to_dict(), random.Random(seed + attempt)))
+                config = CONFIG_MAPPING[model_type].from_dict(shrink(complete(model_type, config.to_dict()), random.Random(seed + attempt)))
+            if model_type in COMPLETED:
+                config = CONFIG_MAPPING[model_type].from_dict(complete(model_type, config.to_dict()))
             model_class = mapping[type(config)]
             model_class = model_class[0] if isinstance(model_class, tuple) else model_class
             built_from = config
@@ -104,6 +117,13 @@ def compare(model_type: str, auto: str, seed: int | None) -> Result:
         model.config.architectures = [model_class.__name__]
         return judge(json.loads(model.config.to_json_string()), model)
     return Result("not built", reason=" ".join(problem.split())[:160])
+
+
+def complete(model_type: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with the values that its class needs and its default lacks."""
+    added = {key: x for key, x in COMPLETED.get(model_type, {}).items() if not config.get(key)}
+    n = config.get("num_hidden_layers", 0)
+    return config | {key: [x[i % len(x)] for i in range(n)] if isinstance(x, tuple) else x for key, x in added.items()}
 
 
 def judge(saved: dict[str, Any], model: Any) -> Result:
@@ -185,10 +205,10 @@ def shrink(config: Mapping[str, Any], rng: random.Random, vocab: int = 0) -> dic
     depths = {config[x] for x in DEPTHS.split() if isinstance(config.get(x), int)}
     small: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping) and ("model_type" in value or key.endswith("_config")):
+        if key == "per_layer_config" and isinstance(value, Mapping):
+            small[key] = {i: x for i, x in value.items() if int(i) < values["num_hidden_layers"]}
+        elif isinstance(value, Mapping) and ("model_type" in value or key.endswith("_config")):
             small[key] = shrink(value, rng, vocab)
-        elif key == "per_layer_config" and isinstance(value, Mapping):
-            small[key] = {i: x for i, x in value.items() if not str(i).isdigit() or int(i) < values["num_hidden_layers"]}
         elif value is None and key in ("head_dim", "num_key_value_heads") and rng.random() < 0.7:
             small[key] = values[key]
         elif key.endswith("_token_id") and isinstance(value, int):
@@ -203,10 +223,28 @@ def shrink(config: Mapping[str, Any], rng: random.Random, vocab: int = 0) -> dic
             small[key] = rng.random() < 0.5
         else:
             small[key] = value
+    _shrink_mixers(small, values)
     text = small.get("text_config")
     if isinstance(text, dict) and "hidden_size" in small and "hidden_size" in text:
         small["hidden_size"] = text["hidden_size"]  # of the head (Ovis 2)
     return small
+
+
+def _shrink_mixers(small: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Make the heads of state-space layers, the kinds of attention by layer, and shared layers consistent with the small dimensions."""
+    heads, width, n = values["num_heads"], values["hidden_size"], values["num_hidden_layers"]
+    if {"mamba_n_heads", "mamba_d_head", "mamba_expand"} <= small.keys():
+        inner = small["mamba_d_ssm"] if small.get("mamba_d_ssm") else small["mamba_expand"] * width
+        small |= {"mamba_n_heads": heads, "mamba_d_head": inner // heads}
+        if small.get("mamba_d_ssm"):
+            small["mamba_d_ssm"] = heads * small["mamba_d_head"]
+    elif {"num_heads", "head_dim", "expand"} <= small.keys():
+        small |= {"head_dim": small["expand"] * width // heads, "n_groups": 2}
+    if "attention_types" in small:
+        small["attention_types"] = [[["global", "local"], 1], *([[["local"], n - 2]] if n > 2 else [])]
+        small.pop("attention_layers", None)
+    if "num_kv_shared_layers" in small:
+        small["num_kv_shared_layers"] = 0
 
 
 def work() -> None:
@@ -292,11 +330,14 @@ transformers saves for it.
 - **wrong**: another number.
 - **not built**: transformers itself cannot build it, or needs a package that is not installed.
 """
+_COMPLETED_NOTE = "Where the default configuration of a class lacks a value that the class needs, it is added"
 
 
 def page(rows: list[Row], version: str) -> str:
     """Return the page."""
-    lines = [HEAD.format(version=version), "| types | " + " | ".join(STATES) + " |", "| --- |" + " ---: |" * len(STATES)]
+    completed = "; ".join(f"{', '.join(f'`{key}`' for key in added)} of `{x}`" for x, added in COMPLETED.items())
+    head = HEAD.format(version=version) + "\n" + "\n".join(wrap(f"{_COMPLETED_NOTE}: {completed}.")) + "\n"
+    lines = [head, "| types | " + " | ".join(STATES) + " |", "| --- |" + " ---: |" * len(STATES)]
     for auto, title in (("CausalLM", "causal"), ("ImageTextToText", "image-text")):
         counts = Counter(x.state for x in rows if x.auto == auto)
         lines.append(f"| {title}: {sum(counts.values())} | " + " | ".join(str(counts[x]) for x in STATES) + " |")
@@ -306,7 +347,9 @@ def page(rows: list[Row], version: str) -> str:
     lines += ["", "## By downloads", "", *wrap(f"The share of {downloads['source']} ({total} million in all):"), ""]
     lines += ["| state | downloads, millions | share |", "| --- | ---: | ---: |"]
     lines += [f"| {state} | {n:.1f} | {100 * n / total:.1f} % |" for state, n in sums.items() if n]
-    lines += ["", *wrap("A type that transformers does not have is exact if a preset of it has its published total.")]
+    listed = 100 * sums["exact"] / sum(downloads["millions"].values())
+    note = f"Of the downloads of the listed types, {listed:.1f} % are of exact ones."
+    lines += ["", *wrap(f"{note} A type that transformers does not have is exact if a preset of it has its published total.")]
     others = {x: y for x, y in known.items() if y != "exact"}
     if others:
         lines += ["", *wrap("Not exact: " + ", ".join(f"`{x}` ({downloads['millions'][x]} million, {y})" for x, y in others.items()) + ".")]
