@@ -9,7 +9,9 @@ from typing import ClassVar
 from ..core.blocks import Decoder
 from ..core.expr import Expr, product
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import CrossAttentionLayer, ModelPart, Multimodal
+from ..core.multimodal import CountedBlock, CrossAttentionLayer, ModelPart, Multimodal
+from ..core.towers import VisionTower
+from ..core.tree import fold_blocks
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
@@ -79,9 +81,12 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
     if not isinstance(tree, Multimodal) or tree.vision is None:
         raise LlamathError("the model reads no images", hint="images are for multimodal models, whose config.json has a vision_config")
     vision = tree.vision
+    part = ModelPart(vision=vision, projector=tree.projector)
+    if not isinstance(vision, VisionTower) or any(isinstance(x.block, CountedBlock) for x in fold_blocks(part)):
+        hint = "`count`, `names`, `memory` and `verify` have its weights; without images, all other numbers are of the text model"
+        raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
     grid = sizes.grid(images.width, images.height)
-    part = ModelPart(vision=vision, projector=tree.projector)
     count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
     graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns))

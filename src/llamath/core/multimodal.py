@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from .blocks import Decoder, Layer, Linear, Norm, apply_optional
 from .machine import Machine, X
-from .tree import Block, Cut, Weight
-
-if TYPE_CHECKING:
-    from .towers import VisionTower
+from .tree import Block, Cut, Stack, Weight
 
 TOWER_FIELDS = ("vision", "projector", "audio", "audio_projector")
 """The fields that `Multimodal` adds to a decoder."""
@@ -28,7 +26,7 @@ class Multimodal(Decoder):
         "audio": "audio",
         "audio_projector": "projector",
     }
-    vision: VisionTower | None = None
+    vision: Block | None = None
     projector: Block | None = None
     audio: Block | None = None
     audio_projector: Block | None = None
@@ -38,6 +36,19 @@ class Multimodal(Decoder):
         """The text model."""
         text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
         return text
+
+
+class CountedBlock(Block):
+    """A module of a tower or projector that is counted but not computed: its weights and modules, by their names in files."""
+
+    parts: Mapping[str, Weight | Block | Stack]
+
+    @property
+    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
+        return iter(self.parts.items())
+
+    def child(self, name: str) -> Weight | Block | Stack:
+        return self.parts[name]
 
 
 class ModelPart(Block):

@@ -234,6 +234,17 @@ class AdapterProjector(Block):
         return apply_optional(self.norm, m, self.linear(m, m.act(self.linear_2(m, x), self.activation)))
 
 
+class ChainedProjector(Block):
+    """linear(merger x): a projector, then a linear layer on its tokens (HyperCLOVA X Vision)."""
+
+    group: ClassVar[str] = "projector"
+    merger: Block
+    linear: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.linear(m, self.merger(m, x))
+
+
 class TwoStepProjector(Block):
     """An MLP of two layers on the features of each patch, then another on those of side × side patches joined (MiniMax-M3)."""
 

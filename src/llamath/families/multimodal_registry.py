@@ -68,6 +68,7 @@ class MultimodalFamily(Record):
     forms: Mapping[str, Names]  # name of another form of the names → beginning of a published name → beginning in that form
     saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
     modules: Names = MappingProxyType({})  # path → name in memory, where that is more than another beginning
+    inside: Names = MappingProxyType({})  # module in a layer of the text model → published name, where the text model alone has another
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
@@ -75,6 +76,7 @@ class MultimodalFamily(Record):
         published = with_wrapper_prefix(family.hf, wrapper)
         hf = published.with_changes(outside=names, layouts={**published.layouts, **layouts})
         forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
+        hf = hf.with_changes(inside=self.inside)
         if self.modules:
             unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules}
             inside = {x.removeprefix(_IN_LAYERS): name for x, name in self.modules.items() if x.startswith(_IN_LAYERS)}
@@ -86,13 +88,19 @@ class MultimodalFamily(Record):
 
 
 def multimodal(
-    *, forms: Mapping[str, Names] = {}, saves_outputs_first: bool = False, modules: Names = MappingProxyType({})
+    *,
+    forms: Mapping[str, Names] = {},
+    saves_outputs_first: bool = False,
+    modules: Names = MappingProxyType({}),
+    inside: Names = MappingProxyType({}),
 ) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
     """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
 
     def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
         name = build.__module__.rpartition(".")[2]
-        return MultimodalFamily(name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules)
+        return MultimodalFamily(
+            name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules, inside=inside
+        )
 
     return decorate
 

@@ -7,12 +7,15 @@ from ..checkpoint.naming.scheme import Scheme
 MULTIMODAL = {
     "aya_vision": "aya_vision",
     "cohere2_vision": "cohere2_vision",
+    "cosmos3_omni": "cosmos3_omni",
     "deepseek_vl": "deepseek_vl",
     "exaone4_5": "exaone4_5",
+    "fuyu": "fuyu",
     "gemma3": "gemma3",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
-    "glm4v": "glm4v glm46v glm4v_moe glm_ocr",
+    "glm4v": "glm4v glm46v glm4v_moe glm_ocr glmga",
+    "hyperclovax_vision_v2": "hyperclovax_vision_v2",
     "idefics3": "idefics3",
     "internvl": "internvl",
     "internvl_chat": "internvl_chat",
@@ -31,6 +34,7 @@ MULTIMODAL = {
     "qianfan_ocr": "qianfan_ocr",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
+    "shieldgemma2": "shieldgemma2",
     "smolvlm": "smolvlm",
     "video_llama_3": "video_llama_3",
     "vipllava": "vipllava",
@@ -43,7 +47,11 @@ COMPLETE_TYPES = {model_type: module for module, types in MULTIMODAL.items() for
 WHOLE = ("", "language_model.")
 NAME_PREFIXES = {
     **dict.fromkeys("aya_vision gemma3 internvl internvl_chat qianfan_ocr kimi_k25 kimi_vl llama4 mistral3 paligemma".split(), WHOLE),
-    "mllama": WHOLE,
+    **dict.fromkeys(("fuyu", "mllama"), WHOLE),
+    "glmga": ("model.", "model.language_model."),
+    "hyperclovax_vision_v2": ("", "model.language_model."),
+    "shieldgemma2": ("", "model.language_model."),
+    "cosmos3_omni": ("model.", ""),
     **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
         "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl lighton_ocr muse_glimmer qwen3_5 "
@@ -61,9 +69,11 @@ NAME_PREFIXES = {
 """Model type of the wrapper → the prefix of the text model's names, and the prefix that replaces it in files."""
 
 TIED_BY_DEFAULT = frozenset(
-    "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified got_ocr2 "
-    "granite_docling hunyuan_vl internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr mistral3 ovis2 paddleocr_vl paligemma "
-    "pp_chart2table shieldgemma2".split()
+    (
+        "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified "
+        "got_ocr2 granite_docling hunyuan_vl hyperclovax_vision_v2 internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr "
+        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2"
+    ).split()
 )
 """Wrappers whose classes tie embedding and head by default."""
 
@@ -99,7 +109,8 @@ TEXT_MODEL_TYPES = {
     **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
     "exaone4_5": "exaone4",
     "fuyu": "persimmon",
-    "glm46v": "glm4v_text",
+    **dict.fromkeys(("glm46v", "glmga"), "glm4v_text"),
+    "hyperclovax_vision_v2": "hyperclovax",
     "idefics2": "mistral",
     "inkling_mm_model": "inkling_text",
     "kimi_k25": "deepseek_v3",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from ..checkpoint.naming.scheme import Scheme, StoredPart, StoredTensor
 from ..core.blocks import Decoder
 from ..core.expr import Expr
+from ..core.multimodal import CountedBlock
 from ..core.tree import LETTERS, Block, Cut, Leaf, Stack, Weight, sequence, walk, walk_field
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
@@ -29,19 +30,6 @@ class StateTensor(NamedTuple):
 
 class NoFormula(LlamathError):
     """A question that only the tree of a family answers."""
-
-
-class ModuleBlock(Block):
-    """A module of a state dict, with its weights and modules by name."""
-
-    parts: Mapping[str, Weight | Block | Stack]
-
-    @property
-    def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
-        return iter(self.parts.items())
-
-    def child(self, name: str) -> Weight | Block | Stack:
-        return self.parts[name]
 
 
 class ModuleTree(Decoder):
@@ -117,7 +105,7 @@ def _part(value: Any, depth: int, known: dict[Any, Block]) -> Weight | Block | S
         blocks = [_part(value[str(i)], depth + 1, known) for i in range(len(value))]
         return sequence(x for x in blocks if isinstance(x, Block))
     parts = {name: _part(x, depth, known) for name, x in value.items()}
-    block = ModuleBlock(parts=parts)
+    block = CountedBlock(parts=parts)
     return known.setdefault((depth, *((name, _key(x)) for name, x in parts.items())), block)
 
 

@@ -279,7 +279,10 @@ def _is_in_model(name: str, scheme: Scheme, expectation: Expectation) -> bool:
     if not expectation.is_submodel:
         return name.split(".")[0] == scheme.layer.split(".")[0]
     head = scheme.stored_name("head.weight") if expectation.tree.head else ""
-    return name.startswith(_text_prefix(scheme)) or name == head
+    if prefix := _text_prefix(scheme):
+        return name.startswith(prefix) or name == head
+    modules = (scheme.layer, head, *(x for path, x in scheme.outside.items() if path in ("embed", "norm")))
+    return name.split(".")[0] in {x.split(".")[0] for x in modules}
 
 
 def _text_prefix(scheme: Scheme) -> str:

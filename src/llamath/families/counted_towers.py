@@ -1,0 +1,40 @@
+"""Constructors of towers and projectors that are counted but not computed, from the names and shapes of their weights in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..core.blocks import Linear
+from ..core.constructors import weight
+from ..core.multimodal import CountedBlock
+from ..core.tree import Block, Stack, Weight, fold
+from .multimodal_registry import Part
+
+Modules = Mapping[str, Weight | Block | Stack | None]
+"""Name in files → weight, block or stack; None for what a configuration leaves out."""
+
+
+def counted(modules: Modules) -> CountedBlock:
+    """Return the block of these modules; a dotted name is that of a module inside others."""
+    nested: dict[str, dict[str, Weight | Block | Stack | None]] = {}
+    for name, module in modules.items():
+        first, _, rest = name.partition(".")
+        nested.setdefault(first, {})[rest] = module
+    parts = {name: x[""] if "" in x else counted(x) for name, x in nested.items()}
+    return CountedBlock(parts={name: x for name, x in parts.items() if x is not None})
+
+
+def counted_part(modules: Modules) -> Part:
+    """Return a tower or projector of these modules, whose paths are its names in files."""
+    block = counted(modules)
+    return Part(block, {x.pattern: x.pattern for x in fold(block)})
+
+
+def conv(out: int, *kernel: int, bias: bool = True) -> Linear:
+    """A convolution W `[out, in, …]`."""
+    return Linear(weight=weight(out, *kernel), bias=weight(out, role="bias") if bias else None)
+
+
+def table(rows: int, d: int) -> CountedBlock:
+    """An embedding module `[rows, d]`."""
+    return CountedBlock(parts={"weight": weight(rows, d, role="lookup")})

@@ -1,0 +1,25 @@
+"""HyperCLOVA X Vision: the tower and merger of Qwen2.5-VL, whose tokens one more linear layer brings to the width of the text model."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ...core.constructors import linear, rms
+from ...core.towers import ChainedProjector
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..qwen_towers import qwen2_5_tower, qwen_merger
+from ..towers import part_config
+
+_SAVED = {"model.language_model.model.": "model.language_model."}
+_MODULES = {"model.language_model.lm_head": "lm_head", **_SAVED, "model.vision_projector": "model.projector"}
+
+
+@multimodal(forms={"hf-5": _SAVED, "hf-modules": _MODULES})
+def hyperclovax_vision_v2(c: Config, text: Decoder) -> Assembly:
+    vision = part_config(c, "vision_config", {})
+    tower = qwen2_5_tower(vision)
+    width = vision.get("out_hidden_size", 3584)
+    merger = qwen_merger(vision, tower.block, text, "out_hidden_size", rms(tower.block.patches.weight.shape[0], 1e-6))
+    block = ChainedProjector(merger=merger.block, linear=linear(text.width, width, bias=True))
+    names = {f"merger.{path}": f"vision_model.merger.{name}" for path, name in merger.names.items()} | {"linear": "vision_projector"}
+    return assemble(text, vision=("model.vision_model.", tower), projector=("model.", Part(block, names)))
