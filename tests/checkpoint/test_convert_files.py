@@ -672,7 +672,7 @@ def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Pa
 TRUNCATE = """
 import os, sys, torch
 from llamath.cli.output import print_error
-from llamath.run.weights.bus_error import exit_on_bus_error
+from llamath.generation.bus_error import exit_on_bus_error
 from llamath.run.weights.open_model import open_model
 exit_on_bus_error(print_error)
 loaded = open_model(sys.argv[1])

@@ -7,7 +7,7 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llamath.run.detokenizer import StopStringMatcher, StreamingDetokenizer
+from llamath.generation.detokenizer import StopStringMatcher, StreamingDetokenizer
 from llamath.tokenizers import Tokenizer
 from support.tiny_checkpoint import train_tokenizer
 

@@ -12,7 +12,7 @@ from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.families.registry import find_family
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
-from llamath.run.session import check_tokenizer, collect_completions
+from llamath.run.torch_session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs

@@ -336,9 +336,9 @@ def test_read_only_mapping_is_the_fallback(hf: Callable[..., Path], monkeypatch:
             raise OSError(12, "Cannot allocate memory")
         return mapped(*args, access=access)
 
-    monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", refused)
+    monkeypatch.setattr("llamath.generation.mapped_files.mmap.mmap", refused)
     assert torch.equal(logits_of(hf()), expected)
-    monkeypatch.setattr("llamath.run.weights.mmap_tensors.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
+    monkeypatch.setattr("llamath.generation.mapped_files.mmap.mmap", lambda *_, **__: refused(access=mmap.ACCESS_COPY))
     with pytest.raises(LlamathError, match=r"model\.safetensors cannot be mapped into memory: .*Cannot allocate memory"):
         open_model(str(hf()))
 

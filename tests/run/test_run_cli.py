@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from llamath import embedded, run
 from llamath.cli import main
-from llamath.run.session import Llama
+from llamath.run.torch_session import Llama
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 
 
@@ -49,7 +49,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr("llamath.run.distributed.process_group.process_group", lambda device: met.append(device) or nullcontext())
-    monkeypatch.setattr("llamath.run.session.open_model", lambda *_, **__: pytest.fail("a model was opened"))
+    monkeypatch.setattr("llamath.run.torch_session.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     return met
 
 
@@ -316,7 +316,7 @@ def test_chat_errors(words: tuple[str, ...], stdin: bytes, message: str, typed: 
 
 
 def test_messages_as_pairs_and_mappings() -> None:
-    assert run.session.parse_message({"role": "user", "content": "hi"}) == run.session.parse_message(("user", "hi"))
+    assert run.torch_session.parse_message({"role": "user", "content": "hi"}) == run.torch_session.parse_message(("user", "hi"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -26,7 +26,9 @@ from .model_options import MODEL
 from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
-    from ..run import ChatSession, GeneratedPiece, GenerationLimits, Sampling
+    from ..generation.generation import GeneratedPiece, GenerationLimits
+    from ..generation.sampling_parameters import Sampling
+    from ..generation.session import ChatSession
 
 _EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
 _HELP = """/reset        start again with the same system prompt
@@ -45,7 +47,7 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
 
     With --json, each answer is one line of JSON.
     """
-    from ..run import ChatSession
+    from ..generation.session import ChatSession
 
     if under_torchrun():
         with device_or_mesh(options["device"]):  # only the first process reports the error

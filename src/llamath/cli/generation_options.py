@@ -18,7 +18,9 @@ from .model_options import COMPUTE_DTYPE, context_option, local_model, parse_cha
 from .output import echo, note, print_error, warn
 
 if TYPE_CHECKING:
-    from ..run import GeneratedPiece, GenerationLimits, Llama, Sampling
+    from ..generation.generation import GeneratedPiece, GenerationLimits
+    from ..generation.sampling_parameters import Sampling
+    from ..generation.session import LlamaBase
 
 _SAMPLING: Mapping[str, Reader] = {
     "top_k": integer(0),
@@ -76,11 +78,11 @@ def device_or_mesh(device: str) -> AbstractContextManager[Any]:
     return process_group(device)
 
 
-def open_model(model: str | None, options: dict[str, Any]) -> Llama:
+def open_model(model: str | None, options: dict[str, Any]) -> LlamaBase:
     """Open the model with its tokenizer, with a progress bar; notes go to stderr."""
+    from ..generation.bus_error import exit_on_bus_error
     from ..render.progress import Bar
     from ..run import Llama, Sampling, limit_threads
-    from ..run.weights.bus_error import exit_on_bus_error
 
     exit_on_bus_error(print_error)
     Sampling(**_sampling_settings(options))
@@ -94,7 +96,7 @@ def open_model(model: str | None, options: dict[str, Any]) -> Llama:
     return llama
 
 
-def model_name(llama: Llama) -> str | None:
+def model_name(llama: LlamaBase) -> str | None:
     """Return the model's name, as `--json` writes it."""
     return llama.model.name if llama.model is not None else None
 
@@ -105,7 +107,7 @@ def _sampling_settings(options: Mapping[str, Any]) -> dict[str, float]:
     return settings | (parse_key_values(options["sampling"], "--sampling", _SAMPLING) if options["sampling"] else {})
 
 
-def choose_sampling(llama: Llama, options: Mapping[str, Any]) -> Sampling:
+def choose_sampling(llama: LlamaBase, options: Mapping[str, Any]) -> Sampling:
     """Return the sampling parameters: the options, else the model's generation_config, else greedy."""
     settings = _sampling_settings(options)
     if llama.sampling.temperature == 0 and "temperature" not in settings and any(name in settings for name in _NARROWING):
@@ -116,9 +118,9 @@ def choose_sampling(llama: Llama, options: Mapping[str, Any]) -> Sampling:
     return sampling
 
 
-def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None = None) -> GenerationLimits:
+def choose_limits(llama: LlamaBase, options: Mapping[str, Any], logprobs: int | None = None) -> GenerationLimits:
     """Return where generation stops."""
-    from ..run import GenerationLimits
+    from ..generation.generation import GenerationLimits
 
     context = options["context"] or llama.context
     if context and llama.context and context > llama.context:
@@ -131,8 +133,8 @@ def choose_limits(llama: Llama, options: Mapping[str, Any], logprobs: int | None
 
 def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], None], heading: str = "") -> bool:
     """Pass on every piece as it is generated, and before the first one write `heading`; return whether the user interrupted."""
+    from ..generation.generation import Generation
     from ..render.progress import Progress
-    from ..run import Generation
 
     finish = ""
     try:

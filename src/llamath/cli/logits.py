@@ -95,9 +95,9 @@ def command(
 
 def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:
     """Return the activations of one checkpoint; its weights are released."""
+    from ..generation.bus_error import exit_on_bus_error
     from ..render.progress import Bar
     from ..run.debug.activations import capture_activations
-    from ..run.weights.bus_error import exit_on_bus_error
     from ..run.weights.open_model import load_verified
 
     exit_on_bus_error(print_error)

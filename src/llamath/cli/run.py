@@ -33,7 +33,9 @@ from .model_options import MODEL
 from .output import echo, echo_json, note
 
 if TYPE_CHECKING:
-    from ..run import GeneratedPiece, Generation, GenerationLimits, Llama, Sampling
+    from ..generation.generation import GeneratedPiece, Generation, GenerationLimits
+    from ..generation.sampling_parameters import Sampling
+    from ..generation.session import LlamaBase
 
 _DEFAULT_MAX_TOKENS, _DEFAULT_BATCH = 256, 8
 """New tokens of one prompt, and prompts of a file in one batch."""
@@ -79,7 +81,7 @@ def command(words: tuple[str, ...], *, batch_file: str | None, batch: int, form:
 class _Job:
     """A model, and the options for generating with it."""
 
-    def __init__(self, llama: Llama, options: dict[str, Any], quiet: bool) -> None:
+    def __init__(self, llama: LlamaBase, options: dict[str, Any], quiet: bool) -> None:
         self.llama, self.system, self.quiet = llama, options["system"], quiet
         self.logprobs = options["logprobs"] is not None
         limited = options | {"max_tokens": options["max_tokens"] or _DEFAULT_MAX_TOKENS}
@@ -153,8 +155,8 @@ class _Job:
 
     def print_completion(self, prompt: str) -> None:
         """Write the finished text and its statistics as JSON."""
+        from ..generation.session import collect_completions
         from ..render.text.generation_text import completion_json
-        from ..run.session import collect_completions
 
         with Progress("generating"):
             (completion,) = collect_completions(self.begin([prompt]))
@@ -164,8 +166,8 @@ class _Job:
 
     def run_batches(self, prompts: Sequence[str], batch: int) -> None:
         """Write a line of JSON for each prompt, in order."""
+        from ..generation.session import collect_completions
         from ..render.text.generation_text import completion_json
-        from ..run.session import collect_completions
 
         for number, prompt in enumerate(prompts, 1):
             _check_length(self.limits, self.ids(prompt), number)

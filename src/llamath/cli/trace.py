@@ -114,12 +114,12 @@ def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[
             hint = "leave out the prompt to see the shapes (--tokens N), or give a folder with weights and a tokenizer"
             raise LlamathError(f"{safe(location)} has no tokenizer for the prompt", hint=hint)
         return model, None, load_tokenizer(location)
+    from ..generation.bus_error import exit_on_bus_error
     from ..render.progress import Bar
     from ..run import open_model
-    from ..run.weights.bus_error import exit_on_bus_error
 
     exit_on_bus_error(print_error)
-    from ..run.session import check_tokenizer
+    from ..run.torch_session import check_tokenizer
     from ..tokenizers import load_tokenizer
 
     changes = parse_changes(options["changes"])

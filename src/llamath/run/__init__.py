@@ -14,13 +14,14 @@ try:
 except ImportError:
     raise MissingExtra("torch", "run") from None
 
+from ..generation.generation import GeneratedPiece, GenerationLimits
+from ..generation.sampling_parameters import Sampling
 from .cpu.optimize_for_cpu import optimize_for_cpu
-from .generate import GeneratedPiece, Generation, GenerationLimits
 from .kv_cache import Cache
 from .memory_budget import check_memory_for, limit_threads
 from .module import Decoder, build, initialize
-from .sampling import Sampling
-from .session import ChatSession, Completion, Llama
+from .torch_generation import Generation
+from .torch_session import ChatSession, Completion, Llama
 from .weights.load_weights import canonical_weights, load_weights
 from .weights.open_model import LoadedModel, open_model
 

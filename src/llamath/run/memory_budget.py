@@ -11,6 +11,7 @@ from ..analysis.inference.gpu_shards import ShardedModel
 from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from ..analysis.parallel_layout import Layout
 from ..checkpoint.formats import dtypes
+from ..generation.free_memory import CGROUP, check_free_memory, free_host_bytes
 from ..model import Model
 from ..utils.errors import LlamathError, safe
 from .module import Decoder, TensorOptions
@@ -19,8 +20,6 @@ _COMPUTE_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfl
 """Dtypes that models are computed in, by their names in `checkpoint.formats.dtypes`."""
 MEMORY_DTYPES = {torch.float32: "fp32", torch.float64: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 """Their names in a `MemoryRequest`."""
-_CGROUP = "/sys/fs/cgroup/memory."
-"""Prefix of the files with a container's memory limit and use."""
 _SINGLE_THREAD_PARAMETERS = 1 << 25
 """Models with fewer parameters run on one thread: on a busy machine, synchronizing two threads took 30 times as long as the products."""
 
@@ -57,40 +56,14 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def free_bytes(device: torch.device, cgroup: str = _CGROUP) -> int | None:
+def free_bytes(device: torch.device, cgroup: str = CGROUP) -> int | None:
     """Return the bytes that can still be allocated; None where the device does not report them."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
     if device.type != "cpu":
         return None
-    known = [x for x in (_system_free_bytes(), _cgroup_free_bytes(cgroup)) if x is not None]
-    return min(known, default=None)
-
-
-def _system_free_bytes() -> int | None:
-    """Return the system's available memory, file cache included."""
-    kibibytes = _read_numbers("/proc/meminfo").get("MemAvailable:")
-    return None if kibibytes is None else kibibytes * 1024
-
-
-def _cgroup_free_bytes(cgroup: str) -> int | None:
-    """Return what a container may still allocate, file cache included."""
-    limit, used = (next(iter(_read_numbers(cgroup + x, alone=True).values()), None) for x in ("max", "current"))
-    if limit is None or used is None:
-        return None
-    return max(0, limit - used + _read_numbers(cgroup + "stat").get("file", 0))
-
-
-def _read_numbers(path: str, alone: bool = False) -> dict[str, int]:
-    """Read lines of a name and a number, or with `alone` of a number; an unreadable file has none."""
-    try:
-        with open(path, encoding="ascii") as file:
-            rows = [line.split() for line in file]
-    except (OSError, ValueError):
-        return {}
-    rows = [["", *row] if alone else row for row in rows]
-    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+    return free_host_bytes(cgroup)
 
 
 def ranks_per_host(module: Decoder) -> int:
@@ -104,12 +77,7 @@ def ranks_per_host(module: Decoder) -> int:
 
 def check_memory(need: int, what: str, device: torch.device, free: int | None = None) -> None:
     """Raise an error if fewer than `need` bytes are free; `free` is by default what the device reports."""
-    free = free_bytes(device) if free is None else free
-    if free is not None and need > free:
-        raise LlamathError(
-            f"{what} need {need:,} bytes ({need / 2**30:,.1f} GiB), but {free:,} ({free / 2**30:,.1f} GiB) are free on {device}",
-            hint="use a smaller dtype, context or batch; llamath.memory(path) shows the memory of each",
-        )
+    check_free_memory(need, what, free_bytes(device) if free is None else free, str(device))
 
 
 def check_memory_for(model: Model, request: MemoryRequest, options: TensorOptions, loaded: bool = False, free: int | None = None) -> int:

@@ -2,62 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..utils.errors import LlamathError
-from ..utils.record_type import Record
+from ..generation.sampling_parameters import Sampling
 
 _TOP_P_CANDIDATES = 1024
 """Tokens that top-p sorts at first; eight times as many while their probability does not suffice."""
 _RANDOM_BLOCK = 64
 """Random numbers that a row generates at once."""
-MAX_UNIFORM, MIN_TEMPERATURE = 1 - 2**-50, 1e-6
-"""The largest random number; the temperature below which sampling is greedy."""
-
-
-class Sampling(Record):
-    """Sampling parameters, greedy by default. Filters are applied in the order of transformers."""
-
-    temperature: float = 0.0  # logits are divided by it; 0 is greedy
-    top_k: int = 0  # keep the k most likely tokens; 0: all
-    top_p: float = 1.0  # keep the smallest set of tokens with this cumulative probability
-    min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # divides positive logits of tokens already present, and multiplies negative ones
-    seed: int | None = None
-
-    def __init__(self, **values: float | None) -> None:
-        super().__init__(**values)
-        for name, (low, high, expected) in _RANGES.items():
-            x = getattr(self, name)
-            if x is not None and not (math.isfinite(x) and low <= x <= high):
-                raise LlamathError(f"{name} must be {expected}, found {x}", hint=_HINTS.get(name, ""))
-        if self.repetition_penalty == 0:
-            raise LlamathError("repetition_penalty must be above 0, found 0", hint=_HINTS["repetition_penalty"])
-
-    @property
-    def greedy(self) -> bool:
-        """Whether the most likely token is always taken."""
-        return self.temperature < MIN_TEMPERATURE or self.top_k == 1
-
-
-_RANGES: dict[str, tuple[float, float, str]] = {
-    "temperature": (0, math.inf, "0 or more"),
-    "top_k": (0, math.inf, "0 or more"),
-    "top_p": (0, 1, "from 0 to 1"),
-    "min_p": (0, 1, "from 0 to 1"),
-    "repetition_penalty": (0, math.inf, "above 0"),
-    "seed": (0, 2**63 - 1, "from 0 to 2⁶³ − 1"),
-}
-"""The range of each parameter, and its description."""
-_HINTS = {
-    "temperature": "0 is greedy, 1 samples from the model's own distribution",
-    "repetition_penalty": "1 applies no penalty, 1.1 is a usual value",
-}
+MAX_UNIFORM = 1 - 2**-50
+"""The largest random number."""
 
 
 def apply_repetition_penalty(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
@@ -106,7 +64,7 @@ def sample(logits: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return torch.searchsorted(cumulative, u * total, right=True)[:, 0], torch.isfinite(total[:, 0])
 
 
-class SampledTokens(NamedTuple):
+class SampledIds(NamedTuple):
     """The next token of each row, −1 where the logits are not finite, with the model's log-probabilities."""
 
     ids: Tensor  # (B,)
@@ -130,7 +88,7 @@ class Sampler:
             for row, prompt in zip(self.used, prompts, strict=True):
                 row[torch.tensor(prompt, device=device)] = True
 
-    def __call__(self, logits: Tensor) -> SampledTokens:
+    def __call__(self, logits: Tensor) -> SampledIds:
         """Return the next tokens, from logits `(B, V)`."""
         logits = logits.float()
         penalty = self.sampling.repetition_penalty
@@ -143,7 +101,7 @@ class Sampler:
         ids = ids.where(finite, -1)
         if self.used is not None:
             self.used.scatter_(1, ids.clamp(min=0)[:, None], True)
-        return SampledTokens(ids) if self.num_logprobs is None else self._with_logprobs(logits, ids, self.num_logprobs)
+        return SampledIds(ids) if self.num_logprobs is None else self._with_logprobs(logits, ids, self.num_logprobs)
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows."""
@@ -162,9 +120,9 @@ class Sampler:
         self._next_column += 1
         return self._uniforms[:, self._next_column - 1 : self._next_column]
 
-    def _with_logprobs(self, logits: Tensor, ids: Tensor, count: int) -> SampledTokens:
+    def _with_logprobs(self, logits: Tensor, ids: Tensor, count: int) -> SampledIds:
         logprobs = logits.log_softmax(-1)
         sampled = logprobs.gather(-1, ids.clamp(min=0)[:, None])[:, 0].tolist()
         best = logprobs.topk(min(count, logits.shape[-1]))
         top = [list(zip(i, x, strict=True)) for i, x in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-        return SampledTokens(ids, sampled, top)
+        return SampledIds(ids, sampled, top)

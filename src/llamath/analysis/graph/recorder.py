@@ -150,10 +150,16 @@ class _Bound:
     """
 
     def __init__(
-        self, block: Block, path: str, groups: tuple[str, str] = ("", ""), splits: Mapping[str, Split | None] | None = None
+        self,
+        block: Block,
+        path: str,
+        groups: tuple[str, str] = ("", ""),
+        splits: Mapping[str, Split | None] | None = None,
+        numbered: bool = False,
     ) -> None:
         self.block = block
         self.path = path
+        self.numbered = numbered  # whether the paths of blocks in stacks have their numbers, not a letter
         self._override, inherited = groups  # the group declared by the field of a parent, and the group of the parent
         self._inherited = block.group or inherited
         self._splits = splits  # of its weights, where the parent block declares them
@@ -174,9 +180,9 @@ class _Bound:
             value = UsedWeight(path=path, weight=value, group=group, split=split)
         elif isinstance(value, Block):
             splits = {x: self.block.split(name, w) for x, w in value.children if isinstance(w, Weight)} if name in self.block.cuts else None
-            value = _Bound(value, path, groups, splits)
+            value = _Bound(value, path, groups, splits, self.numbered)
         elif isinstance(value, Stack):
-            value = _BoundStack(value, path, groups)
+            value = _BoundStack(value, path, groups, self.numbered)
         self.__dict__[name] = value
         return value
 
@@ -187,19 +193,22 @@ class _Bound:
 class _BoundStack:
     """A stack at its place."""
 
-    def __init__(self, stack: Stack, path: str, groups: tuple[str, str]) -> None:
+    def __init__(self, stack: Stack, path: str, groups: tuple[str, str], numbered: bool = False) -> None:
         self.stack = stack
         self.path = path
+        self._numbered = numbered
         self._groups = groups
         self._bound: dict[int, _Bound] = {}
 
     def __iter__(self) -> Iterator[_Bound]:
+        if self._numbered:
+            return (_Bound(x, f"{self.path}.{i}", self._groups, numbered=True) for i, x in enumerate(self.stack))
         letter = LETTERS[LETTERS[0] in self.path]
         return (self.bind(x, letter) for x in self.stack)
 
     def bind(self, block: Block, letter: str) -> _Bound:
         """Bind a block of the stack, with a letter for its number."""
-        return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups))
+        return self._bound.setdefault(id(block), _Bound(block, f"{self.path}.{letter}", self._groups, numbered=self._numbered))
 
 
 class GraphRecorder:
@@ -345,7 +354,7 @@ class GraphRecorder:
         return self.add_node("scale_by_tanh", (x,), x.shape, weights=(weight,))
 
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
-        return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape)
+        return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
@@ -373,7 +382,7 @@ class GraphRecorder:
 
     def softplus(self, x: Node, bias: UsedWeight, minimum: float = 0.0, maximum: float = inf) -> Node:
         clamped = minimum > 0 or maximum < inf
-        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), clamped=clamped)
+        return self.add_node("softplus", (x,), x.shape, width=FLOAT32, weights=(bias,), clamped=clamped, limits=(minimum, maximum))
 
     def decay(self, dt: Node, a_log: UsedWeight) -> Node:
         return self.add_node("decay", (dt,), dt.shape, width=FLOAT32, weights=(a_log,))
@@ -608,12 +617,12 @@ class GraphRecorder:
 
     def route_by_token(self, logits: Node, table: UsedWeight, moe: _Bound) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(moe.top_k))
-        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block)
+        chosen = self.add_node("route", (logits,), shape, width=INT64, weights=(table,), moe=moe.block, by_token=True)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
-    def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:  # noqa: ARG002
+    def route_in_turn(self, logits: Node, top_k: int, jitter: float) -> tuple[Node, Node]:
         shape = (*logits.shape[:-1], Expr.const(top_k))
-        chosen = self.add_node("route", (logits,), shape, width=INT64)
+        chosen = self.add_node("route", (logits,), shape, width=INT64, jitter=jitter)
         return chosen, self.add_node("routing_weights", (logits, chosen), shape, width=FLOAT32)
 
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:

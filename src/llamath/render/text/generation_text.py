@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...utils.errors import safe
 
 if TYPE_CHECKING:
-    from ...run import Completion
+    from ...generation.session import Completion
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that control a terminal, except newline and tab."""

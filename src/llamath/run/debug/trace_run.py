@@ -29,9 +29,9 @@ from ...model import Model
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from ...utils.report import Report
-from ..generate import vocab_size
 from ..memory_budget import MEMORY_DTYPES, check_memory, check_memory_for, dtype_name
 from ..module import Decoder, TensorOptions, build
+from ..torch_generation import vocab_size
 from .nan_check import explain_nonfinite, nonfinite_check
 from .operation_log import LoggedOperation, OperationLog, Shape, match_operations
 

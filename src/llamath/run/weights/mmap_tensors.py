@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from warnings import catch_warnings, simplefilter
 
@@ -11,16 +9,14 @@ import torch
 from torch import Tensor
 
 from ...analysis.verify.verified_checkpoint import StoredTensors
-from ...checkpoint.formats import gguf
 from ...checkpoint.formats.dtypes import DTYPES
-from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.formats.manifest import Tensor as Entry
 from ...checkpoint.formats.number_arrays import StoredArray
-from ...checkpoint.formats.source import LocalFile
 from ...checkpoint.quantization.dequantizers import packed_weights
 from ...checkpoint.quantization.ggml_values import dequantize_ggml, swap_ggml_bytes
 from ...checkpoint.tensor_reader import MergedTensor
-from ...utils.errors import FormatError, LlamathError, safe
+from ...generation.mapped_files import MappedFiles
+from ...utils.errors import LlamathError, safe
 from .dequantize import dequantize
 
 TORCH_DTYPES = {
@@ -39,49 +35,8 @@ CHUNK_ELEMENTS = 1 << 20
 """Elements dequantized at once."""
 
 
-class MappedFiles:
-    """A checkpoint's files, each mapped once, for as long as a tensor uses it; writes to a tensor never reach the file."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._files, self._gguf = manifest.files, manifest.format == "gguf"
-        self._mappings: dict[int, tuple[mmap.mmap, bool]] = {}
-
-    def map_file(self, number: int) -> tuple[mmap.mmap, bool]:
-        """Return the mapping of a file, and whether the file is big-endian."""
-        if number not in self._mappings:
-            self._mappings[number] = self._open(number)
-        return self._mappings[number]
-
-    def _open(self, number: int) -> tuple[mmap.mmap, bool]:
-        name, size = self._files[number].name, self._files[number].size
-        with LocalFile(name) as source:
-            if source.size != size:
-                raise FormatError(
-                    "changed", f"{safe(name)} changed: it had {size:,} bytes when its header was read, and has {source.size:,} now"
-                )
-            big_endian = self._gguf and gguf.preamble(source).order == ">"
-        return _map(name, size), big_endian
-
-    def check_sizes(self) -> None:
-        """Raise if a mapped file has become shorter: reading the rest would end the process."""
-        for number, size in ((i, self._files[i].size) for i in self._mappings):
-            name = self._files[number].name
-            try:
-                found = f"{now:,} bytes" if (now := os.stat(name).st_size) < size else ""
-            except OSError:
-                continue  # a deleted or renamed file stays mapped
-            if found:
-                raise FormatError(
-                    "changed",
-                    f"{safe(name)} was truncated while it was in use: expected {size:,} bytes, found {found}",
-                    hint="restore the file; to replace a model in use, write another file and rename it",
-                )
-
-    def release_pages(self) -> None:
-        """Return the pages of the files to the system; they are read again when needed."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            for mapping, _ in self._mappings.values():
-                mapping.madvise(mmap.MADV_DONTNEED)
+class MappedTensors(MappedFiles):
+    """The tensors of mapped files; writes to one never reach the file."""
 
     def bytes(self, x: Entry, dtype: torch.dtype = torch.uint8) -> Tensor:
         """Return a flat view of a tensor's bytes, or of its elements of this dtype."""
@@ -114,25 +69,13 @@ class MappedFiles:
         return result.view(x.shape)
 
 
-def _map(name: str, size: int) -> mmap.mmap:
-    """Map a file copy-on-write, or read-only where the system would reserve memory for copies."""
-    problem: Exception | None = None
-    for access in (mmap.ACCESS_COPY, mmap.ACCESS_READ):
-        try:
-            with open(name, "rb") as file:
-                return mmap.mmap(file.fileno(), size, access=access)
-        except (OSError, ValueError) as error:
-            problem = error
-    raise LlamathError(f"{safe(name)} cannot be mapped into memory: {problem}")
-
-
 class TensorsByName(Mapping[str, Tensor]):
     """The tensors of a checkpoint by name, read on access; quantized weights are dequantized to `dtype`.
 
     `transposed` are the names of matrices that plain files store as [in, out].
     """
 
-    def __init__(self, files: MappedFiles, stored: StoredTensors, dtype: torch.dtype, transposed: frozenset[str] = frozenset()) -> None:
+    def __init__(self, files: MappedTensors, stored: StoredTensors, dtype: torch.dtype, transposed: frozenset[str] = frozenset()) -> None:
         self.files, self.stored, self.dtype, self.transposed = files, stored, dtype, transposed
         self.packed = {name: x for name, x in packed_weights(stored.packings).items() if x.kind != "ggml"}
 

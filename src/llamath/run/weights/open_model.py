@@ -16,6 +16,8 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.naming.stored_layouts import group_by_stored_name
 from ...checkpoint.quantization.ggml_values import GGML_DECODERS
 from ...core.tree import fill_pattern, walk
+from ...generation.bus_error import watch_files
+from ...generation.mapped_files import MappedFiles
 from ...model import Model
 from ...utils.errors import LlamathError, safe
 from ...utils.record_type import Record
@@ -23,10 +25,9 @@ from ..debug.nan_check import describe_nonfinite, has_nonfinite
 from ..memory_budget import check_memory, dtype_name, parse_dtype, ranks_per_host, resolve_device
 from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
-from .bus_error import watch_files
 from .dequantize import reject_unreadable
 from .load_weights import canonical_weights, load_weights
-from .mmap_tensors import TORCH_DTYPES, MappedFiles, TensorsByName
+from .mmap_tensors import TORCH_DTYPES, MappedTensors, TensorsByName
 
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
@@ -96,7 +97,7 @@ def load_verified(
         from ..distributed.tensor_parallel import parallelize
 
         parallelize(module, device)
-    files = MappedFiles(checkpoint.manifest)
+    files = MappedTensors(checkpoint.manifest)
     watch_files(files)
     tensors = TensorsByName(files, checkpoint.stored, options.dtype, _transposed_names(checkpoint))
     on_all_ranks(device, lambda: _load_weights(module, checkpoint, tensors, options, progress))

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from weakref import WeakSet
 
-from ...utils.errors import FormatError
-from .mmap_tensors import MappedFiles
+from ..utils.errors import FormatError
+from .mapped_files import MappedFiles
 
 _MAPPED: WeakSet[MappedFiles] = WeakSet()
 

@@ -1,17 +1,11 @@
-"""`Llama`: a model with its tokenizer, for text generation and chat; `ChatSession`: a conversation with it."""
+"""`LlamaBase`: an open model with its tokenizer, for text generation and chat on any engine; `ChatSession`: a conversation with it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar, TypedDict, Unpack, overload
 
-import torch
-from torch.distributed.device_mesh import DeviceMesh
-
-from .. import embedded
-from ..analysis.inference.inference_memory import MemoryRequest
 from ..checkpoint.open import tokenizer_files
 from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
@@ -20,14 +14,8 @@ from ..tokenizers.chat_formats import ChatFormat
 from ..tokenizers.chat_template import find_chat_template, read_sampling_settings
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
-from .batch import Batch, PrefixCache
-from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
-from .cpu.weight_packing import LONG_GENERATION
-from .generate import GeneratedPiece, Generation, GenerationLimits
-from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
-from .module import Decoder, TensorOptions
-from .sampling import Sampling
-from .weights.open_model import Device, LoadedModel, Progress, no_progress, on_all_ranks, open_model
+from .generation import GeneratedPiece, Generation, GenerationLimits
+from .sampling_parameters import Sampling
 
 _DEFAULT_MAX_TOKENS = 256
 """Maximum number of new tokens by default."""
@@ -67,63 +55,26 @@ class Completion(Record):
         return round(self.tokens_per_second, 3)
 
 
-class Llama:
-    """An open model: `module` computes, `tokenizer` encodes and decodes, `sampling` has the publisher's sampling parameters."""
+class LlamaBase:
+    """An open model on an engine: `tokenizer` encodes and decodes, `sampling` has the publisher's sampling parameters."""
 
-    def __init__(self, module: Decoder, tokenizer: Tokenizer, model: Model | None = None) -> None:
-        check_tokenizer(tokenizer, module.embed.weight.shape[0])
-        self.module, self.tokenizer, self.model = module, tokenizer, model
-        self.context = module.spec.context
+    engine = ""  # native or torch
+
+    def __init__(self, tokenizer: Tokenizer, rows: int, context: int | None, model: Model | None = None) -> None:
+        check_tokenizer(tokenizer, rows)
+        self.tokenizer, self.model, self.context = tokenizer, model, context
         self.sampling = Sampling()
         self.chat_format: ChatFormat | None = None
         self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
         self.notes: tuple[str, ...] = ()
-        self._release_pages: Callable[[], object] = lambda: None  # of the mapped files
-        self._check_files: Callable[[], object] = lambda: None  # that none has become shorter
 
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str] | None = None,
-        dtype: str | torch.dtype | None = None,
-        device: Device = "cpu",
-        *,
-        progress: Progress = no_progress,
-        changes: Mapping[str, Any] | None = None,
-    ) -> Llama:
-        """Open the model in this folder or file, or without a path the model bundled with the package.
-
-        With dtype "int8" matrices are stored in eight bits and computed with in the dtype of the file.
-        """
-        location = embedded.path() if path is None else os.fspath(path)
-        if dtype != "int8":
-            return cls.from_loaded(open_model(location, dtype, device, progress, changes))
-        loaded = open_model(location, None, device, progress, changes)
-        if loaded.options.dtype not in (torch.float32, torch.bfloat16):
-            loaded = open_model(location, torch.bfloat16, device, progress, changes)
-        llama = cls.from_loaded(loaded)
-        optimize_for_cpu(llama.module, "int8", llama._release_pages)
-        return llama
-
-    @classmethod
-    def from_loaded(cls, loaded: LoadedModel) -> Llama:
-        """Combine a loaded checkpoint with its tokenizer, chat format and sampling parameters."""
-        llama = cls(loaded.module, _find_tokenizer(loaded.folder), loaded.model)
-        chat_template, default = find_chat_template(loaded.folder), loaded.model.family.chat
-        llama.chat_template = chat_template
+    def read_folder(self, folder: str, default_format: str) -> None:
+        """Read the chat format and the sampling parameters that a folder or GGUF file has."""
+        chat_template = find_chat_template(folder)
+        self.chat_template = chat_template
         if chat_template != "":
-            llama.chat_format = chats.detect_chat_format(llama.tokenizer, chat_template or "", "" if chat_template else default)
-        llama.notes = loaded.notes
-        llama.sampling = _publisher_sampling(loaded.folder)
-        llama._release_pages, llama._check_files = loaded.files.release_pages, loaded.files.check_sizes
-        return llama
-
-    def parallelize(self, mesh: DeviceMesh) -> Llama:
-        """Shard the model over the ranks of a mesh; `open(path, device=mesh)` reads only this rank's shard."""
-        from .distributed.tensor_parallel import parallelize
-
-        parallelize(self.module, mesh)
-        return self
+            self.chat_format = chats.detect_chat_format(self.tokenizer, chat_template or "", "" if chat_template else default_format)
+        self.sampling = _publisher_sampling(folder)
 
     def encode(self, prompt: str) -> list[int]:
         """Return the token ids of a text after the BOS token; special tokens in the text are parsed."""
@@ -135,15 +86,14 @@ class Llama:
         self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
     ) -> Generation:
         """Start a generation from token ids; memory is checked before it is allocated."""
-        self._check_files()
         limits = _limits({}) if limits is None else limits
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)
-        generation = Generation(self.module, prompts, self.sampling if sampling is None else sampling, limits)
-        tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in generation.rows)
-        maybe_pack(self.module, tokens, len(generation.rows), self._release_pages)
-        generation.batch.check_memory = partial(self._check_memory, generation.batch)
-        return generation
+        return self.start_generation(prompts, self.sampling if sampling is None else sampling, limits)
+
+    def start_generation(self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits) -> Generation:
+        """Start a generation on the engine."""
+        raise NotImplementedError
 
     def stream(self, prompt: str, *, sampling: Sampling | None = None, **limits: Unpack[_LimitOptions]) -> Generation:
         """Start a generation that continues a text."""
@@ -195,27 +145,14 @@ class Llama:
         hint = f"the chat template {near.name} is likely" if near else "continue a text without a chat template, or name a template"
         raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
 
-    def _check_memory(self, batch: Batch, rows: int, capacity: int) -> None:
-        """Raise an error if memory does not suffice for a cache of this capacity and the activations of a prefill chunk."""
-        if self.model is None:
-            return
-        first, mesh = next(self.module.parameters()), self.module.mesh
-        chunk = rows * capacity if batch.has_length_dependent_rope else batch.prefill_chunk
-        request = MemoryRequest(context=capacity, batch=rows, kv_dtype=MEMORY_DTYPES[first.dtype], chunk=chunk)
-        options = TensorOptions(first.dtype, first.device)
-        if mesh is None:
-            check_memory_for(self.model, request, options, loaded=True)
-        else:
-            on_all_ranks(mesh, partial(check_memory_for_rank, self.model, request, options, self.module))
-
 
 class ChatSession:
     """A conversation whose KV cache is kept between turns: `send` a message, read the answer, then `commit` or `rollback`."""
 
-    def __init__(self, llama: Llama, chat_format: ChatFormat, system: str = "") -> None:
+    def __init__(self, llama: LlamaBase, chat_format: ChatFormat, system: str = "") -> None:
         self.llama, self.chat_format = llama, chat_format
         self.messages: list[chats.ChatMessage] = []
-        self._prefix: PrefixCache | None = None
+        self._prefix: Any = None
         self._answer: Generation | None = None
         self.set_system_prompt(system)
 
@@ -270,7 +207,7 @@ def _publisher_sampling(location: str) -> Sampling:
         raise LlamathError(f"{safe(location)}: generation_config.json: {error}", hint=error.hint) from None
 
 
-def _find_tokenizer(location: str) -> Tokenizer:
+def find_tokenizer(location: str) -> Tokenizer:
     """Return the tokenizer of a folder or GGUF file, or of the file's folder where its own vocabulary is missing or unusable."""
     try:
         return load_tokenizer(location)

@@ -5,19 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, Self
 
-import torch
-from torch import Tensor
-
-from ..analysis.inference.inference_memory import PREFILL_CHUNK
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record
-from .batch import INITIAL_MARGIN, Batch, PrefixCache
-from .debug.nan_check import explain_nonfinite
 from .detokenizer import StopStringMatcher, StreamingDetokenizer, TokenDecoder
-from .module import Decoder
-from .sampling import SampledTokens, Sampler, Sampling
 
 STOP, LENGTH, STRING, INTERRUPTED = "stop", "length", "string", "interrupted"
 """Why a sequence ended: a stop token, the maximum length, a stop string, or an interrupt."""
@@ -93,15 +85,17 @@ class _SequenceState:
         return text, self.finish
 
 
-def _random_seed() -> int:
+class SampledTokens(NamedTuple):
+    """The next token of each row, −1 where the logits are not finite, with the model's log-probabilities."""
+
+    tokens: Sequence[int]
+    logprobs: list[float] | None = None
+    top: list[list[tuple[int, float]]] | None = None  # the most likely tokens, best first
+
+
+def random_seed() -> int:
     """Return a random seed that is short enough to type."""
     return int.from_bytes(os.urandom(4), "little")
-
-
-def vocab_size(module: Decoder) -> int:
-    """Return the number of tokens that the model can read; its head may have more rows."""
-    tables = [module.embed, *([module.per_layer.embed] if module.per_layer is not None else [])]
-    return min(x.weight.shape[0] for x in tables)
 
 
 def _check_prompts(prompts: Sequence[Sequence[int]], vocab: int) -> None:
@@ -117,58 +111,65 @@ def _check_prompts(prompts: Sequence[Sequence[int]], vocab: int) -> None:
             )
 
 
+class TokenSource(Protocol):
+    """Several sequences on an engine, each continued by one token after the other."""
+
+    limit_reached_early: bool  # whether a finished row could exceed a limit of the model, so that it must be dropped at once
+
+    def prefill(self) -> SampledTokens:
+        """Process the prompts; return the first new token of each row."""
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> SampledTokens:
+        """Process one more token of each row; return the next one of each."""
+        ...
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Keep only these rows."""
+        ...
+
+    def discard(self) -> None:
+        """Forget the cache: a pass was interrupted."""
+        ...
+
+    def explain(self, row: int) -> LlamathError:
+        """Return the error for a row whose logits are not finite."""
+        ...
+
+
 class Generation:
     """Generation from several prompts; each sequence depends only on its own prompt and seed, however many are decoded together."""
 
-    def __init__(
-        self,
-        module: Decoder,
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        limits: GenerationLimits,
-        *,
-        prefill_chunk: int = PREFILL_CHUNK,
-        initial_margin: int = INITIAL_MARGIN,
-    ) -> None:
-        self._vocab_size = vocab_size(module)
-        _check_prompts(prompts, self._vocab_size)
+    source: TokenSource
+
+    def __init__(self, prompts: Sequence[Sequence[int]], vocab: int, limits: GenerationLimits) -> None:
+        _check_prompts(prompts, vocab)
         self.rows = [_SequenceState(i, prompt, limits) for i, prompt in enumerate(prompts)]
-        self.batch = Batch(
-            module,
-            prompts,
-            self._max_length(),
-            grows=limits.max_tokens is None,
-            prefill_chunk=prefill_chunk,
-            initial_margin=initial_margin,
-        )
-        self.seed = sampling.seed if sampling.seed is not None else module.broadcast_int(_random_seed())
-        self.sampler = Sampler(sampling, [(self.seed + i) % 2**63 for i in range(len(prompts))], limits.logprobs)
-        self.sampler.note_prompts(prompts, min(module.spec.vocab, self._vocab_size), self.batch.device)
+        self.seed = 0
         self.started_at = self.first_token_at = self.last_token_at = perf_counter()
         self._active = list(self.rows)
 
-    def _max_length(self) -> int:
-        """Return the maximum length of the longest row."""
+    @property
+    def max_length(self) -> int:
+        """The maximum length of the longest row."""
         longest = max(row.prompt_length for row in self.rows)
         limits = [row.max_new_tokens for row in self.rows if row.max_new_tokens is not None]
         return longest + max(limits) if limits else 2**62
 
-    def attach_tokenizer(self, decoder: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Generation:
+    def attach_tokenizer(self, decoder: TokenDecoder, before: Sequence[Sequence[int]] | None = None) -> Self:
         """Produce text as well as tokens; `before` are tokens that precede each sequence's text, on which a space may depend."""
         for row, tokens in zip(self.rows, before or [()] * len(self.rows), strict=True):
             row.detokenizer = StreamingDetokenizer(decoder, tokens)
         return self
 
-    def resume(self, prefix: PrefixCache) -> Generation:
-        """Process only the tokens that an earlier generation has not read."""
-        self.batch.resume(prefix)
+    def resume(self, prefix: Any) -> Self:  # noqa: ARG002
+        """Process only the tokens that an earlier generation on the same engine has not read; all by default."""
         return self
 
     @property
-    def prefix_cache(self) -> PrefixCache | None:
-        """The tokens and cache of the only sequence, for a later generation to resume from."""
-        cache = self.batch.cache
-        return None if cache is None or cache.padding is not None else PrefixCache(self.batch.sequences[0][: cache.length], cache)
+    def prefix_cache(self) -> Any:
+        """The tokens and cache of the only sequence, for a later generation to resume from; None if there is none."""
+        return None
 
     @property
     def num_tokens(self) -> int:
@@ -184,48 +185,37 @@ class Generation:
 
     def __iter__(self) -> Iterator[GeneratedPiece]:
         try:
-            logits = self.batch.prefill()
+            sampled = self.source.prefill()
             while True:
-                sampled = self.sampler(logits[:, : self._vocab_size])
-                tokens = sampled.ids.tolist()
-                yield from self._pieces(sampled, tokens)
+                yield from self._pieces(sampled)
                 active = [i for i, row in enumerate(self._active) if not row.finish]
                 if not active:
                     return
-                ids, tokens = self._drop_finished(sampled.ids, tokens, active)
-                logits = self.batch.decode(ids, tokens)
+                sampled = self.source.decode(self._drop_finished(sampled.tokens, active))
         except KeyboardInterrupt:
-            self.batch.cache = None  # layers may have processed different numbers of tokens
+            self.source.discard()  # layers may have processed different numbers of tokens
             yield from self.interrupt()
-        except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, torch.OutOfMemoryError | MemoryError) and "allocate memory" not in str(error):
-                raise
-            raise LlamathError(
-                f"out of memory on {self.batch.device} after {self.num_tokens:,} tokens",
-                hint="use fewer prompts at once, a shorter context, or a smaller dtype",
-            ) from None
 
-    def _pieces(self, sampled: SampledTokens, tokens: list[int]) -> Iterator[GeneratedPiece]:
+    def _pieces(self, sampled: SampledTokens) -> Iterator[GeneratedPiece]:
         now = perf_counter()
         self.first_token_at, self.last_token_at = (self.first_token_at if self.num_tokens else now), now
-        for i, (row, token) in enumerate(zip(self._active, tokens, strict=True)):
+        for i, (row, token) in enumerate(zip(self._active, sampled.tokens, strict=True)):
             if row.finish:
                 continue
             if token < 0:
-                raise explain_nonfinite(self.batch.module, self.batch.sequences[i])
+                raise self.source.explain(i)
             text, finish = row.add_token(token)
             logprob = None if sampled.logprobs is None else sampled.logprobs[i]
             yield GeneratedPiece(row.index, token, text, finish, logprob, tuple(sampled.top[i]) if sampled.top else ())
 
-    def _drop_finished(self, ids: Tensor, tokens: list[int], active: list[int]) -> tuple[Tensor, list[int]]:
-        """Remove finished rows once a quarter has ended; at once with learned positions, which a finished row would exceed."""
-        worthwhile = 4 * len(active) <= 3 * len(self._active) or self.batch.module.positions is not None
+    def _drop_finished(self, tokens: Sequence[int], active: list[int]) -> Sequence[int]:
+        """Remove finished rows once a quarter has ended, or at once if a finished row could exceed a limit of the model."""
+        worthwhile = 4 * len(active) <= 3 * len(self._active) or self.source.limit_reached_early
         if not worthwhile or len(active) == len(self._active):
-            return ids, tokens
-        indices = self.batch.select_rows(active)
-        self.sampler.select_rows(indices)
+            return tokens
+        self.source.select_rows(active)
         self._active = [self._active[i] for i in active]
-        return ids[indices], [tokens[i] for i in active]
+        return [tokens[i] for i in active]
 
     def interrupt(self) -> Iterator[GeneratedPiece]:
         """End all sequences; yield their buffered text."""

@@ -1,0 +1,36 @@
+"""`record_unrolled`: the operations of a pass in one list, every layer by itself, as an engine executes them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ...core.blocks import Decoder
+from ...core.expr import Expr
+from .recorder import FLOAT32, INT64, GraphRecorder, Node, Region, _Bound, _BoundStack
+
+
+class _UnrolledRecorder(GraphRecorder):
+    """Records every layer; the paths of blocks and weights have the numbers of layers. Latent attention is absorbed."""
+
+    @property
+    def absorbs(self) -> bool:
+        return True
+
+    def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
+        for i, layer in enumerate(layers):
+            slices = [self.add_node("select_layer", (y,), (*y.shape[:2], y.shape[3]), view=True, index=i) for y in extra]
+            x = layer(cast(Any, self), x, *slices)
+            self.add_node("layer_end", (x,), x.shape, view=True, layer=i)
+        return x
+
+
+def record_unrolled(tree: Decoder) -> tuple[tuple[Node, ...], Node]:
+    """Return the operations of a pass over a token, and the one whose result are the logits of the last token."""
+    one = Expr.const(1)
+    recorder = _UnrolledRecorder(one, one, Expr.const(0), decode=False, last_only=True, activation_bytes=FLOAT32)
+    region = Region("", tree, one)
+    recorder.regions.append(region)
+    recorder._region = region
+    ids = recorder.add_node("ids", (), (one, one), width=INT64)
+    output: Node = _Bound(tree, "", numbered=True)(recorder, ids)
+    return tuple(region.nodes), output

@@ -1,0 +1,667 @@
+"""`lower`: the recorded operations of a model as a `Program`.
+
+Views cost nothing where a kernel reads them in place and are copied elsewhere. Matrix products with the same input become one operation, so
+that queries, keys and values, or gate and up, are computed together. Buffers are reused after their last reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, NamedTuple
+
+from ..analysis.graph.recorder import Node, UsedWeight
+from ..analysis.graph.unrolled import record_unrolled
+from ..core.blocks import Decoder, MoE
+from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
+from ..utils.errors import LlamathError
+from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
+
+ACTIVATIONS: dict[str, int] = {
+    **dict.fromkeys(("silu", "swish"), 1),
+    **dict.fromkeys(("gelu", "gelu_python"), 2),
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), 3),
+    "quick_gelu": 4,
+    "relu": 5,
+    "relu2": 6,
+    "sigmoid": 7,
+    "softplus": 8,
+    "tanh": 9,
+}
+"""Numbers of the activation functions in `kernels.h`."""
+_SCORINGS = {"softmax": 0, "sigmoid": 1, "sqrtsoftplus": 2}
+_MAX_PRODUCTS = 8
+"""Matrix products in one operation."""
+
+
+class NotExpressible(LlamathError):
+    """A model with an operation that the native engine does not have."""
+
+
+class _Cached(NamedTuple):
+    """A part of the cached vectors of a mixer."""
+
+    cache: int
+    start: int
+    dim: int
+
+
+Value = View | _Cached
+Handler = Callable[["_Lowering", Node], Value]
+
+
+def lower(tree: Decoder) -> Program:
+    """Return the program of a model; raise `NotExpressible` where an operation is missing."""
+    nodes, output = record_unrolled(tree)
+    lowering = _Lowering(nodes)
+    for node in nodes:
+        lowering.add(node)
+    return lowering.program(output)
+
+
+class _Lowering:
+    """A program while it is made. Every operation writes a buffer of its own; `program` assigns them to few."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = tuple(nodes)
+        self.ops: list[Op] = []
+        self.buffers: list[Buffer] = []
+        self.weights: dict[tuple[str, str], tuple[int, ProgramWeight]] = {}
+        self.num_weights = 0
+        self.caches: list[CacheRows] = []
+        self.states: list[State] = []
+        self.ropes: list[Rope] = []
+        self.values: dict[Node, Value] = {}
+        self.rows: dict[Node, int] = {}  # rows for each token
+        self._products: dict[View, Op] = {}
+        self._routed: dict[Node, View] = {}  # choice of experts -> routing weights
+
+    def add(self, node: Node) -> None:
+        """Lower one operation."""
+        handler = HANDLERS.get(node.op)
+        if handler is None:
+            raise NotExpressible(f"the native engine has no operation {node.op} ({node.path})")
+        self.rows[node] = next((self.rows[x] for x in node.inputs), 1)
+        self.values[node] = handler(self, node)
+
+    # Inputs
+
+    def view(self, node: Node) -> View:
+        """Return the result of an operation."""
+        value = self.values[node]
+        assert isinstance(value, View), node
+        return value
+
+    def joined(self, node: Node) -> View:
+        """Return a result whose heads have no gaps; it is copied if they have."""
+        x = self.view(node)
+        return x if x.has_joined_heads else self.copy(node, x)
+
+    def whole(self, node: Node) -> View:
+        """Return a result that is all of a buffer; a part is copied."""
+        x = self.view(node)
+        return x if x.is_whole else self.copy(node, x)
+
+    def copy(self, node: Node, x: View) -> View:
+        """Copy a part of a buffer into one of its own."""
+        out = self.buffer(x.size, self.rows[node])._replace(heads=x.heads, head_stride=x.dim, dim=x.dim)
+        self.emit(node, "copy", out, x, ints=(self.rows[node],))
+        return out
+
+    # Outputs
+
+    def buffer(self, width: int, rows: int) -> View:
+        """Return a new buffer."""
+        self.buffers.append(Buffer(width, rows))
+        return View(len(self.buffers) - 1, 0, width, 1, width, width)
+
+    def out(self, node: Node) -> View:
+        """Return a new buffer for the result of an operation."""
+        *_, dim = map(int, node.shape)
+        heads = int(node.shape[-2]) if len(node.shape) > 3 else 1
+        return self.buffer(heads * dim, self.rows[node])._replace(heads=heads, head_stride=dim, dim=dim)
+
+    def emit(
+        self,
+        node: Node,
+        name: str,
+        out: View | tuple[View, ...],
+        *inputs: View,
+        weights: Iterable[int] = (),
+        ints: Iterable[int] = (),
+        floats: Iterable[float] = (),
+    ) -> Op:
+        """Append an operation."""
+        outs = out if not isinstance(out, View) else (out,)
+        op = Op(name, node.path, outs, inputs, tuple(weights), tuple(map(int, ints)), tuple(map(float, floats)), [])
+        self.ops.append(op)
+        return op
+
+    def simple(self, node: Node, name: str, *inputs: View, **facts: Any) -> View:
+        """Append an operation that writes a new buffer of the shape of its result; return it."""
+        out = self.out(node)
+        self.emit(node, name, out, *inputs, **facts)
+        return out
+
+    # Weights and states
+
+    def weight(self, used: UsedWeight, kind: str, experts: int = 0) -> int:
+        """Return the number of a weight."""
+        path = used.weight.tied or used.path
+        if (path, kind) not in self.weights:
+            shape = tuple(map(int, used.weight.shape))
+            self.weights[path, kind] = self.num_weights, ProgramWeight(path, kind, shape, experts)
+            self.num_weights += max(1, experts)
+        return self.weights[path, kind][0]
+
+    def vector(self, used: UsedWeight) -> int:
+        """Return the number of a weight in float32."""
+        return self.weight(used, "vector")
+
+    def state(self, path: str, size: int) -> int:
+        """Return the number of a new state."""
+        self.states.append(State(path, size))
+        return len(self.states) - 1
+
+    def program(self, output: Node) -> Program:
+        """Return the finished program."""
+        logits = self.view(output)
+        ops, buffers, logits = _share_buffers(self.ops, self.buffers, logits)
+        return Program(
+            ops=ops,
+            buffers=buffers,
+            weights=tuple(x for _, x in self.weights.values()),
+            num_weights=self.num_weights,
+            caches=tuple(self.caches),
+            states=tuple(self.states),
+            ropes=tuple(self.ropes),
+            logits=logits,
+        )
+
+
+def _share_buffers(ops: list[Op], buffers: list[Buffer], logits: View) -> tuple[tuple[Op, ...], tuple[Buffer, ...], View]:
+    """Assign the buffers of all operations to as few as possible: one is free after the operation that reads it last."""
+    last: dict[int, int] = {}
+    for i, op in enumerate(ops):
+        for x in (*op.inputs, *op.outs, *[p.out for p in op.products]):
+            last[x.buffer] = i
+    last[logits.buffer] = len(ops)
+    ends: dict[int, list[int]] = {}
+    for buffer, i in last.items():
+        ends.setdefault(i, []).append(buffer)
+    shared: list[Buffer] = []
+    free: list[int] = []
+    place: dict[int, int] = {}
+
+    def put(x: View) -> View:
+        if x.buffer < 0:
+            return x
+        if x.buffer not in place:
+            wanted = buffers[x.buffer]
+            fitting = [i for i in free if shared[i].rows_per_token == wanted.rows_per_token]
+            enough = [i for i in fitting if shared[i].width >= wanted.width]
+            found = min(enough, key=lambda i: shared[i].width) if enough else max(fitting, default=None)
+            if found is not None:
+                free.remove(found)
+                shared[found] = shared[found]._replace(width=max(shared[found].width, wanted.width))
+                place[x.buffer] = found
+            else:
+                place[x.buffer] = len(shared)
+                shared.append(wanted)
+        return x._replace(buffer=place[x.buffer])
+
+    result = []
+    for i, op in enumerate(ops):
+        inputs = tuple(map(put, op.inputs))
+        outs = tuple(map(put, op.outs))
+        products = [x._replace(out=put(x.out)) for x in op.products]
+        result.append(op._replace(inputs=inputs, outs=outs, products=products))
+        free += [place[x] for x in ends.get(i, ())]
+    return tuple(result), tuple(shared), put(logits)
+
+
+# Each token alone
+
+
+def _ids(m: _Lowering, node: Node) -> View:  # noqa: ARG001
+    return View()
+
+
+def _lookup(m: _Lowering, node: Node) -> View:
+    source = int(node.inputs[0].op == "positions")
+    return m.simple(node, "lookup", weights=(m.weight(node.weights[0], "matrix"),), ints=(source, node.attributes["offset"]))
+
+
+def _linear(m: _Lowering, node: Node) -> View:
+    x = m.joined(node.inputs[0])
+    weight, *bias = node.weights
+    if node.in_expert:
+        return _expert_linear(m, node, x)
+    kind = "normalized" if node.op == "normalized_linear" else "matrix"
+    out = m.out(node)
+    product = Linear(m.weight(weight, kind), m.vector(bias[0]) if bias else -1, out)
+    op = m._products.get(x)
+    if op is None or len(op.products) == _MAX_PRODUCTS:
+        op = m._products[x] = m.emit(node, "linear", (), x, ints=(m.rows[node],))
+    op.products.append(product)
+    return out
+
+
+def _expert_linear(m: _Lowering, node: Node, x: View) -> View:
+    dispatch = node.inputs[0]
+    while dispatch.op != "dispatch":
+        dispatch = dispatch.inputs[0]
+    moe: MoE = dispatch.attributes["moe"]
+    chosen = m.whole(dispatch.inputs[1])
+    weight, *bias = node.weights
+    experts = len(moe.experts)
+    bias_number = m.weight(bias[0], "vector", experts) if bias else -1
+    product = Linear(m.weight(weight, "matrix", experts), bias_number, m.out(node))
+    direct = node.inputs[0] is dispatch and moe.routing != "input"  # rows of tokens, read without a copy for each expert
+    source = m.joined(dispatch.inputs[0]) if direct else x
+    op = m._products.get(source._replace(heads=-1) if direct else x)
+    if op is None or len(op.products) == _MAX_PRODUCTS:
+        ints = (m.rows[node], int(moe.top_k) if direct else 1, experts)
+        op = m.emit(node, "expert_linear", (), source, chosen, ints=ints)
+        m._products[source._replace(heads=-1) if direct else x] = op
+    op.products.append(product)
+    return product.out
+
+
+def _per_head(m: _Lowering, node: Node) -> View:
+    size, transposed = int(node.attributes["size"]), bool(node.attributes["transposed"])
+    return m.simple(node, "per_head", m.whole(node.inputs[0]), weights=(m.weight(node.weights[0], "matrix"),), ints=(size, transposed))
+
+
+def _num_norm_rows(used: UsedWeight) -> int:
+    return int(used.weight.shape[0]) if len(used.weight.shape) > 1 else 1
+
+
+def _norm_weights(m: _Lowering, node: Node, heads: int) -> tuple[tuple[int, ...], int]:
+    """Return the numbers of a norm's weights, and how many rows they have."""
+    if not node.weights:
+        return (), 1
+    if "{e}" in node.weights[0].path and not node.in_expert:  # one norm for each head
+        return tuple(m.weight(x, "per_head", 0) for x in node.weights), heads
+    return tuple(m.vector(x) for x in node.weights), _num_norm_rows(node.weights[0])
+
+
+def _rms_norm(m: _Lowering, node: Node) -> View:
+    x = m.joined(node.inputs[0])
+    out = m.out(node)
+    weights, rows = _norm_weights(m, node, x.heads)
+    if node.attributes["grouped"]:
+        groups = _num_norm_rows(node.weights[0])
+        x = m.whole(node.inputs[0])._replace(heads=groups, dim=x.size // groups, head_stride=x.size // groups)
+        m.emit(node, "rms_norm", out._replace(heads=groups, dim=x.dim, head_stride=x.dim), x, **_norm(m, node, weights, rows))
+        return out
+    x = x if x.heads == 1 else m.whole(node.inputs[0])
+    m.emit(node, "rms_norm", out, x, **_norm(m, node, weights, rows))
+    return out
+
+
+def _norm(m: _Lowering, node: Node, weights: tuple[int, ...], rows: int) -> dict[str, Any]:
+    facts = node.attributes
+    return {"weights": weights, "ints": (m.rows[node], rows), "floats": (facts["eps"], facts.get("offset", 0.0))}
+
+
+def _layer_norm(m: _Lowering, node: Node) -> View:
+    x = m.joined(node.inputs[0])
+    x = x if x.heads == 1 else m.whole(node.inputs[0])
+    weights, rows = _norm_weights(m, node, x.heads)
+    return m.simple(node, "layer_norm", x, **_norm(m, node, weights, rows))
+
+
+def _l2_norm(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "l2_norm", m.whole(node.inputs[0]), ints=(m.rows[node],), floats=(node.attributes["eps"],))
+
+
+def _activation(node: Node) -> int:
+    name = node.attributes["name"]
+    if name not in ACTIVATIONS:
+        raise NotExpressible(f"the native engine has no activation function {name} ({node.path})")
+    return ACTIVATIONS[name]
+
+
+def _act(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "act", m.whole(node.inputs[0]), ints=(m.rows[node], _activation(node)))
+
+
+def _gated(m: _Lowering, node: Node) -> View:
+    gate, up = (m.joined(x) for x in node.inputs)
+    return m.simple(node, "gated", gate, up, ints=(m.rows[node], _activation(node)))
+
+
+def _clamped_gated(m: _Lowering, node: Node) -> View:
+    gate, up = (m.joined(x) for x in node.inputs)
+    floats = (node.attributes["limit"], node.attributes["alpha"])
+    return m.simple(node, "clamped_gated", gate, up, ints=(m.rows[node],), floats=floats)
+
+
+def _xielu(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "xielu", m.whole(node.inputs[0]), weights=map(m.vector, node.weights), ints=(m.rows[node],))
+
+
+def _add(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "add", *(m.whole(x) for x in node.inputs), ints=(m.rows[node],))
+
+
+def _multiply(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "multiply", *(m.whole(x) for x in node.inputs), ints=(m.rows[node],))
+
+
+def _scaled(factor: str = "", amount: str = "") -> Handler:
+    def lower_scale(m: _Lowering, node: Node) -> View:
+        facts = node.attributes
+        floats = (facts[factor] if factor else 1.0, facts[amount] if amount else 0.0)
+        return m.simple(node, "scale", m.whole(node.inputs[0]), ints=(m.rows[node],), floats=floats)
+
+    return lower_scale
+
+
+def _scale_by_weight(m: _Lowering, node: Node) -> View:
+    ints = (m.rows[node], int(node.op == "scale_by_tanh"), int(node.weights[0].weight.size))
+    return m.simple(node, "scale_by_weight", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),), ints=ints)
+
+
+def _scale_by_position(m: _Lowering, node: Node) -> View:
+    t = node.attributes["temperature"]
+    if isinstance(t, LogTuning):
+        kind, floats = 1, (t.scale, t.floor, 0.0)
+    elif isinstance(t, TemperatureTuning):
+        kind, floats = 2, (t.scale, t.floor, t.offset)
+    else:
+        assert isinstance(t, LogNScaling)
+        kind, floats = 3, (0.0, t.original_context, 0.0)
+    return m.simple(node, "scale_by_position", m.whole(node.inputs[0]), ints=(kind,), floats=floats)
+
+
+def _with_floats(name: str, *facts: str) -> Handler:
+    def lower_op(m: _Lowering, node: Node) -> View:
+        return m.simple(node, name, *(m.whole(x) for x in node.inputs), ints=(m.rows[node],), floats=[node.attributes[x] for x in facts])
+
+    return lower_op
+
+
+def _softplus(m: _Lowering, node: Node) -> View:
+    low, high = node.attributes["limits"]
+    floats = (low, 3.4e38 if high == inf else high)
+    return m.simple(node, "softplus", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),), floats=floats)
+
+
+def _decay(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "decay", m.whole(node.inputs[0]), weights=(m.vector(node.weights[0]),))
+
+
+def _bounded_decay(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "bounded_decay", m.whole(node.inputs[0]), weights=map(m.vector, node.weights), floats=(node.attributes["bound"],))
+
+
+def _sinkhorn(m: _Lowering, node: Node) -> View:
+    ints = (m.rows[node], node.attributes["iterations"])
+    return m.simple(node, "sinkhorn", m.whole(node.inputs[0]), ints=ints, floats=(node.attributes["eps"],))
+
+
+def _add_sinusoids(m: _Lowering, node: Node) -> View:
+    return m.simple(node, "add_sinusoids", m.whole(node.inputs[0]), ints=(node.attributes["offset"],))
+
+
+# Shapes
+
+
+def _same(m: _Lowering, node: Node) -> Value:
+    return m.values[node.inputs[0]]
+
+
+def _split_heads(m: _Lowering, node: Node) -> View:
+    heads, dim = int(node.shape[-2]), int(node.shape[-1])
+    x = m.joined(node.inputs[0])
+    return x._replace(heads=heads, head_stride=dim, dim=dim)
+
+
+def _merge_heads(m: _Lowering, node: Node) -> View:
+    x = m.joined(node.inputs[0])
+    return x._replace(heads=1, head_stride=x.size, dim=x.size)
+
+
+def _slice(m: _Lowering, node: Node) -> Value:
+    start, dim, x = int(node.attributes["start"]), int(node.shape[-1]), m.values[node.inputs[0]]
+    if isinstance(x, _Cached):
+        return _Cached(x.cache, x.start + start, dim)
+    stride = dim if x.heads == 1 else x.head_stride
+    return x._replace(offset=x.offset + start, dim=dim, head_stride=stride)
+
+
+def _select_layer(m: _Lowering, node: Node) -> View:
+    x, i = m.view(node.inputs[0]), node.attributes["index"]
+    return x._replace(offset=x.offset + i * x.head_stride, heads=1, head_stride=x.dim)
+
+
+def _concat(m: _Lowering, node: Node) -> View:
+    out, at = m.out(node), 0
+    for part in node.inputs:
+        x = m.view(part)
+        target = out._replace(offset=out.offset + at, dim=x.dim)
+        m.emit(node, "copy", target, x, ints=(m.rows[node],))
+        at += x.dim
+    return out
+
+
+def _last_token(m: _Lowering, node: Node) -> View:
+    x = m.view(node.inputs[0])
+    m.rows[node] = 0
+    out = m.out(node)
+    m.emit(node, "last_token", out, x)
+    return out
+
+
+def _layer_end(m: _Lowering, node: Node) -> View:
+    x = m.whole(node.inputs[0])
+    m.emit(node, "layer_end", (), x, ints=(node.attributes["layer"],))
+    return x
+
+
+# Tokens meet
+
+
+def _rope(m: _Lowering, node: Node) -> View:
+    rope: Rope = node.attributes["rope"]
+    number = next((i for i, x in enumerate(m.ropes) if x is rope or x == rope), len(m.ropes))
+    if number == len(m.ropes):
+        m.ropes.append(rope)
+    return m.simple(node, "rope", m.joined(node.inputs[0]), ints=(number, rope.interleaved))
+
+
+def _update_cache(m: _Lowering, node: Node) -> _Cached:
+    x, window = m.joined(node.inputs[0]), node.attributes["window"]
+    if not window.causal:
+        raise NotExpressible(f"the native engine computes causal attention only ({node.path})")
+    m.caches.append(CacheRows(node.path, node.attributes["name"], x.heads, x.dim, window.max_lookback))
+    number = len(m.caches) - 1
+    m.emit(node, "store", (), x, ints=(number,))
+    return _Cached(number, 0, x.dim)
+
+
+def _read_cache(m: _Lowering, node: Node) -> _Cached:
+    prefix, name = f"layers.{node.attributes['layer']}.", node.attributes["name"]
+    number = next(i for i, x in enumerate(m.caches) if x.path.startswith(prefix) and x.name == name)
+    return _Cached(number, 0, m.caches[number].dim)
+
+
+def _attention(m: _Lowering, node: Node) -> View:
+    if len(node.inputs) > 3:
+        raise NotExpressible(f"the native engine has no attention to selected keys ({node.path})")
+    q = m.joined(node.inputs[0])
+    k, v = (m.values[x] for x in node.inputs[1:])
+    assert isinstance(k, _Cached) and isinstance(v, _Cached)
+    facts, window = node.attributes, node.attributes["window"]
+    transform = facts["transform"]
+    alibi = transform.alibi
+    if alibi is not None and alibi.bf16_rounded:
+        raise NotExpressible(f"the native engine has no ALiBi with rounded biases ({node.path})")
+    lookbacks = (m.caches[k.cache].lookback, window.max_lookback)
+    if lookbacks[0] is not None and (lookbacks[1] is None or lookbacks[1] > lookbacks[0]):
+        raise NotExpressible(f"a layer reads more keys than the layer keeps that it shares them with ({node.path})")
+    scale = int(facts["head_dim"]) ** -0.5 if transform.scale is None else transform.scale
+    return m.simple(
+        node,
+        "attention",
+        q,
+        weights=(m.vector(node.weights[0]) if node.weights else -1,),
+        ints=(k.cache, k.start, k.dim, v.cache, v.start, v.dim, window.size or 0, window.chunk or 0, int(alibi is not None)),
+        floats=(scale, transform.softcap or 0.0, alibi.max_bias if alibi else 0.0, alibi.scale if alibi else 0.0),
+    )
+
+
+def _causal_conv(m: _Lowering, node: Node) -> View:
+    weight, *bias = node.weights
+    channels, taps = map(int, weight.weight.shape)
+    weights = (m.vector(weight), m.vector(bias[0]) if bias else -1)
+    state = m.state(node.path, channels * (taps - 1))
+    return m.simple(node, "causal_conv", m.joined(node.inputs[0]), weights=weights, ints=(state, taps))
+
+
+def _gated_delta_rule(m: _Lowering, node: Node) -> View:
+    q, k, v, g, beta = (m.joined(x) for x in node.inputs)
+    by_row = len(node.inputs[3].shape) > 3
+    state = m.state(node.path, v.heads * q.dim * v.dim)
+    return m.simple(node, "delta_rule", q, k, v, g, beta, ints=(state, by_row))
+
+
+def _ssm_scan(m: _Lowering, node: Node) -> View:
+    x, b, c, dt = (m.joined(y) for y in node.inputs)
+    state = m.state(node.path, x.heads * x.dim * b.dim)
+    return m.simple(node, "ssm_scan", x, b, c, dt, weights=(m.vector(node.weights[0]),), ints=(state,))
+
+
+def _selective_scan(m: _Lowering, node: Node) -> View:
+    x, b, c, dt = (m.joined(y) for y in node.inputs)
+    state = m.state(node.path, x.dim * b.dim)
+    return m.simple(node, "selective_scan", x, b, c, dt, weights=map(m.vector, node.weights), ints=(state,))
+
+
+# One of many
+
+
+def _route(m: _Lowering, node: Node) -> View:
+    logits, facts = m.whole(node.inputs[0]), node.attributes
+    k = int(node.shape[-1])
+    chosen, weights = m.buffer(k, m.rows[node]), m.buffer(k, m.rows[node])
+    m._routed[node] = weights
+    if "jitter" in facts:
+        m.emit(node, "route_in_turn", (chosen, weights), logits, ints=(k,), floats=(facts["jitter"],))
+        return chosen
+    moe: MoE = facts["moe"]
+    scoring = _SCORINGS[moe.scoring]
+    if facts.get("by_token"):
+        table = m.weight(node.weights[0], "vector")
+        rows = int(node.weights[0].weight.shape[0])
+        m.emit(
+            node,
+            "route_by_token",
+            (chosen, weights),
+            logits,
+            weights=(table,),
+            ints=(k, scoring, rows),
+            floats=(moe.routed_scaling_factor,),
+        )
+        return chosen
+    groups = moe.expert_groups
+    normalize = moe.norm_topk_prob and moe.routing != "input"
+    m.emit(
+        node,
+        "route",
+        (chosen, weights),
+        logits,
+        weights=(m.vector(node.weights[0]) if node.weights else -1,),
+        ints=(k, scoring, moe.choice_by_logits, normalize, *((0, 0, 0) if groups is None else groups[:3])),
+        floats=(moe.routed_scaling_factor, 0.0 if groups is None else max(groups.other_score, -3.4e38)),
+    )
+    return chosen
+
+
+def _routing_weights(m: _Lowering, node: Node) -> View:
+    return m._routed[node.inputs[1]]
+
+
+def _scale_by_expert(m: _Lowering, node: Node) -> View:
+    weights, chosen = (m.whole(x) for x in node.inputs)
+    return m.simple(
+        node, "scale_by_expert", weights, chosen, weights=(m.vector(node.weights[0]),), ints=(int(node.weights[0].weight.size),)
+    )
+
+
+def _dispatch(m: _Lowering, node: Node) -> View:
+    moe: MoE = node.attributes["moe"]
+    m.rows[node] = int(moe.top_k)
+    if moe.routing != "input":  # the experts' first products read the rows of tokens
+        return View()
+    combine = next(x for x in m.nodes if x.op == "combine" and x.inputs[1] is node.inputs[1])
+    x, weights = m.whole(node.inputs[0]), m.view(combine.inputs[2])
+    return m.simple(node, "dispatch", x, weights, ints=(int(moe.top_k),))
+
+
+def _combine(m: _Lowering, node: Node) -> View:
+    moe: MoE = node.attributes["moe"]
+    y, chosen, weights = (m.whole(x) for x in node.inputs)
+    m.rows[node] = 1
+    dispatch = next(x for x in m.nodes if x.op == "dispatch" and x.inputs[1] is node.inputs[1])
+    x = (m.whole(dispatch.inputs[0]),) if moe.zero_experts else ()
+    ints = (int(moe.top_k), len(moe.experts), int(moe.routing == "input"))
+    return m.simple(node, "combine", y, weights, chosen, *x, ints=ints)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("ids", "positions"), _ids),
+    "lookup": _lookup,
+    "linear": _linear,
+    "normalized_linear": _linear,
+    "per_head_linear": _per_head,
+    "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
+    "l2_norm": _l2_norm,
+    "act": _act,
+    "gated": _gated,
+    "clamped_gated": _clamped_gated,
+    "xielu": _xielu,
+    "add": _add,
+    "multiply": _multiply,
+    "scale": _scaled("factor"),
+    "offset": _scaled(amount="amount"),
+    "scale_by_weight": _scale_by_weight,
+    "scale_by_tanh": _scale_by_weight,
+    "scale_by_position": _scale_by_position,
+    "softcap": _with_floats("softcap", "cap"),
+    "clamp": _with_floats("clamp", "limit"),
+    "keep_outliers": _with_floats("keep_outliers", "deviations"),
+    "match_rms": _with_floats("match_rms"),
+    "mix_streams": _with_floats("mix_streams"),
+    "normalize_sum": _with_floats("normalize_sum"),
+    "sinkhorn": _sinkhorn,
+    "softplus": _softplus,
+    "decay": _decay,
+    "bounded_decay": _bounded_decay,
+    "add_sinusoids": _add_sinusoids,
+    **dict.fromkeys(("cast", "dropout"), _same),
+    "split_heads": _split_heads,
+    "merge_heads": _merge_heads,
+    "slice": _slice,
+    "select_layer": _select_layer,
+    "concat": _concat,
+    "last_token": _last_token,
+    "layer_end": _layer_end,
+    "rope": _rope,
+    "update_cache": _update_cache,
+    "read_cache": _read_cache,
+    "attention": _attention,
+    "causal_conv": _causal_conv,
+    "gated_delta_rule": _gated_delta_rule,
+    "ssm_scan": _ssm_scan,
+    "selective_scan": _selective_scan,
+    "route": _route,
+    "routing_weights": _routing_weights,
+    "scale_by_expert": _scale_by_expert,
+    "dispatch": _dispatch,
+    "combine": _combine,
+}
+"""How each operation of a graph is lowered."""
