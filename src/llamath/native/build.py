@@ -20,6 +20,7 @@ FOLDER = Path(__file__).resolve().parent
 LIBRARY = "libllamath.so"
 """File name of the library, in this folder where the package was built with it."""
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=default", "-pthread", "-ffp-contract=fast", "-Wall")
+_LINK_FLAGS = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none")
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -107,7 +108,7 @@ def build(target: Path, extra: Sequence[str] = ()) -> Path:
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CompilerError(f"{command[0]} failed for {Path(command[-3]).name}: {done.stderr.strip()[-2000:]}")
+        raise CompilerError(f"{command[0]} failed for {Path(command[-1]).name}: {done.stderr.strip()[-2000:]}")
 
 
 def cached_library() -> Path:
