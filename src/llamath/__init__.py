@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .analysis.preset_list import PresetList
     from .analysis.same.same_report import SameReport
     from .analysis.same.weights_hash import HashReport
+    from .analysis.serving.engine_report import EngineReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -79,6 +80,7 @@ __all__ = [
     "DeviceList",
     "DiffReport",
     "EditReport",
+    "EngineReport",
     "Explanation",
     "Expr",
     "FitReport",
@@ -156,6 +158,7 @@ _MODULES = {
     "analysis.plan.serving_plan": "ServeReport",
     "analysis.same.same_report": "SameReport",
     "analysis.same.weights_hash": "HashReport",
+    "analysis.serving.engine_report": "EngineReport",
     "analysis.verify.listing": "Listing",
     "analysis.verify.check_checkpoint": "VerifyReport",
     "analysis.verify.structure_report": "StructureReport",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .analysis.image_pass import Images
     from .analysis.inference.fit_report import FitReport
     from .analysis.inference.gpu_ranking import GPURanking
-    from .analysis.inference.inference_memory import MemoryReport, WeightsReport
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
     from .analysis.inference.weight_bytes import StoredWeights
     from .analysis.parallel_layout import Layout
     from .analysis.plan import PlanReport
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .analysis.preset_list import PresetList
     from .analysis.same.same_report import SameReport
     from .analysis.same.weights_hash import HashReport
+    from .analysis.serving.engine_report import EngineReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -429,6 +430,20 @@ def fit(
     kv_dtype: str = "",
     layout: str = "",
 ) -> FitReport: ...
+@overload
+def fit(
+    model: _ModelSource,
+    *,
+    on: GPUs,
+    engine: str,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    layout: str = "",
+    memory_fraction: float | None = None,
+    kv_memory: Size | None = None,
+) -> EngineReport: ...
 def fit(
     model: _ModelSource,
     *,
@@ -438,11 +453,18 @@ def fit(
     dtype: str = "",
     kv_dtype: str = "",
     layout: str = "",
-) -> FitReport | GPURanking:
+    engine: str = "",
+    memory_fraction: float | None = None,
+    kv_memory: Size | None = None,
+) -> FitReport | GPURanking | EngineReport:
     """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalog that can run it.
 
     `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
     given; `context` is 4,096 tokens by default. A model that does not fit is a report with `fits` False, not an error.
+
+    `engine` (`"vllm"`, `"vllm@0.19.1"`, `"sglang"`, `"llama.cpp"`, `"transformers"`, `"trtllm"`) asks whether that engine starts, what it
+    prints, and with which command; then `layout` also takes `dp` and `ep=yes`, `memory_fraction` is the share of the memory that it may
+    use, and `kv_memory` the memory that its log prints for the cache.
     """
     from .analysis.inference.fit_report import fit as fit_on
     from .analysis.inference.gpu_ranking import rank_gpus
@@ -450,10 +472,16 @@ def fit(
 
     loaded = load(model)
     _positive("batch", batch)
-    _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout)
+    _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout, engine=engine)
     tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
     request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
+    if engine:
+        return _fit_engine(calculator, engine, on, layout, memory_fraction, kv_memory)
+    if memory_fraction is not None or kv_memory is not None:
+        raise ArgumentError(
+            "memory_fraction" if kv_memory is None else "kv_memory", " needs an engine", call='fit(model, on="h100", engine="vllm")'
+        )
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         number, gpu = _gpus(on)
@@ -461,6 +489,25 @@ def fit(
     if layout:
         raise ArgumentError("layout", " needs the GPUs that it is for", call=f'fit(model, on="2xh100", layout={layout!r})')
     return rank_gpus(calculator)
+
+
+def _fit_engine(
+    calculator: MemoryCalculator, engine: str, on: GPUs | None, layout: str, fraction: float | None, kv_memory: Size | None
+) -> EngineReport:
+    """Return whether an engine starts on GPUs."""
+    from .analysis.serving.engine_report import EngineSettings, plan_engine
+    from .analysis.serving.rank_shapes import EngineLayout
+
+    if on is None:
+        raise ArgumentError("engine", " needs GPUs", call=f'fit(model, on="8xh100", engine={engine!r})')
+    if fraction is not None and not 0 < fraction <= 1:
+        raise ArgumentError("memory_fraction", f" should be above 0 and at most 1, not {fraction}")
+    readers = {"tp": integer(), "pp": integer(), "dp": integer(), "ep": yes_or_no}
+    split = parse_key_values(layout, "layout", readers)
+    wanted = EngineLayout(split.get("tp", 1), split.get("pp", 1), split.get("dp", 1), split.get("ep", False)) if split else None
+    number, gpu = _gpus(on)
+    size = None if kv_memory is None else _size("kv_memory", kv_memory)
+    return plan_engine(calculator, engine, gpu, number, EngineSettings(layout=wanted, fraction=fraction, kv_memory=size))
 
 
 @overload

@@ -26,6 +26,7 @@ MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,mul
 OF_LATER_COMMANDS = {
     ("convert", "--no-mtp"),
     ("count", "--part"),
+    *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),

@@ -1,0 +1,204 @@
+"""Engines: their rules against threads in which they refused, their caches against their own planner and their logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.serving.engine_layouts import check_engine_layout
+from llamath.analysis.serving.engine_report import EngineReport, EngineSettings, _state_bytes, plan_engine
+from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers
+from llamath.analysis.serving.rank_shapes import EngineLayout
+from llamath.engines import ENGINES, Engine, find_engine
+from llamath.hardware import find_device
+
+FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_text())
+GIB = 2**30
+
+
+@cache
+def load(name: str) -> llamath.Model:
+    return llamath.load(name)
+
+
+def calculator(row: dict[str, Any]) -> MemoryCalculator:
+    model = llamath.load(row["model"], changes=row["changes"]) if row.get("changes") else load(row["model"])
+    return MemoryCalculator(
+        model, MemoryRequest(dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""), context=row.get("length", 8192))
+    )
+
+
+def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
+    sizes = calculator(row)
+    caches = layer_caches(record(sizes.tree, decode=True), row.get("tp", 1), sizes.kv_dtype, _state_bytes(engine, sizes))
+    assert not isinstance(caches, str)
+    paged = page_layers(
+        sizes.tree, caches, engine, in_flight=batched * engine.figure("batches_in_flight", 1), stages=[[(0, int(sizes.tree.layers.n))]]
+    )
+    assert isinstance(paged, PagedCache)
+    return paged
+
+
+@pytest.mark.parametrize("row", FACTS["planner"]["rows"], ids=lambda x: f"{x['model']}-{x['tp']}")
+def test_caches_equal_those_of_vllms_own_planner(row: dict[str, Any]) -> None:
+    paged = pages(find_engine("vllm"), row, row["batched_tokens"])
+    found = paged.capacity(row["available"], row["length"])
+    assert len(paged.groups) == row["groups"] and paged.block_bytes == (row["block_bytes"],)
+    assert (found.blocks, found.tokens, round(found.concurrency, 4)) == (row["blocks"], row["tokens"], row["concurrency"])
+
+
+@pytest.mark.parametrize("row", FACTS["threads"], ids=lambda x: f"{x['url'].rpartition('/')[2]}-{x['model']}-{x['engine']}-{x['tp']}")
+def test_rules_repeat_what_engines_said_in_threads(row: dict[str, Any]) -> None:
+    layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
+    found = check_engine_layout(find_engine(row["engine"]), calculator(row), layout)
+    assert found.starts == (not row["says"]), found.broken
+    assert not row["says"] or row["says"] in [x.says for x in found.broken]
+
+
+def rounded_like(value: float, printed: float) -> bool:
+    """Whether a number was rounded to what a log prints."""
+    return abs(value - printed) <= 0.0051 if printed < 1000 else abs(value / printed - 1) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "row", FACTS["logs"], ids=lambda x: f"{x.get('model', 'any')}-{x.get('tokens') or x.get('estimate') or x.get('times')}"
+)
+def test_caches_equal_those_of_startup_logs(row: dict[str, Any]) -> None:
+    engine = find_engine(row["engine"])
+    if "model" not in row:
+        tokens = row["blocks"] * 16
+        assert row.get("tokens", tokens) == tokens and rounded_like(tokens / row["length"], row["times"])
+        return
+    paged = pages(engine, row)
+    (block_bytes,) = paged.block_bytes
+    if "gib" in row:
+        per_token = block_bytes // paged.groups[0].block_tokens
+        assert rounded_like(row["tokens"] * per_token / GIB, row["gib"]) or abs(row["tokens"] * per_token / GIB - row["gib"]) < 0.011
+        return
+    if row.get("all_full"):
+        per_token = sum(len(x.layers) for x in paged.groups) * paged.page_bytes // 16
+        assert rounded_like(per_token * row["length"] / GIB, row["needs"])
+        return
+    if "needs" in row:
+        low, high = (paged.capacity(int((row["available"] + x) * GIB), row["length"]) for x in (-0.005, 0.005))
+        assert rounded_like(low.needed / GIB, row["needs"]) and low.longest <= row["estimate"] <= high.longest and not high.starts
+        return
+    if "available" in row:
+        per_token = block_bytes // 16
+        assert rounded_like(row["tokens"] * per_token / GIB, row["available"])
+        low, high = (paged.capacity(int((row["available"] + x) * GIB), row.get("length", row["tokens"])) for x in (-0.0051, 0.0051))
+        assert low.tokens <= row["tokens"] <= high.tokens
+    elif "blocks" in row:
+        assert row["blocks"] * paged.groups[0].block_tokens == row["tokens"]
+    if "times" in row:
+        blocks = -(-row["tokens"] // paged.groups[0].block_tokens) if len(paged.groups) == 1 else None
+        if blocks is not None:
+            assert rounded_like(row["tokens"] / row["length"], row["times"])
+        else:
+            assert _matches_hybrid_line(paged, row)
+
+
+def _matches_hybrid_line(paged: PagedCache, row: dict[str, Any]) -> bool:
+    """Whether one number of blocks gives both the tokens and the concurrency of a line of a hybrid model."""
+    block, groups = min(x.block_tokens for x in paged.groups), len(paged.groups)
+    first = row["tokens"] // block * groups
+    return row["tokens"] % block == 0 and any(
+        rounded_like(n / paged.blocks_of_request(row["length"]), row["times"]) for n in range(first, first + groups)
+    )
+
+
+MEMORY = [(group, row) for group in FACTS["memory"] for row in group["rows"]]
+
+
+@pytest.mark.parametrize(("group", "row"), MEMORY, ids=[f"{row[0]}-{row[2]}-{row[3]}" for _, row in MEMORY])
+def test_published_cache_memory_is_inside_the_interval(group: dict[str, Any], row: list[Any]) -> None:
+    model, dtype, tp, fraction, weights, kv, *more = row
+    device = find_device("h100").replace(memory=int(group["device_gib"] * GIB))
+    if device.memory < 40 * GIB:
+        device = find_device("rtx-5090")
+    sizes = calculator({"model": model, "dtype": dtype, "length": 16000})
+    report = plan_engine(sizes, group["engine"], device, tp, EngineSettings(layout=EngineLayout(tp), fraction=fraction))
+    assert report.memory is not None
+    low, high = (x / GIB for x in report.memory.available)
+    assert low <= kv <= high
+    most = more[0] if more else 1.01
+    assert 0.985 * report.memory.weights / GIB <= weights <= most * report.memory.weights / GIB
+
+
+def plan(model: str, on: str, engine: str, **settings: Any) -> EngineReport:
+    report = llamath.fit(model, on=on, engine=engine, **settings)
+    assert isinstance(report, EngineReport)
+    return report
+
+
+def test_a_refused_layout_comes_with_the_nearest_and_a_command() -> None:
+    report = plan("minimax-m2", "8xh100", "vllm@0.25.1")
+    assert not report.starts and report.why[0].rule == "fp8-block-experts" and report.why[0].source
+    assert report.nearest[0] == "TP 8 with expert parallelism"
+    assert "--enable-expert-parallel" in report.command and "--tensor-parallel-size 8" in report.command
+
+
+def test_newer_versions_say_what_older_ones_refuse() -> None:
+    report = plan("minimax-m2", "8xh100", "vllm")
+    assert report.starts and report.older[0].rule == "fp8-block-experts" and not report.why
+
+
+def test_given_cache_memory_prints_exact_lines() -> None:
+    report = plan("llama-3.1-8b", "h100", "vllm", kv_memory="10GiB", context=8192)
+    assert report.prints[-2:] == ("GPU KV cache size: 81,920 tokens", "Maximum concurrency for 8,192 tokens per request: 10.00x")
+    assert report.verdict == "starts"
+
+
+def test_a_long_context_is_refused_in_vllms_words() -> None:
+    report = plan("llama-3.1-8b", "rtx-4090", "vllm", kv_memory="5GiB", context="128k")
+    assert report.verdict == "does not start"
+    assert "(131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.00 GiB)." in report.prints[-1]
+    assert "the estimated maximum model length is 40944" in report.prints[-1]
+
+
+def test_unknown_caches_are_named_and_not_printed() -> None:
+    report = plan("deepseek-v3.2", "8xh200", "vllm", context="64k")
+    assert report.least is None and not report.prints and "keys of the indexer" in report.notes[0]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_rule_and_figure_has_a_source(name: str) -> None:
+    engine = find_engine(name)
+    assert engine.source and all(x.source and x.says for x in engine.rules) and all(x.source for x in engine.figures.values())
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_engine_gives_a_command_for_a_small_model(name: str) -> None:
+    dtype = "q4_k_m" if name == "llama.cpp" else ""
+    report = plan("llama-3.2-1b", "2xrtx-4090", name, dtype=dtype)
+    assert report.starts and report.command
+    assert not re.search(r"[\x00-\x08]", report.command)
+
+
+def test_llama_cpp_prints_the_known_cache_of_llama_3() -> None:
+    report = plan("llama-3-8b", "rtx-4090", "llama.cpp", dtype="q4_k_m", context=8192)
+    assert report.prints == ("llama_kv_cache: size = 1024.00 MiB (  8192 cells,  32 layers)",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"engine": "vlm", "on": "h100"}, "unknown engine"),
+        ({"engine": "vllm@0.3.0", "on": "h100"}, "its rules are known"),
+        ({"engine": "vllm", "on": "8xh100", "layout": "tp=4"}, "needs 4 GPUs"),
+        ({"engine": "vllm"}, "needs GPUs"),
+        ({"memory_fraction": 0.9, "on": "h100"}, "needs an engine"),
+        ({"engine": "vllm", "on": "h100", "memory_fraction": 1.5}, "above 0"),
+    ],
+)
+def test_bad_requests_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(llamath.LlamathError, match=message):
+        llamath.fit("llama-3.1-8b", **arguments)
