@@ -7,7 +7,7 @@
 // memory belongs to the pool and grows to the largest request. Structs must be zero-initialised (`Attention a = {};`): new fields default to 0.
 //
 // Every function is computed by one of several paths: `reference` (plain loops), `generic` (the compiler's baseline), `avx2`, `avx512`,
-// `avx512_bf16`, `neon`, `neon_dot`, `neon_bf16`. The best path that the processor has is taken unless llamath_set_path or the environment
+// `avx512_bf16`, `neon_dot`, `neon_bf16`. The best path that the processor has is taken unless llamath_set_path or the environment
 // variable LLAMATH_NATIVE_PATH names another. NaN and Inf propagate as IEEE arithmetic has them.
 
 #ifndef LLAMATH_KERNELS_H
@@ -18,6 +18,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define LLAMATH_KERNELS_VERSION 1
 
@@ -314,6 +315,7 @@ int64_t llamath_argmax(Pool*, const float* x, int64_t count);
 // ids and log-probabilities of the `count` likeliest tokens, best first; returns ln of the sum of e^logits.
 double llamath_top_logprobs(Pool*, const float* logits, int64_t vocab, int32_t count, int32_t* ids, float* logprobs);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

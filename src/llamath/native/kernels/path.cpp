@@ -1,0 +1,80 @@
+// One path: compiled once for each instruction set, with -DLLAMATH_PATH=its name.
+
+#include "attention.h"
+#include "elementwise.h"
+#include "path.h"
+#include "product.h"
+#include "recurrence.h"
+
+#define TEXT_OF(NAME) #NAME
+#define TEXT(NAME) TEXT_OF(NAME)
+#define JOINED_AS(A, B) A##B
+#define JOINED(A, B) JOINED_AS(A, B)
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
+#ifndef HWCAP2_BF16
+#define HWCAP2_BF16 (1 << 14)
+#endif
+#endif
+
+namespace {
+
+int32_t supported() {
+#if defined(__AVX512BF16__)
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX512VNNI__)
+    return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");  // those have f16c as well
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && defined(__linux__)
+    return (getauxval(AT_HWCAP2) & HWCAP2_BF16) && (getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
+#elif defined(__ARM_FEATURE_DOTPROD) && defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return 1;
+#endif
+}
+
+}  // namespace
+
+extern "C" const Path JOINED(llamath_path_, LLAMATH_PATH) = {
+    TEXT(LLAMATH_PATH),
+    supported,
+    HAS_BF16_PRODUCT,
+    multiplies_int8,
+    round_rows,
+    quantize_rows,
+    product_memory,
+    product,
+    transposed_product,
+    dequantize_row,
+    rms_norm,
+    layer_norm,
+    l2_norm,
+    act,
+    gated,
+    clamped_gated,
+    multiply_add,
+    multiply,
+    scale,
+    softcap,
+    clamp,
+    softplus_bias,
+    softmax,
+    first_nonfinite,
+    argmax,
+    sum_exp,
+    rope,
+    store_row,
+    attention_memory,
+    attention,
+    causal_conv,
+    delta_rule,
+    ssm_scan,
+    selective_scan,
+};
