@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-SOURCES = Path(__file__).parents[2] / "src" / "llamath" / "native"
+from llamath.native.build import build, cached_library
 
 F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, I8, BF16, MXFP4 = 0, 1, 2, 8, 12, 13, 14, 24, 30, 39
 FAST, EXACT = 0, 1
@@ -78,11 +76,10 @@ _RESULTS = {
 }
 
 
-def build_library(folder: Path, *flags: str) -> Path:
-    """Build the library with the package's own script."""
-    done = subprocess.run([sys.executable, SOURCES / "build.py", folder, *flags], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+def build_library() -> Path:
+    """Return the library of these sources; it is compiled unless an earlier session did so."""
+    library = cached_library()
+    return library if library.exists() else build(library)
 
 
 class Library:

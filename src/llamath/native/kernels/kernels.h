@@ -7,7 +7,7 @@
 // memory belongs to the pool and grows to the largest request. Structs must be zero-initialised (`Attention a = {};`): new fields default to 0.
 //
 // Every function is computed by one of several paths: `reference` (plain loops), `generic` (the compiler's baseline), `avx2`, `avx512`,
-// `avx512_bf16`, `neon_dot`, `neon_bf16`. The best path that the processor has is taken unless llamath_set_path or the environment
+// `avx512_bf16`, `neon`, `neon_dot`, `neon_bf16`. The best path that the processor has is taken unless llamath_set_path or the environment
 // variable LLAMATH_NATIVE_PATH names another. NaN and Inf propagate as IEEE arithmetic has them.
 
 #ifndef LLAMATH_KERNELS_H

@@ -91,14 +91,13 @@ struct Path {
     void (*selective_scan)(const StateScan*, int32_t sequence, int32_t first, int32_t last);
 };
 
-#define LLAMATH_PATHS(EACH) EACH(reference) EACH(generic) LLAMATH_TARGET_PATHS(EACH)
-
+// From the slowest to the fastest; build.py has the compiler's flags for each
 #if defined(__x86_64__)
-#define LLAMATH_TARGET_PATHS(EACH) EACH(avx2) EACH(avx512) EACH(avx512_bf16)
+#define LLAMATH_PATHS(EACH) EACH(reference) EACH(generic) EACH(avx2) EACH(avx512) EACH(avx512_bf16)
 #elif defined(__aarch64__)
-#define LLAMATH_TARGET_PATHS(EACH) EACH(neon_dot) EACH(neon_bf16)
+#define LLAMATH_PATHS(EACH) EACH(reference) EACH(neon) EACH(neon_dot) EACH(neon_bf16)
 #else
-#define LLAMATH_TARGET_PATHS(EACH)
+#define LLAMATH_PATHS(EACH) EACH(reference) EACH(generic)
 #endif
 
 #define LLAMATH_DECLARE_PATH(NAME) extern "C" const Path llamath_path_##NAME;
