@@ -102,6 +102,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of embedding, head and the projections",
         ),
         "pooling": ("how an embedding model pools the last states: bos, eos or mean (Cohere)", "nothing: the model with a head does not"),
+        "norm_head": ("whether the rows of the head are divided by their lengths (Ling)", "nothing: true is rejected"),
         "tie_word_embeddings": ("whether head and embedding share one matrix, which is then counted once", "weights of the head"),
     },
     "Attention and recurrent mixers": {
@@ -483,6 +484,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "routing method: greedy, group_limited_greedy, or noaux_tc, which has a correction bias",
             "weights: the E numbers of that bias; compute",
         ),
+        "moe_router_enable_expert_bias": ("whether the router has a correction bias (Ling)", "weights: the E numbers of that bias"),
         "use_routing_bias": ("whether the router has a correction bias (MiniMax)", "weights: the E numbers of that bias"),
         "deepseek_v4/num_experts_per_tok": (
             "k, experts that a token passes through, and columns of the tables by token",

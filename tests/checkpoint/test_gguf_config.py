@@ -234,6 +234,7 @@ NAMES_ONLY = {
     "baichuan",
     "afmoe",
     "arcee",
+    "bailingmoe2",
     "bitnet",
     "chatglm",
     "dots1",

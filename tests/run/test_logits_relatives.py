@@ -40,6 +40,8 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "chatglm-stretched": BASE | {"model_type": "glm", "num_key_value_heads": 2, "head_dim": 12, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "pad_token_id": 0, "eos_token_id": 0},
     "mimo-plain": BASE | {"model_type": "qwen2", "num_key_value_heads": 2, "rope_theta": 640000.0, "rms_norm_eps": 1e-5},
     "openelm-even": BASE | {"model_type": "qwen3", "intermediate_size": 48, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6, "tie_word_embeddings": True},
+    "bailing_moe-first": SMALL | {"model_type": "granitemoeshared", "intermediate_size": 20, "shared_intermediate_size": 40, "num_local_experts": 5, "num_experts_per_tok": 2, "num_key_value_heads": 2, "rope_theta": 6e5, "embedding_multiplier": 1.0, "attention_multiplier": 8**-0.5, "residual_multiplier": 1.0, "logits_scaling": 1.0},
+    "bailing_moe-second": SMALL | {"model_type": "glm4_moe", "moe_intermediate_size": 20, "num_hidden_layers": 3, "num_key_value_heads": 2, "head_dim": 12, "first_k_dense_replace": 1, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 4, "topk_group": 2, "use_qk_norm": True, "partial_rotary_factor": 0.5, "rope_theta": 6e5, "rms_norm_eps": 1e-6, "routed_scaling_factor": 2.5},
     "nemotron_nas-even": BASE | {"model_type": "llama", "intermediate_size": 256, "num_key_value_heads": 2, "rope_theta": 5e5, "rms_norm_eps": 1e-5},
 }  # fmt: skip
 EYES = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}

@@ -23,6 +23,7 @@ FAMILIES = {
     "axk2": "axk2",
     "baichuan": "baichuan",
     "bailing_hybrid": "bailing_hybrid",
+    "bailing_moe": "bailing_moe bailing_moe_v2",
     "bamba": "bamba",
     "biogpt": "biogpt",
     "bitnet": "bitnet",
@@ -243,8 +244,6 @@ UNSUPPORTED_TYPES = {
         ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
-    "bailing_moe": "it needs custom code from its repository",
-    "bailing_moe_v2": "it needs custom code from its repository",
     "jetmoe": "its attention heads are experts",
     "kimi_k3": "transformers has no class for it",
     **dict.fromkeys(

@@ -1,0 +1,59 @@
+"""Ling and Ring: grouped-query attention with a mixture of experts; from Ling 2 on with norms on heads, and experts as in DeepSeek-V3."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, Layer, MoE
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.expr import Expr
+from ..core.tree import repeat
+from .kimi_shared import kimi_experts
+from .registry import family
+from .shared import dense_first, mtp_layers, read_rope, rotary_dim
+
+NAMES = HF.with_changes(
+    outside={"embed": "model.word_embeddings"},
+    inside={
+        **dict.fromkeys(("attn.q", "attn.k", "attn.v"), "attention.query_key_value"),
+        "attn.o": "attention.dense",
+        "attn.q_norm": "attention.query_layernorm",
+        "attn.k_norm": "attention.key_layernorm",
+        "mlp.correction": "mlp.gate.expert_bias",
+        "embed": "word_embeddings",
+        "norm": "final_layernorm",
+    },
+)
+
+
+@family(hf=NAMES, gguf=GGUF_QKV, gguf_arch="bailingmoe2")
+def bailing_moe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, eps = c.heads(d), c.get("rms_norm_eps", 1e-6)
+    second = "score_function" in c or c.get("model_type", "") == "bailing_moe_v2"
+    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps) if c.get("use_qk_norm", second) else None
+    rope = read_rope(c, c.get("rotary_dim", rotary_dim(c, heads.head_dim)), theta=6e5)
+    attn = gqa(d, heads, c.get("use_qkv_bias", False), c.get("use_bias", False), rope=rope, q_norm=head_norm, k_norm=head_norm)
+    if c.get("norm_head", False):
+        raise c.error("norm_head", "is true; no published model normalizes the rows of its head")
+    moe = kimi_experts(c, d, groups=8, kept=4, factor=1.0) if second else _first_experts(c, d)
+    if not c.get("moe_router_enable_expert_bias", second):
+        moe = moe.replace(correction=None)
+    c.ignore("partial_rotary_factor", "moe_shared_expert_intermediate_size", "use_sliding_window", "sliding_window", "max_window_layers")
+    dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
+    layers, mtp = dense_first(c, dense, dense.replace(mlp=moe), default=0), mtp_layers(c, V, d, dense.replace(mlp=moe))
+    return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
+
+
+def _first_experts(c: Config, d: Expr) -> MoE:
+    """Read the experts of the first Ling, chosen by softmax."""
+    E, k, Fe = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_tok"), c.dim("Fe", "moe_intermediate_size")
+    S, activation = c.dim("S", "num_shared_experts", default=0, least=0), c.activation("hidden_act")
+    return MoE(
+        router=linear(E, d),
+        experts=repeat(swiglu(d, Fe, activation), E, active=k),
+        shared=swiglu(d, S * Fe, activation) if S else None,
+        top_k=k,
+        norm_topk_prob=c.get("norm_topk_prob", True),
+    )
