@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .analysis.preset_list import PresetList
     from .analysis.same.same_report import SameReport
     from .analysis.same.weights_hash import HashReport
+    from .analysis.serving.draft_pair import PairReport
     from .analysis.serving.engine_report import EngineReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         merge,
         models,
         names,
+        pair,
         plan,
         same,
         verify,
@@ -98,6 +100,7 @@ __all__ = [
     "ModelArgs",
     "MultiDiffReport",
     "NamesReport",
+    "PairReport",
     "Parameters",
     "PlanReport",
     "PresetList",
@@ -128,6 +131,7 @@ __all__ = [
     "merge",
     "models",
     "names",
+    "pair",
     "plan",
     "same",
     "verify",
@@ -135,7 +139,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit plan inspect verify names convert merge edit models gpus same hash_weights",
+    "api": "count diff explain design memory flops fit pair plan inspect verify names convert merge edit models gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -158,6 +162,7 @@ _MODULES = {
     "analysis.plan.serving_plan": "ServeReport",
     "analysis.same.same_report": "SameReport",
     "analysis.same.weights_hash": "HashReport",
+    "analysis.serving.draft_pair": "PairReport",
     "analysis.serving.engine_report": "EngineReport",
     "analysis.verify.listing": "Listing",
     "analysis.verify.check_checkpoint": "VerifyReport",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .analysis.preset_list import PresetList
     from .analysis.same.same_report import SameReport
     from .analysis.same.weights_hash import HashReport
+    from .analysis.serving.draft_pair import DraftKind, PairReport
     from .analysis.serving.engine_report import EngineReport
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
@@ -601,6 +602,37 @@ def plan(
         tokens=training_tokens,
     )
     return plan_training(loaded, cluster, request)
+
+
+def pair(
+    target: _ModelSource,
+    draft: _ModelSource,
+    *,
+    context: Tokens | None = None,
+    kv_dtype: str = "",
+    engines: Sequence[str] = (),
+) -> PairReport:
+    """Tell whether a draft belongs to a target for speculative decoding, and how much faster it can be at most.
+
+    `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape; `engines` are those whose rules are asked,
+    by default all.
+    """
+    from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
+    from .analysis.serving.draft_pair import pair_models
+    from .checkpoint.vocabulary import read_vocabulary
+    from .engines import ENGINES, find_engine
+
+    first = load(target)
+    tokens = min(first.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
+    request = MemoryRequest(kv_dtype=kv_dtype, context=tokens)
+    sizes = MemoryCalculator(first, request, _stored_weights(first))
+    asked = [find_engine(x).name for x in engines] or ENGINES
+    heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
+    if isinstance(draft, str) and draft in heads:
+        return pair_models(sizes, heads[draft], engines=asked)
+    second = load(draft)
+    vocabularies = read_vocabulary(first.location), read_vocabulary(second.location)
+    return pair_models(sizes, MemoryCalculator(second, request, _stored_weights(second)), vocabularies, asked)
 
 
 def inspect(path: str | os.PathLike[str]) -> Listing:

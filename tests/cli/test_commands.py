@@ -27,6 +27,8 @@ OF_LATER_COMMANDS = {
     ("convert", "--no-mtp"),
     ("count", "--part"),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
+    *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
+    *(("place", x) for x in ("--batch", "--context", "--disk", "--dtype", "--kv-dtype", "--on", "--ram", "--ram-bandwidth", "--svg")),
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),

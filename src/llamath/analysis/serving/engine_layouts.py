@@ -49,6 +49,12 @@ def check_engine_layout(engine: Engine, calculator: MemoryCalculator, layout: En
     )
 
 
+def broken_rules(rule: EngineRule, facts: Facts) -> Iterator[BrokenRule]:
+    """Yield a rule about one set of values if they break it."""
+    if all(_matches(facts[name], wanted) for name, wanted in rule.when.items()) and not _holds(rule, facts):
+        yield _describe(rule, facts)
+
+
 def _first_of_each(found: list[BrokenRule]) -> tuple[BrokenRule, ...]:
     """Return each message once."""
     by_text: dict[str, BrokenRule] = {}
@@ -87,7 +93,7 @@ def _holds(rule: EngineRule, facts: Facts) -> bool:
 
 
 def _describe(rule: EngineRule, facts: Facts) -> BrokenRule:
-    where = str(facts.get("name", "")) if rule.of != "model" else ""
+    where = str(facts.get("name", ""))
     return BrokenRule(rule=rule.id, says=rule.says.format(**facts), where=where, source=rule.source, workaround=rule.workaround)
 
 

@@ -1,0 +1,44 @@
+"""`llamath pair`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .command_group import command as make_command
+from .model_options import MODEL, context_option, kv_dtype_option, load_model
+from .output import echo, echo_json
+
+_EXAMPLES = (
+    "llamath pair llama-3.1-70b llama-3.2-1b",
+    "llamath pair ./Qwen3-32B ./Qwen3-0.6B --engine vllm",
+    "llamath pair deepseek-v3 mtp  # its own layers for multi-token prediction",
+    "llamath pair llama-3.1-8b eagle3  # an EAGLE 3 head of its shape",
+)
+_HEADS = ("eagle", "eagle3", "mtp")
+
+
+@make_command("pair", _EXAMPLES, brief=True)
+@click.argument("target", metavar="TARGET", type=MODEL)
+@click.argument("draft", metavar="DRAFT", type=MODEL)
+@click.option(
+    "--engine", multiple=True, metavar="NAME", help="vllm, sglang, llama.cpp, transformers, trtllm; may be repeated.  [default: all]"
+)
+@context_option("Tokens of the sequence, for both caches: 8192, 128k.")
+@kv_dtype_option
+def command(target: str, draft: str, *, engine: tuple[str, ...], form: str | None, **settings: Any) -> int:
+    """Does DRAFT belong to TARGET for speculative decoding? Same tokens, sizes, best-case speed-up. Exit code 1: an engine would refuse.
+
+    DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
+    """
+    from ..api import pair
+    from ..render.text.pair_text import pair_text
+
+    other = draft if draft in _HEADS else load_model(draft, {}, None)
+    report = pair(load_model(target, {}, None), other, engines=engine, **settings)
+    if form == "json":
+        echo_json(report.to_json())
+    else:
+        echo(report.summary if form == "brief" else pair_text(report))
+    return int(not report.accepted)
