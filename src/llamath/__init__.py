@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain.explanation import Explanation
+    from .analysis.fit.fit_comparison import FitComparison
+    from .analysis.fit.fit_report import FitReport
+    from .analysis.fit.gpu_ranking import GPURanking
     from .analysis.flops.flops_report import FlopsReport
-    from .analysis.inference.fit_report import FitReport
-    from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryReport
     from .analysis.parallel_layout import Layout
     from .analysis.plan.plan_ranking import PlanReport
@@ -85,6 +86,7 @@ __all__ = [
     "EngineReport",
     "Explanation",
     "Expr",
+    "FitComparison",
     "FitReport",
     "FlopsReport",
     "FormatError",
@@ -156,8 +158,9 @@ _MODULES = {
     "analysis.training.training_memory": "TrainReport",
     "analysis.parallel_layout": "Layout",
     "analysis.flops.flops_report": "FlopsReport",
-    "analysis.inference.fit_report": "FitReport",
-    "analysis.inference.gpu_ranking": "GPURanking",
+    "analysis.fit.fit_comparison": "FitComparison",
+    "analysis.fit.fit_report": "FitReport",
+    "analysis.fit.gpu_ranking": "GPURanking",
     "analysis.plan.plan_ranking": "PlanReport",
     "analysis.plan.serving_plan": "ServeReport",
     "analysis.same.same_report": "SameReport",

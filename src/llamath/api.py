@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain import Explanation
+    from .analysis.fit.fit_comparison import FitComparison
+    from .analysis.fit.fit_report import FitReport
+    from .analysis.fit.gpu_ranking import GPURanking
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
     from .analysis.image_pass import Images
-    from .analysis.inference.fit_report import FitReport
-    from .analysis.inference.gpu_ranking import GPURanking
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryReport, WeightsReport
     from .analysis.inference.weight_bytes import StoredWeights
     from .analysis.parallel_layout import Layout
@@ -58,7 +59,7 @@ _ModelSource = Source
 Part = Literal["text", "vision", "audio"]
 """A part of a multimodal model."""
 Tokens = int | str
-"""A number of tokens: `131072`, `"131,072"` or `"128k"`."""
+"""A number of tokens: `131072`, `"131,072"` or `"128k"`; as a context also `"max"`, the model's own."""
 Size = int | str
 """A number of bytes: `25769803776`, `"24GiB"` or `"24GB"`."""
 Count = float | str
@@ -68,7 +69,9 @@ Range = int | tuple[int, int] | str
 _Ratio = float | tuple[float, float] | str
 """A ratio or a range of ratios: `3.5`, `"8/3"`, `(2.5, 4)` or `"2.5:4"`."""
 GPUs = str | Device
-"""GPUs: `"h100"`, `"8xh100"`, `"mem=24GiB bw=1TB/s bf16=300TF"`, or one device of `gpus()`."""
+"""GPUs: `"h100"`, `"8xh100"`, `"4090+3060"` in one machine, `"mem=24GiB bw=1TB/s bf16=300TF"`, or one device of `gpus()`."""
+Machines = list[str] | list[Device] | tuple[GPUs, ...]
+"""Several machines, each as above."""
 Scheme = Literal["hf", "meta", "gguf"]
 Recompute = Literal["none", "selective", "full"]
 _T = TypeVar("_T")
@@ -327,7 +330,7 @@ def memory(
             optimizer=optimizer,
             gradients=grad_dtype,
             master=master,
-            context=None if context is None else _tokens("context", context),
+            context=_context(loaded, context),
             layout=spread,
             dropout=dropout,
             fused=_choice("kernels", kernels, ("eager", "fused")) == "fused",
@@ -344,7 +347,7 @@ def memory(
     from .analysis.inference.inference_memory import MAX_TOKENS, PREFILL_CHUNK, MemoryRequest
     from .analysis.inference.inference_memory import memory as inference_memory
 
-    contexts = _contexts(context)
+    contexts = _contexts(loaded, context)
     name, imatrix = _imatrix(dtype)
     inference = MemoryRequest(
         dtype=name,
@@ -388,10 +391,11 @@ def flops(
     from .analysis.flops.flops_report import FlopsRequest
     from .analysis.flops.flops_report import count_model_flops as count_flops
 
+    loaded = load(model)
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype)
     request = FlopsRequest(
-        context=None if context is None else _tokens("context", context),
+        context=_context(loaded, context),
         images=_images(images),
         batch=batch,
         masked=_choice("attention", attention, ("causal", "full")) == "causal",
@@ -401,7 +405,7 @@ def flops(
         dtype=dtype,
         kv_dtype=kv_dtype,
     )
-    report = count_flops(load(model), request)
+    report = count_flops(loaded, request)
     if on is None and tokens_per_second is None and tflops is None:
         return report
     gpus = None if on is None else _gpus(on)
@@ -430,6 +434,7 @@ def fit(
     dtype: str = "",
     kv_dtype: str = "",
     layout: str = "",
+    offload: Size = 0,
 ) -> FitReport: ...
 @overload
 def fit(
@@ -445,39 +450,55 @@ def fit(
     memory_fraction: float | None = None,
     kv_memory: Size | None = None,
 ) -> EngineReport: ...
+@overload
 def fit(
     model: _ModelSource,
     *,
-    on: GPUs | None = None,
+    on: Machines,
     context: Tokens | None = None,
     batch: int = 1,
     dtype: str = "",
     kv_dtype: str = "",
     layout: str = "",
+    offload: Size = 0,
+) -> FitComparison: ...
+def fit(
+    model: _ModelSource,
+    *,
+    on: GPUs | Machines | None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+    layout: str = "",
+    offload: Size = 0,
     engine: str = "",
     memory_fraction: float | None = None,
     kv_memory: Size | None = None,
-) -> FitReport | GPURanking | EngineReport:
+) -> FitReport | FitComparison | GPURanking | EngineReport:
     """Tell whether a model fits on GPUs, and how fast it can be at most; without `on`, rank the GPUs of the catalog that can run it.
 
-    `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"mem=24GiB bw=1TB/s"`); `layout` is the split over them (`"tp=4,pp=2"`), chosen if not
-    given; `context` is 4,096 tokens by default. A model that does not fit is a report with `fits` False, not an error.
+    `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"4090+3060"`, `"mem=24GiB bw=1TB/s"`), or lists several machines to compare;
+    `layout` is the split over them (`"tp=4,pp=2"`), chosen if not given; `offload` are the weights of each GPU that stay in the memory of
+    the host (`"6GiB"`). `context` is 8,192 tokens by default, or the model's own if that is shorter, and `"max"` is the model's own. A
+    model that does not fit is a report with `fits` False, not an error.
 
     `engine` (`"vllm"`, `"vllm@0.19.1"`, `"sglang"`, `"llama.cpp"`, `"transformers"`, `"trtllm"`) asks whether that engine starts, what it
     prints, and with which command; then `layout` also takes `dp` and `ep=yes`, `memory_fraction` is the share of the memory that it may
     use, and `kv_memory` the memory that its log prints for the cache.
     """
-    from .analysis.inference.fit_report import fit as fit_on
-    from .analysis.inference.gpu_ranking import rank_gpus
-    from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
+    from .analysis.fit.fit_report import fit as fit_on
+    from .analysis.fit.gpu_ranking import rank_gpus
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 
     loaded = load(model)
     _positive("batch", batch)
     _check_text(dtype=dtype, kv_dtype=kv_dtype, layout=layout, engine=engine)
-    tokens = min(loaded.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
-    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=tokens, batch=batch)
+    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
     calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
     if engine:
+        if isinstance(on, list | tuple):
+            raise ArgumentError("on", " lists several machines; an engine is asked about one")
         return _fit_engine(calculator, engine, on, layout, memory_fraction, kv_memory)
     if memory_fraction is not None or kv_memory is not None:
         raise ArgumentError(
@@ -485,10 +506,18 @@ def fit(
         )
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
-        number, gpu = _gpus(on)
-        return fit_on(calculator, gpu, number, tp=split.get("tp"), pp=split.get("pp"))
-    if layout:
-        raise ArgumentError("layout", " needs the GPUs that it is for", call=f'fit(model, on="2xh100", layout={layout!r})')
+        degrees: dict[str, Any] = {"tp": split.get("tp"), "pp": split.get("pp"), "offload": _size("offload", offload) if offload else 0}
+        if isinstance(on, str | Device):
+            number, gpu = _gpus(on)
+            return fit_on(calculator, gpu, number, **degrees)
+        from .analysis.fit.fit_comparison import FitComparison
+
+        if not on:
+            raise ArgumentError("on", " lists no GPUs")
+        machines = [_gpus(x) for x in on]
+        return FitComparison(model=loaded, machines=tuple(fit_on(calculator, gpu, number, **degrees) for number, gpu in machines))
+    if unused := _given(layout=layout, offload=offload):
+        raise ArgumentError(unused, " needs the GPUs that it is for", call=f'fit(model, on="2xh100", {unused}=…)')
     return rank_gpus(calculator)
 
 
@@ -568,7 +597,7 @@ def plan(
     if not cluster[1].bandwidth:
         hint = "like 8x mem=80GiB bw=2TB/s bf16=300TF"
         raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
-    length = None if context is None else _tokens("context", context)
+    length = _context(loaded, context)
     if serve:
         if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout):
             raise ArgumentError(unused, " is for training, not for serving")
@@ -861,10 +890,18 @@ def _tokens(argument: str, value: Tokens) -> int:
     return _parsed(argument, value, parse_tokens, "a number of tokens such as 8192 or '128k'")
 
 
-def _contexts(value: Tokens | Sequence[Tokens] | None) -> list[int]:
-    if value is None:
-        return []
-    return [_tokens("context", x) for x in (value if isinstance(value, Iterable) and not isinstance(value, str) else [value])]
+def _context(model: Model, value: Tokens | None) -> int | None:
+    """Return the tokens of a sequence; None stands for the default."""
+    if value == "max":
+        from .analysis.default_context import full_context
+
+        return full_context(model.tree)
+    return None if value is None else _tokens("context", value)
+
+
+def _contexts(model: Model, value: Tokens | Sequence[Tokens] | None) -> list[int]:
+    values = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+    return [n for x in values if (n := _context(model, x)) is not None]
 
 
 def _size(argument: str, value: Size) -> int:

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 import llamath
 from llamath import catalog, hardware
+from llamath.analysis.fit.fit_report import FitReport, fit
+from llamath.analysis.fit.gpu_ranking import rank_gpus
+from llamath.analysis.fit.serving_layouts import choose_layout
 from llamath.analysis.flops.flop_count import forward_flops
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.cache_bytes import kv_cache_size
-from llamath.analysis.inference.fit_report import FitReport, choose_layout, fit
-from llamath.analysis.inference.gpu_ranking import rank_gpus
 from llamath.analysis.inference.gpu_shards import ShardedModel, WeightRead
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest, memory
 from llamath.analysis.inference.speed_limits import find_roof, speed_limits
@@ -277,6 +278,9 @@ def test_products_run_in_the_dtype_that_the_device_supports() -> None:
         "llama-3.1-8b --on l4 --context 128k",
         "deepseek-v3 --dtype fp8 --on 8xh100",
         "gpt-oss-120b --dtype bf16 --on h100",
+        "llama-3.1-8b --on rtx-3060",
+        "llama-3.3-70b --on 3090+4090+5090",
+        "qwen3-30b-a3b --on m1-max --context max",
     ],
 )
 def test_proposed_alternatives_fit(line: str) -> None:
@@ -285,9 +289,10 @@ def test_proposed_alternatives_fit(line: str) -> None:
     data = json.loads(done.stdout)
     assert not data["fits"] and data["instead"] and isinstance(done.exception, SystemExit) and done.exception.code == 1
     for option in data["instead"]:
-        key, value = option["change"].split()
-        changed = words[: words.index(key)] + words[words.index(key) + 2 :] if key in words else words
-        again = run(*changed, key, value, "--json")
+        changed, change = list(words), option["change"].split()
+        for key in change[::2]:
+            changed = changed[: changed.index(key)] + changed[changed.index(key) + 2 :] if key in changed else changed
+        again = run(*changed, *change, "--json")
         assert again.exception is None, option["change"]
         assert json.loads(again.stdout)["fits"] and max(x["total"] for x in json.loads(again.stdout)["per_gpu"]) == option["total"]
 
@@ -321,7 +326,7 @@ def test_json_lists_every_gpu_of_a_pipeline() -> None:
     [
         ("llama-3.1-8b --on h1000", "unknown GPU"), ("llama-3.1-8b --on 2xh100 --layout tp=3", "3 GPUs, not 2"),
         ("llama-3.1-8b --on 3xh100 --layout tp=3", "TP 3: 32 heads"), ("llama-3.1-8b --on 3xh100 --layout pp=2", "not 3"), ("llama-3.1-8b --on h100 --layout tp=0", "from 1 to"),
-        ("llama-3.1-8b --on h100 --layout tp=-1", "from 1 to"), ("llama-3.1-8b --on 33xh100 --layout pp=33", "32 layers"), ("llama-3.1-8b --on 1000xh100", "1,000 GPUs"),
+        ("llama-3.1-8b --on h100 --layout tp=-1", "from 1 to"), ("llama-3.1-8b --on 33xh100 --layout pp=33", "32 layers"), ("llama-3.1-8b --on 1000xh100 --layout tp=8", "125"),
         ("llama-3.1-8b --on h100 --context 0", "0"), ("llama-3.1-8b --on h100 --context=-5", "negative"), ("llama-3.1-8b --on h100 --batch 0", "--batch should be a positive integer"),
         ("llama-3.1-8b --on h100 --batch -1", "--batch should be a positive integer"), ("llama-3.1-8b --on h100 --batch 99999999999999999", "batch"),
         ("llama-3.1-8b --on h100 --dtype q9", "q9"), ("llama-3.1-8b --on h100 --kv-dtype q9", "q9"), ("llama-3.1-8b --on bw=1TB/s", "lacks mem"),
@@ -370,7 +375,7 @@ def test_fit_without_gpus_ranks_the_catalog() -> None:
     lines = done.stdout.splitlines()
     assert done.exception is None and max(map(len, lines)) <= 80
     data = json.loads(run("llama-3.1-8b", "--json").stdout)
-    assert {x["gpu"] for x in data["cards"]} == {x.name for x in hardware.devices()} and data["context"] == 4096
+    assert {x["gpu"] for x in data["cards"]} == {x.name for x in hardware.devices()} and data["context"] == 8192
     assert [line.split()[0].rpartition("x")[2] if line[0].isdigit() else line.split()[0] for line in lines[6:8]]
     none = run("llama-3.1-405b", "--dtype", "fp32", "--context", "131072", "--json")
     assert len(json.loads(none.stdout)["too_small"]) > 50

@@ -133,8 +133,8 @@ def test_plans_are_ranked_and_fit() -> None:
 def test_plan_search_agrees_with_brute_force() -> None:
     model, (gpus, device) = MODELS["llama-3-8b"], hardware.parse_devices("4xh100")
     report = plan_preset("llama-3-8b", "4xh100", batch_tokens=2**20, top=100)
-    run = TrainingCostModel(model, TrainRequest(context=4096, gradients="fp32", fused=True, dtype="bf16"), device)
-    space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=4096, sequences=256))
+    run = TrainingCostModel(model, TrainRequest(context=8192, gradients="fp32", fused=True, dtype="bf16"), device)
+    space = LayoutSpace(model.tree, StepSpec(gpus=gpus, node=8, context=8192, sequences=128))
     best = []
     for layout in space.layouts():
         reports = ((x, training(model, run.job.request.replace(layout=x))) for x in space.variants(layout))
@@ -149,7 +149,7 @@ def test_plan_search_agrees_with_brute_force() -> None:
         ("llama-1-30b", "3xa100", "TP 3", "52 heads"),  # vllm#596
         ("llama-3-8b", "16xh100", "TP 16", "a node has 8 GPUs"),
         ("llama-3-8b", "128xh100", "PP 64", "32 layers"),
-        ("llama-3-8b", "8xh100", "CP 2", "4,096 tokens are fewer than 4,096 per rank"),
+        ("llama-3-8b", "8xh100", "CP 4", "8,192 tokens are fewer than 4,096 per rank"),
         ("mixtral-8x7b", "16xh100", "EP 16", "8 experts"),
         ("qwen3-next-80b-a3b", "64xh100", "CP 2", "a recurrent state is passed from token to token"),
         ("gpt2", "5xa100", "TP 5", "12 heads"),
@@ -162,7 +162,7 @@ def test_rejected_degrees_have_reasons(name: str, on: str, what: str, why: str) 
 
 
 def test_data_parallel_degree_exceeding_the_batch() -> None:
-    reasons = {x.what: x.why for x in plan_preset("llama-3-8b", "64xh100", batch_tokens=8 * 4096).rejected}
+    reasons = {x.what: x.why for x in plan_preset("llama-3-8b", "64xh100", batch_tokens=8 * 8192).rejected}
     assert reasons["DP 64"] == reasons["DP 16"] == "8 sequences per step" and "DP 8" not in reasons
 
 

@@ -25,6 +25,7 @@ MODEL_ARGS = "dim=4096,n_layers=32,n_heads=32,n_kv_heads=8,vocab_size=128256,mul
 
 OF_LATER_COMMANDS = {
     ("convert", "--no-mtp"),
+    ("fit", "--offload"),
     ("count", "--part"),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
     *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
@@ -169,10 +170,37 @@ def test_context_means_the_same_everywhere(command: list[str], context: str) -> 
     assert json.loads(run(name, "llama-3-8b", *rest, "--context", context, "--json").stdout)["context"] == 8192
 
 
-def test_different_gpus_count_as_the_least_of_them() -> None:
-    found = json.loads(run("fit", "llama-3-8b", "--on", "3060,4090", "--json").stdout)
+def test_tensor_parallelism_over_different_gpus_is_limited_by_the_least() -> None:
+    found = json.loads(run("fit", "llama-3-8b", "--on", "3060+4090", "--layout", "tp=2", "--json").stdout)
     least = json.loads(run("fit", "llama-3-8b", "--on", "2xrtx-3060", "--json").stdout)
     assert found["count"] == 2 and found["gpu"]["memory"] == least["gpu"]["memory"] and found["per_gpu"] == least["per_gpu"]
+
+
+def test_several_machines_are_compared() -> None:
+    done = run("fit", "llama-3.1-8b", "--on", "3060,4090,4090+3060", "--json")
+    machines = json.loads(done.stdout)["machines"]
+    assert done.exit_code == 0 and [x["fits"] for x in machines] == [False, True, True]
+    for machine, on in zip(machines, ("3060", "4090", "4090+3060"), strict=True):
+        assert machine == json.loads(run("fit", "llama-3.1-8b", "--on", on, "--json").stdout)
+    assert run("fit", "llama-3.1-70b", "--on", "3060,4090").exit_code == 1
+    assert "lists 2 machines" in run("memory", "llama-3.1-8b", "--on", "3060,4090").stderr
+
+
+def test_default_context_is_one_and_named() -> None:
+    note = "note: 8,192 tokens; the model supports 131,072: --context max"
+    for words in (
+        ["fit"],
+        ["fit", "--on", "h100"],
+        ["memory"],
+        ["memory", "--train"],
+        ["plan", "--on", "8xh100"],
+        ["plan", "--serve", "--on", "h100"],
+    ):
+        command, *options = words
+        assert note in run(command, "llama-3.1-8b", *options).stderr
+        assert json.loads(run(command, "llama-3.1-8b", *options, "--json").stdout)["context"] == 8192
+        assert json.loads(run(command, "llama-3.1-8b", *options, "--context", "max", "--json").stdout)["context"] == 131_072
+        assert json.loads(run(command, "llama-2-7b", *options, "--json").stdout)["context"] == 4096
 
 
 def test_a_gpu_can_be_its_memory_alone() -> None:
@@ -198,7 +226,7 @@ def test_model_args_are_a_model() -> None:
         ("models mixtral-8x7b", "Mixtral 8x7B: 46,702,792,704 parameters (46.7B), 12.9B active"),
         ("models qwen 3", "11 presets with 3.09B to 396B parameters"),
         ("gpus h100-sxm", "GiB, 3,350 GB/s, 989.4 bf16 TFLOP/s"),
-        ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 4,096 tokens: fits, 16.20 of 23.99 GiB on rtx-4090"),
+        ("fit llama-3.1-8b --on rtx-4090", "Llama 3.1 8B, 8,192 tokens: fits, 16.71 of 23.99 GiB on rtx-4090"),
     ],
 )
 def test_brief_answers_the_question(words: str, wanted: str) -> None:
@@ -224,10 +252,11 @@ def test_unknown_gpus_are_reported_without_a_throughput_too() -> None:
     assert done.exit_code == 2 and "unknown GPU 'xyz'" in done.stderr
 
 
-def test_pipelines_that_fit_one_sequence_only_are_noted() -> None:
+def test_stages_without_a_sequence_are_noted() -> None:
     done = run("plan", "llama-1-30b", "--on", "3xrtx3090", "--serve")
-    assert done.exit_code == 1 and "TP 1 × PP 3: one sequence fits, as `fit` says" in done.stdout
-    assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--context", "2k").exit_code == 0
+    assert done.exit_code == 0 and "2 sequences fit into a pipeline of 3 stages: the others idle" in " ".join(done.stdout.split())
+    assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--batch", "2").exit_code == 0
+    assert run("fit", "llama-1-30b", "--on", "3xrtx3090", "--batch", "3").exit_code == 1
 
 
 @pytest.fixture(scope="module")

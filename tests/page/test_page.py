@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.inference.fit_report import choose_layout, fit
+from llamath.analysis.fit.fit_report import fit
+from llamath.analysis.fit.serving_layouts import choose_layout
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli

@@ -13,7 +13,8 @@ import pytest
 from test_page import MODELS, random_settings
 
 import llamath
-from llamath.analysis.inference.fit_report import choose_layout, fit
+from llamath.analysis.fit.fit_report import fit
+from llamath.analysis.fit.serving_layouts import choose_layout
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.inference.speed_limits import speed_limits

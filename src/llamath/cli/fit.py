@@ -16,16 +16,16 @@ from .model_options import (
     context_option,
     dtype_option,
     kv_dtype_option,
+    note_context,
     on_option,
     print_inference,
     svg_option,
     takes_model,
-    warn_context,
 )
-from .output import echo, echo_json, note, write_file
+from .output import echo, echo_json, write_file
 
 if TYPE_CHECKING:
-    from ..analysis.inference.fit_report import FitReport
+    from ..analysis.fit.fit_report import FitReport
     from ..analysis.serving.engine_report import EngineReport
 
 _EXAMPLES = (
@@ -33,35 +33,46 @@ _EXAMPLES = (
     "llamath fit llama-3.1-8b --on rtx-4090 --context 32k",
     "llamath fit llama-3.1-405b --on 16xh100 --layout tp=8,pp=2",
     "llamath fit qwen3-8b --on 'mem=16GiB bw=500GB/s' --dtype q4_k_m",
-    "llamath fit llama-3.1-8b --on 3060,4090  # in one machine",
+    "llamath fit llama-3.1-8b --on 3060,4090,h100  # each of them",
+    "llamath fit llama-3.3-70b --on 4090+3060 --dtype q4_k_m  # both in one machine",
     "llamath fit minimax-m2 --on 8xh100 --engine vllm  # will vLLM start?",
 )
-_DEFAULT_CONTEXT = 4096
-"""Tokens of a sequence if neither --context nor a shorter context of the model's own says otherwise."""
 
 
 @make_command("fit", _EXAMPLES, brief=True)
 @partial(takes_model, reads_files=True)
-@on_option("GPUs: rtx-4090, 8xh100, a machine with several (3060,4090), or 'mem=24GiB bw=1TB/s bf16=300TF'.")
+@on_option("GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, several machines 3060,4090, or 'mem=24GiB bw=1TB/s'.")
 @dtype_option()
 @kv_dtype_option
-@context_option(f"Tokens of each sequence: 8192, 8k, 128k.  [default: {_DEFAULT_CONTEXT}]")
+@context_option("Tokens of each sequence: 8192, 128k, max.")
 @batch_option
 @click.option("--layout", metavar="SPEC", help="Tensor and pipeline parallelism: tp=8,pp=2; chosen if not given.")
+@click.option("--offload", default="", metavar="SIZE", help="Weights of each GPU that stay in the memory of the host: 6GiB.")
 @click.option("--engine", default="", metavar="NAME", help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?")
 @click.option("--memory-fraction", type=float, metavar="F", help="With --engine: share of the memory that it may use.")
 @click.option("--kv-memory", metavar="SIZE", help="With --engine: memory for the KV cache, as its log prints it.")
 @svg_option("Also draw the roofline.")
 def command(
-    model: Model, *, on: str | None, layout: str | None, engine: str, svg: str | None, force: bool, form: str | None, **settings: Any
+    model: Model,
+    *,
+    on: str | None,
+    layout: str | None,
+    offload: str,
+    engine: str,
+    svg: str | None,
+    force: bool,
+    form: str | None,
+    **settings: Any,
 ) -> int:
     """Does MODEL fit on these GPUs, and how fast can it be at most? Exit code 0: it fits, 1: it does not.
 
-    Without --on: which GPUs of the catalog can run it, smallest first. Different GPUs in one list are one machine, in which each GPU
-    counts as the least of them in memory, bandwidth and FLOP/s.
+    Without --on: which GPUs of the catalog can run it, smallest first. Machines in a list are compared (exit code 0: one of them fits);
+    different GPUs of one machine, joined by +, form a pipeline in which each holds layers in proportion to its memory.
     """
+    from ..analysis.fit.fit_comparison import FitComparison
     from ..api import fit
-    from ..render.text.fit_text import fit_text, gpu_ranking_text
+    from ..hardware import split_machines
+    from ..render.text.fit_text import fit_comparison_text, fit_text, gpu_ranking_text
 
     engine_settings = {name: settings.pop(name) for name in ("memory_fraction", "kv_memory")}
     if engine:
@@ -73,18 +84,23 @@ def command(
         return int(not started.starts)
     if given := [name for name, value in engine_settings.items() if value is not None]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is for --engine")
-    if on is None and (svg is not None or layout is not None):
-        raise click.UsageError("--svg and --layout need GPUs: --on 2xh100")
+    if on is None and (svg is not None or layout is not None or offload):
+        raise click.UsageError("--svg, --layout and --offload need GPUs: --on 2xh100")
     if on is None:
         with Progress("sizing the model for each GPU"):
             ranking = fit(model, **settings)
+        note_context(model, ranking.context, settings["context"], form)
         print_inference(ranking, form, gpu_ranking_text)
         return int(not ranking.fits)
+    machines = split_machines(on)
+    if len(machines) > 1 and svg is not None:
+        raise click.UsageError("--svg draws the roofline of one machine")
     with Progress("sizing the model"):
-        report = fit(model, on=on, layout=layout or "", **settings)
-    if settings["context"] is None and form is None:
-        note(f"assuming a context of {report.context:,} tokens; --context changes it")
-    warn_context(model, report.context)
+        report = fit(model, on=machines if len(machines) > 1 else on, layout=layout or "", offload=offload or 0, **settings)
+    note_context(model, report.context, settings["context"], form)
+    if isinstance(report, FitComparison):
+        print_inference(report, form, fit_comparison_text)
+        return int(not report.fits)
     print_inference(report, form, fit_text)
     if svg is not None:
         write_file(svg, _roofline(report, settings), overwrite=force)

@@ -26,7 +26,7 @@ _ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 
 @make_command("flops", _EXAMPLES, brief=True, formats=("csv", "markdown", "conventions"))
 @takes_model
-@context_option("Tokens of each sequence: 8192, 8k.  [default: MODEL's own context]")
+@context_option("Tokens of each sequence: 8192, 128k, max.")
 @batch_option
 @images_option
 @on_option("GPUs for an MFU: h100, 16384xh100, or 'mem=80GiB bf16=989TF'.")

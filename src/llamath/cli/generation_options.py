@@ -122,7 +122,7 @@ def choose_limits(llama: LlamaBase, options: Mapping[str, Any], logprobs: int | 
     """Return where generation stops."""
     from ..generation.generation import GenerationLimits
 
-    context = options["context"] or llama.context
+    context = llama.context if options["context"] in (None, "max") else options["context"]
     if context and llama.context and context > llama.context:
         warn(f"{context:,} tokens are more than the model's own context, {llama.context:,}")
     stops = options.get("stop", ())

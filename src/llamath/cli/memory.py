@@ -19,10 +19,10 @@ from .model_options import (
     images_option,
     is_generic,
     kv_dtype_option,
+    note_context,
     on_option,
     print_inference,
     takes_checkpoint,
-    warn_context,
 )
 from .output import echo, echo_json, note, warn
 
@@ -51,7 +51,7 @@ _TRAINING: Mapping[str, Reader] = {
 @on_option("What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.")
 @dtype_option("Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or q4_k_m:no-imatrix.")
 @kv_dtype_option
-@context_option("Tokens of each sequence: 4096, 8k, 128k. Repeat it for a table.", multiple=True)
+@context_option("Tokens of each sequence: 8192, 128k, max; repeat it for a table.", multiple=True)
 @batch_option
 @images_option
 @click.option("--chunk", default="", metavar="TOKENS", help="Prompt tokens per forward pass, or all.  [default: 2048]")
@@ -93,7 +93,7 @@ def _infer(model: Model, options: dict[str, Any], form: str | None) -> int:
         report = memory(model, **options | {"chunk": options["chunk"] or None})
     if options["on"] is not None:
         _note_gpus(options["on"])
-    warn_context(model, report.context)
+    note_context(model, report.context, options["context"], form)
     print_inference(report, form, memory_text)
     return int(report.limit is not None and report.limit.max_context == 0)
 
@@ -141,7 +141,7 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
     settings = parse_key_values(training or "", "--training", _TRAINING)
     with Progress("sizing a training step"):
         report = memory(model, train=True, context=first, **options, **settings)
-    warn_context(model, report.context)
+    note_context(model, report.context, first, form)
     if form == "json":
         echo_json(report.to_json())
     else:

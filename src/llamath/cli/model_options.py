@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
     from ..analysis.count.header_count import HeaderCount
-    from ..analysis.inference.fit_report import FitReport
-    from ..analysis.inference.gpu_ranking import GPURanking
+    from ..analysis.fit.fit_comparison import FitComparison
+    from ..analysis.fit.fit_report import FitReport
+    from ..analysis.fit.gpu_ranking import GPURanking
     from ..analysis.inference.inference_memory import MemoryReport
     from ..generic.generic_model import GenericModel
     from ..loading import Via
     from ..model import Model
 
-_R = TypeVar("_R", "MemoryReport", "FitReport", "GPURanking")
+_R = TypeVar("_R", "MemoryReport", "FitReport", "FitComparison", "GPURanking")
 _DTYPES = "fp32, bf16, fp16, fp8, bnb-int8, bnb-nf4, awq, gptq, mxfp4, q4_k_m, iq3_xs, …"
 _WEIGHT_DTYPES = (
     *("fp32", "bf16", "fp16", "fp8", "int8", "bnb-int8", "bnb-nf4", "bnb-nf4-dq", "awq", "gptq", "mxfp4", "nvfp4"),
@@ -110,7 +111,7 @@ def on_option(text: str, required: bool = False) -> Callable[[Callable[..., Any]
 
 
 def context_option(text: str, multiple: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --context; the command gets a number of tokens, None, or with `multiple` a tuple of numbers."""
+    """Add --context; the command gets a number of tokens, `max`, None, or with `multiple` a tuple of these."""
 
     def read(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
         if multiple:
@@ -120,7 +121,9 @@ def context_option(text: str, multiple: bool = False) -> Callable[[Callable[...,
     return click.option("--context", callback=read, multiple=multiple, metavar="TOKENS", help=text)
 
 
-def _tokens(text: str) -> int:
+def _tokens(text: str) -> int | str:
+    if text == "max":
+        return text
     if not text:
         raise click.UsageError("--context is empty")
     from ..utils.units import parse_tokens
@@ -253,10 +256,12 @@ def _parse_change(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def warn_context(model: Model, context: int) -> None:
-    """Warn if a context is longer than the model's own, or if the model has none."""
+def note_context(model: Model, context: int, given: object, form: str | None) -> None:
+    """Note the default context beside the model's own, and warn if a context is longer than that, or if the model has none."""
     own = model.tree.context
-    if own and context > own:
+    if own and context < own and not given and form != "json":
+        note(f"{context:,} tokens; the model supports {own:,}: --context max")
+    elif own and context > own:
         warn(f"{context:,} tokens are more than the model's own context, {own:,}")
     elif not own:
         note(f"the config has no context length; using {context:,} tokens")

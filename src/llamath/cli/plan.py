@@ -10,7 +10,7 @@ from ..model import Model
 from ..render.progress import Progress
 from ..utils.key_values import choice, parse_key_values, plain
 from .command_group import command as make_command
-from .model_options import context_option, dtype_option, kv_dtype_option, on_option, takes_model, warn_context
+from .model_options import context_option, dtype_option, kv_dtype_option, note_context, on_option, takes_model
 from .output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash
 @takes_model
 @on_option("GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'. `llamath gpus` lists them.", required=True)
 @click.option("--train/--serve", default=True, help="Plan for training (default), or for inference.")
-@context_option("Tokens of each sequence: 8192, 128k.")
+@context_option("Tokens of each sequence: 8192, 128k, max.")
 @click.option("--batch-tokens", default="", metavar="TOKENS", help="Training tokens per step: 16M is 16·2²⁰.")
 @click.option("--tokens", default="", metavar="COUNT", help="Training tokens in all, for the duration: 15.6T.")
 @click.option("--layout", default="", metavar="SPEC", help="Keep these fixed: tp=8,pp=16; also cp, ep, dp, zero, microbatch, interleave.")
@@ -57,7 +57,7 @@ def command(model: Model, *, on: str, train: bool, form: str | None, top: int, *
             report: PlanReport | ServeReport = plan(model, layout=options["layout"], **totals, **settings, **shared)
         else:
             report = plan(model, serve=True, latency=options["latency"] or None, kv_dtype=options["kv_dtype"], **shared)
-    warn_context(model, report.context)
+    note_context(model, report.context, options["context"], form)
     if form == "json":
         echo_json(report.to_json())
     elif form == "brief":

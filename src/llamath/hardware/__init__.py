@@ -22,6 +22,8 @@ FOLDER = os.path.dirname(__file__)
 _DEFAULT_NETWORK = 100 * 10**9 // 8
 """100 Gbit/s: the network of each device across nodes, if its vendor sells no system with another."""
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+_MAX_MEMBERS = 64
+"""The largest number of equal devices in a machine with different ones."""
 _MAX_DEVICES = 10**7
 """The largest number of devices."""
 _VENDOR_WORDS = r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b"
@@ -45,6 +47,11 @@ class Device(Record):
     network: int  # across nodes, bytes per second of each device in one direction
     node: int  # devices that the link connects
     source: str
+    members: tuple[Device, ...] = ()  # the different devices of one machine, of which this one has the lowest figures
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("name", "title", "vendor", "memory", "nominal", "bandwidth", "flops", "link", "kind", "network", "node", "source"),
+    )
 
 
 class DeviceList(Report):
@@ -126,18 +133,22 @@ def parse_device(text: str) -> Device:
 
 
 def parse_devices(text: str) -> tuple[int, Device]:
-    """Return the number of devices and the device: `2xh100`, `rtx-4090`, or a list such as `3060,2x4090`.
+    """Return the number of devices and the device: `2xh100`, `rtx-4090`, or different ones in one machine, `4090+2x3060`.
 
-    Different devices count as that many copies of one device with the lowest figures: see `_lowest_figures`.
+    Different devices count as that many copies of one device with the lowest figures, whose `members` they are: see `_lowest_figures`.
     """
-    counted = [_parse_counted(part) for part in _split_list(text)]
+    machines = split_machines(text)
+    if len(machines) > 1:
+        hint = "`llamath fit` compares several; different GPUs of one machine are joined with +: 4090+3060"
+        raise LlamathError(f"{safe(text, 60)!r} lists {len(machines)} machines, and one is expected", hint=hint)
+    counted = [_parse_counted(part) for part in re.split(r"(?<!\de)\+", text)]
     if all(device == counted[0][1] for _, device in counted):
         return sum(n for n, _ in counted), counted[0][1]
     return sum(n for n, _ in counted), _lowest_figures(counted)
 
 
-def _split_list(text: str) -> list[str]:
-    """Split at commas; after a comma, `bw=…` and other keys belong to the device before it."""
+def split_machines(text: str) -> list[str]:
+    """Split a list such as `3060,2x4090,4090+3060` at its commas; `bw=…` and other keys belong to the device before them."""
     parts: list[str] = []
     for part in text.split(","):
         key, equals, _ = part.strip().partition("=")
@@ -151,9 +162,11 @@ def _split_list(text: str) -> list[str]:
 def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
     """Return a device with the least memory, bandwidth and FLOP/s of several, which limit each when the work is split evenly."""
     all_devices = [device for _, device in counted]
+    if max(n for n, _ in counted) > _MAX_MEMBERS:
+        raise LlamathError(f"a machine with different GPUs has at most {_MAX_MEMBERS} of each kind")
     rates = {dtype: min(x.flops[dtype] for x in all_devices) for dtype in DTYPES if all(dtype in x.flops for x in all_devices)}
     return Device(
-        name=",".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
+        name="+".join(f"{n}x{x.name}" if n > 1 else x.name for n, x in counted),
         title=" + ".join(f"{n} × {x.title}" if n > 1 else x.title for n, x in counted),
         vendor=all_devices[0].vendor if len({x.vendor for x in all_devices}) == 1 else "",
         memory=min(x.memory for x in all_devices),
@@ -165,6 +178,7 @@ def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
         network=min(x.network for x in all_devices),
         node=min(x.node for x in all_devices),
         source="the least of each",
+        members=tuple(x for n, x in counted for _ in range(min(n, _MAX_MEMBERS))),
     )
 
 

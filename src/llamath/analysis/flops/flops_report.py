@@ -14,10 +14,11 @@ from ...utils.errors import LlamathError
 from ...utils.number_format import format_count, format_flops, format_ranges
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..default_context import default_context
 from ..graph.recorder import Graph, Region, record
 from ..image_pass import ImagePass, Images, check_tokens, image_notes, image_pass
 from ..inference.cache_bytes import KVCacheSize, cache_specs, sum_cache_specs
-from ..inference.inference_memory import DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest
+from ..inference.inference_memory import MAX_TOKENS, MemoryCalculator, MemoryRequest
 from ..inference.weight_bytes import WeightStorage
 from .flop_conventions import Convention, conventions
 from .flop_count import Flops, OperationFlops, Recompute, TrainingFlops, forward_flops, list_flops, train_flops
@@ -334,7 +335,7 @@ def count_model_flops(model: Model, request: FlopsRequest | None = None) -> Flop
 
 
 def _check_request(request: FlopsRequest, tree: Decoder) -> int:
-    context = int(tree.context or DEFAULT_CONTEXT if request.context is None else request.context)
+    context = default_context(tree) if request.context is None else request.context
     for what, value in (("context", context), ("batch", request.batch)):
         if not 0 < value < MAX_TOKENS:
             raise LlamathError(f"a {what} of {value:,} is none", hint=f"from 1 to {MAX_TOKENS - 1:,}")

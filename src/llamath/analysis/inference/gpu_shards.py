@@ -78,10 +78,13 @@ class ElementSizes(NamedTuple):
 class ShardedModel:
     """A model split over GPUs by a layout, with its memory at any context and batch size."""
 
-    def __init__(self, calculator: MemoryCalculator, layout: Layout) -> None:
+    def __init__(
+        self, calculator: MemoryCalculator, layout: Layout, offload: int = 0, stages: Sequence[PipelineStage] | None = None
+    ) -> None:
         self.calculator, self.layout = calculator, layout
+        self.offload = offload  # bytes of the weights of each GPU that stay in the memory of the host
         self.tree: Decoder = calculator.tree
-        self.stages = pipeline_stages(self.tree, layout)
+        self.stages = pipeline_stages(self.tree, layout) if stages is None else list(stages)
 
     def with_dtype_of(self, sizes: MemoryCalculator) -> ShardedModel:
         """Return the same model in the same layout with another calculator's dtypes; everything independent of them is shared."""
@@ -97,7 +100,7 @@ class ShardedModel:
 
     def weights(self, i: int) -> int:
         """Return the bytes of the weights on one GPU of a stage."""
-        return self._weights[i]
+        return max(self._weights[i] - self.offload, 0)
 
     def elements_by_size(self, i: int) -> dict[Fraction, int]:
         """Return the weight elements on one GPU of a stage, by the bytes of one element."""
@@ -168,6 +171,16 @@ class ShardedModel:
         expected to be used if routing is even and independent; a tied head is read whole.
         """
         return [total(x.of(tokens) for x in reads) for reads in self.reads]
+
+    def host_reads(self, tokens: int) -> int:
+        """Return the bytes of weights that one GPU of each stage reads from the host, which holds what a pass reads least of."""
+        found = 0
+        for reads in self.reads if self.offload else ():
+            left = Fraction(self.offload)
+            for share, stored in sorted((Fraction(x.of(tokens) * x.unit, x.size), Fraction(x.size, x.unit)) for x in reads if x.size):
+                found += round(min(left, stored) * share)
+                left -= min(left, stored)
+        return found
 
     @cached_property
     def reads(self) -> list[list[WeightRead]]:

@@ -17,6 +17,7 @@ from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..default_context import default_context
 from ..graph.liveness import peak_of_layers
 from ..graph.recorder import FLOAT32, Graph, record
 from ..memory_line import MemoryLine, letters_of, overhead_bytes, overhead_line
@@ -46,8 +47,6 @@ def peak_activations(tree: Decoder) -> _PeakActivations:
 
 PREFILL_CHUNK = 2048
 """The default number of prompt tokens in one pass, as in llama.cpp (n_batch) and vLLM (max_num_batched_tokens)."""
-DEFAULT_CONTEXT = 4096
-"""The context of a model whose config has none."""
 AS_STORED = "as stored"
 """The dtype of a report whose weights are those of a checkpoint."""
 _LOGIT_BYTES = 4
@@ -61,7 +60,7 @@ class MemoryRequest(Record):
 
     dtype: str = ""  # of the weights, or a quantization scheme; empty: the config's, else bf16
     kv_dtype: str = ""  # of the cache; empty: that of the activations
-    context: int | None = None  # tokens of each sequence; None: the model's own
+    context: int | None = None  # tokens of each sequence; None: the default
     batch: int = 1
     chunk: int = PREFILL_CHUNK  # tokens of one prefill pass, all sequences together
     images: Images | None = None  # of each sequence, whose tokens are part of its context
@@ -244,8 +243,8 @@ class MemoryCalculator:
 
     @property
     def context(self) -> int:
-        """The requested context, or the model's own."""
-        return self.request.context or self.tree.context or DEFAULT_CONTEXT
+        """The requested context, or the default."""
+        return self.request.context or default_context(self.tree)
 
     @property
     def checkpoint_notes(self) -> tuple[str, ...]:

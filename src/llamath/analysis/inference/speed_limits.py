@@ -8,7 +8,7 @@ give several tokens of a sequence, and tokens per second can exceed the bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import ClassVar, Literal, NamedTuple
 
@@ -25,6 +25,9 @@ _ASSUMPTIONS = (
     "no time for communication, kernel launches, softmax, norms or sampling",
     "no speculative decoding: a pass gives one token of each sequence, where a draft model or multi-token prediction can give several",
 )
+
+_PCIE_5 = 64 * 10**9
+"""Bytes per second in one direction of PCIe 5.0 x16, to a host, where the link between GPUs is another."""
 
 
 class SpeedLimit(Record):
@@ -55,6 +58,7 @@ class _Roof(NamedTuple):
     bandwidth: int
     peak: int | None
     dtype: str
+    host: int = 0  # bytes per second from the memory of the host
 
 
 class SpeedLimits(Record):
@@ -71,7 +75,14 @@ class SpeedLimits(Record):
 def find_roof(device: Device, scheme: str, compute: str) -> _Roof:
     """Return the roof of a device for weights in a scheme."""
     dtype = next((x for x in compute_dtypes(scheme, compute) if x in device.flops), "")
-    return _Roof(device.bandwidth, device.flops.get(dtype), dtype)
+    return _Roof(device.bandwidth, device.flops.get(dtype), dtype, host_bandwidth(device))
+
+
+def host_bandwidth(device: Device) -> int:
+    """Return the bytes per second at which a GPU reads the memory of the host; 0 if the two share one memory."""
+    if device.vendor == "Apple":
+        return 0
+    return device.link if "PCIe" in device.kind else _PCIE_5
 
 
 def compute_dtypes(scheme: str, compute: str) -> tuple[str, ...]:
@@ -86,6 +97,8 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
     assumptions = [*_ASSUMPTIONS, _peak_assumption(roof)]
     if shards.layout.pp > 1:
         assumptions.append("decode: one batch in flight, so stages take turns; prefill: chunks keep all stages busy")
+    if shards.offload:
+        assumptions.append(f"weights on the host are those that a pass reads least of, read at {roof.host / 1e9:,.0f} GB/s")
     if any(x.num_experts for x in shards.leaves):
         assumptions.append("routing is even and independent: a batch of B uses E·(1 − (1 − k/E)^B) of E experts")
     return SpeedLimits(
@@ -94,6 +107,34 @@ def speed_limits(shards: ShardedModel, device: Device, context: int, batch: int)
         prefill=_prefill_limit(shards, roof, context, batch) if roof.peak else None,
         assumptions=tuple(assumptions),
     )
+
+
+def mixed_speed_limits(shards: ShardedModel, gpus: Sequence[Device], context: int, batch: int) -> SpeedLimits:
+    """Return the bounds of a pipeline whose stages are different GPUs."""
+    packer = shards.calculator.packer
+    roofs = [find_roof(x, packer.name, packer.compute_dtype) for x in gpus]
+    peaks = [x.peak for x in roofs if x.peak]
+    caches = [shards.kv_cache(i, context, batch) for i in range(len(gpus))]
+    read = [int(total(x.of(batch) for x in reads)) + cache for reads, cache in zip(shards.reads, caches, strict=True)]
+    flops = int(shards.calculator.decode_flops.evaluate(B=batch, P=context - 1))
+    reading = sum(n / roof.bandwidth for n, roof in zip(read, roofs, strict=True))
+    decode = _bound(batch, sum(read), flops, (reading, flops / max(peaks) if peaks else 0.0))
+    prefill = None
+    if len(peaks) == len(roofs):
+        tokens = batch * context
+        flops = int(shards.calculator.prefill_flops.evaluate(B=batch, T=context))
+        read = [int(total(x.of(tokens) for x in reads)) for reads in shards.reads]
+        slowest = max(n / roof.bandwidth for n, roof in zip(read, roofs, strict=True))
+        prefill = _bound(tokens, max(read), flops, (slowest, flops / sum(peaks)))
+    slow = min(roofs, key=lambda x: x.bandwidth)
+    each = "decode: one GPU after another, products at the rate of the fastest; prefill: all GPUs at once"
+    return SpeedLimits(roof=slow, decode=decode, prefill=prefill, assumptions=(*_ASSUMPTIONS, each))
+
+
+def _bound(tokens: int, read: int, flops: int, seconds: tuple[float, float]) -> SpeedLimit:
+    reading, working = seconds
+    bound: Bound = "memory" if reading >= working else "compute"
+    return SpeedLimit(tokens=tokens, bytes=read, flops=flops, seconds=max(seconds), bound=bound)
 
 
 class PassWork(NamedTuple):
@@ -120,19 +161,21 @@ def decode_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) ->
     """Return the bound of decode."""
     caches = [shards.kv_cache(i, context, batch) for i in range(len(shards.stages))]
     flops = Expr.const(shards.calculator.decode_flops.evaluate(B=batch, P=context - 1))
-    return _limit(decode_work(shards.reads, caches, flops, shards.layout, batch), roof)
+    return _limit(decode_work(shards.reads, caches, flops, shards.layout, batch), roof, shards.host_reads(batch))
 
 
 def _prefill_limit(shards: ShardedModel, roof: _Roof, context: int, batch: int) -> SpeedLimit:
     """Return the bound of prefill."""
     flops = Expr.const(shards.calculator.prefill_flops.evaluate(B=batch, T=context))
-    return _limit(prefill_work(shards.reads, flops, shards.layout, batch * context), roof)
+    work = prefill_work(shards.reads, flops, shards.layout, batch * context)
+    return _limit(work, roof, shards.host_reads(batch * context) // shards.layout.pp)
 
 
-def _limit(work: PassWork, roof: _Roof) -> SpeedLimit:
-    reading, working = work.bytes / roof.bandwidth, work.flops / roof.peak if roof.peak else 0.0
-    bound: Bound = "memory" if reading >= working else "compute"
-    return SpeedLimit(tokens=work.tokens, bytes=work.bytes, flops=work.flops, seconds=max(reading, working), bound=bound)
+def _limit(work: PassWork, roof: _Roof, from_host: int = 0) -> SpeedLimit:
+    """Return the bound of a pass; the memory of the GPU and that of the host are read at the same time."""
+    reading, working = (work.bytes - from_host) / roof.bandwidth, work.flops / roof.peak if roof.peak else 0.0
+    reading = max(reading, from_host / roof.host) if from_host else reading
+    return _bound(work.tokens, work.bytes, work.flops, (reading, working))
 
 
 def _peak_assumption(roof: _Roof) -> str:

@@ -1,7 +1,8 @@
 """Rank the ways to serve a model on a cluster: TP × PP × replicas, by memory and by the upper bounds on decode speed.
 
 Each replica takes as many sequences as fit into its GPUs, or as many as meet a latency; with a pipeline, sequences are processed in as
-many groups as there are stages, so that no stage idles. Speeds are upper bounds (`speed_limits`), not predictions: communication is free.
+many groups as there are stages, or one by one if fewer fit. Speeds are upper bounds (`speed_limits`), not predictions: communication is
+free.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device
 from ...utils.errors import LlamathError
-from ...utils.number_format import format_count, format_giga, format_list
+from ...utils.number_format import format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
-from ..inference.fit_report import tp_degrees
+from ..fit.serving_layouts import MAX_TP, serving_layouts, tp_degrees
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator, largest_fitting
 from ..inference.speed_limits import Bound, decode_limit, find_roof
 from ..parallel_layout import Layout, layout_problems, pipeline_stages
-from .layout_space import MAX_TP, Rejected, divisors
+from .layout_space import Rejected, divisors
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -69,7 +70,7 @@ class ServeReport(Report):
     kv_dtype: str
     plans: tuple[_ServePlan, ...]
     rejected: tuple[Rejected, ...]
-    too_large: tuple[Rejected, ...]  # splits that do not fit one sequence per stage, or miss the latency
+    too_large: tuple[Rejected, ...]  # splits that do not fit one sequence, or miss the latency
     notes: tuple[str, ...]
 
     @property
@@ -114,21 +115,22 @@ class ServeReport(Report):
 def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], latency: float | None = None) -> ServeReport:
     """Rank the splits of a model for serving on a cluster, given as (number of GPUs, device)."""
     gpus, device = on
+    if device.members:
+        raise LlamathError(
+            f"{device.name} are different GPUs: a serving plan is for equal ones", hint=f"llamath fit MODEL --on {device.name}"
+        )
     if latency is not None and not 0 < latency < 10**6:
         raise LlamathError("the latency should be positive", hint="latency 50ms")
     rejected: list[Rejected] = []
     too_large: list[Rejected] = []
     plans: list[_ServePlan] = []
-    single: list[Layout] = []  # pipelines that fit one sequence, but not one for each stage
     for layout in _possible_splits(model, gpus, device, rejected):
         shards = ShardedModel(sizes, layout)
         plan = _best_batch(shards, on, latency)
         if isinstance(plan, _ServePlan):
             plans.append(plan)
-            continue
-        too_large.append(plan)
-        if shards.max_memory(sizes.context, 1) <= device.memory < shards.max_memory(sizes.context, layout.pp):
-            single.append(layout)
+        else:
+            too_large.append(plan)
     return ServeReport(
         model=model,
         device=device,
@@ -140,25 +142,23 @@ def plan_serving(model: Model, sizes: MemoryCalculator, on: tuple[int, Device], 
         plans=tuple(sorted(plans, key=lambda x: (-x.rate, x.seconds))),
         rejected=tuple(rejected),
         too_large=tuple(too_large),
-        notes=tuple(_notes(model, plans, rejected, single)),
+        notes=tuple(_notes(model, plans, rejected)),
     )
 
 
-def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected], single: list[Layout]) -> Iterator[str]:
-    """Note how the pipeline splits the layers, the possible TP degrees if some are rejected, and splits that fit a single sequence."""
+def _notes(model: Model, plans: list[_ServePlan], rejected: list[Rejected]) -> Iterator[str]:
+    """Note how the pipeline splits the layers, stages that idle, and the possible TP degrees if some are rejected."""
     best = max(plans, key=lambda x: x.rate, default=None)
     if best is not None and 1 < best.layout.pp <= _MAX_LISTED_STAGES:
         yield f"PP {best.layout.pp}: {' + '.join(str(x.layers) for x in pipeline_stages(model.tree, best.layout))} layers"
+    if best is not None and best.batch < best.layout.pp:
+        yield f"{format_count(best.batch, 'sequence')} fit into a pipeline of {best.layout.pp:,} stages: the others idle"
     if any(x.what.startswith("TP") and "node" not in x.why for x in rejected):
         yield f"TP can be {', '.join(map(str, tp_degrees(model.tree)))}"
-    if single and not plans:
-        splits = format_list([f"TP {x.tp} × PP {x.pp}" for x in single], 3)
-        yield f"{splits}: one sequence fits, as `fit` says; a plan needs one for each stage of the pipeline, so that no stage idles"
 
 
 def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rejected]) -> Iterator[Layout]:
     """Yield the TP × PP that the model admits and that divide the number of GPUs."""
-    tensor, pipeline = [], []
     for n in divisors(gpus):
         if n > min(device.node, MAX_TP):
             rejected.append(
@@ -166,15 +166,9 @@ def _possible_splits(model: Model, gpus: int, device: Device, rejected: list[Rej
             )
         elif why := layout_problems(model.tree, Layout(tp=n)):
             rejected.append(Rejected(what=f"TP {n:,}", why=", ".join(x.partition(": ")[2] for x in why)))
-        else:
-            tensor.append(n)
     layers = int(model.tree.layers.n)
-    for n in divisors(gpus):
-        if n > layers:
-            rejected.append(Rejected(what=f"PP {n:,}", why=f"{layers:,} layers"))
-        else:
-            pipeline.append(n)
-    yield from (Layout(tp=tp, pp=pp) for tp in tensor for pp in pipeline if gpus % (tp * pp) == 0)
+    rejected += [Rejected(what=f"PP {n:,}", why=f"{layers:,} layers") for n in divisors(gpus) if n > layers]
+    yield from (x.layout for x in serving_layouts(model.tree, gpus, device.node))
 
 
 def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | None) -> _ServePlan | Rejected:
@@ -184,25 +178,27 @@ def _best_batch(shards: ShardedModel, on: tuple[int, Device], latency: float | N
     name = f"TP {layout.tp} × PP {layout.pp}"
 
     def fits(n: int) -> bool:
-        return n <= MAX_BATCH and shards.max_memory(context, n * layout.pp) <= device.memory
+        return n <= MAX_BATCH * layout.pp and shards.max_memory(context, n) <= device.memory
 
     def meets_latency(n: int) -> bool:
         return latency is None or decode_limit(shards, roof, context, n).seconds <= latency
 
     if not fits(1):
-        return Rejected(
-            what=name, why=f"{shards.max_memory(context, layout.pp) / 2**30:,.1f} GiB per GPU for {layout.pp} × {context:,} tokens"
-        )
+        return Rejected(what=name, why=f"{shards.max_memory(context, 1) / 2**30:,.1f} GiB per GPU for {context:,} tokens")
     if not meets_latency(1):
         return Rejected(what=name, why=f"at least {decode_limit(shards, roof, context, 1).seconds * 1000:.3g} ms per token")
-    group_size = largest_fitting(lambda n: fits(n) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+    if fits(layout.pp):
+        groups = layout.pp
+        group_size = largest_fitting(lambda n: fits(n * groups) and meets_latency(n), MAX_BATCH) or MAX_BATCH
+    else:  # some stages idle
+        groups, group_size = largest_fitting(fits, layout.pp) or layout.pp, 1
     speed = decode_limit(shards, roof, context, group_size)
     return _ServePlan(
         layout=layout,
         replicas=gpus // (layout.tp * layout.pp),
-        batch=group_size * layout.pp,
-        memory=shards.max_memory(context, group_size * layout.pp),
+        batch=group_size * groups,
+        memory=shards.max_memory(context, group_size * groups),
         seconds=speed.seconds,
-        rate=group_size * layout.pp / speed.seconds / (layout.tp * layout.pp),
+        rate=group_size * groups / speed.seconds / (layout.tp * layout.pp),
         bound=speed.bound,
     )

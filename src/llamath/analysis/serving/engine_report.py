@@ -10,7 +10,7 @@ from ...hardware import Device
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
-from ..inference.fit_report import gpus_option
+from ..fit.suggestions import gpus_option
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
 from ..parallel_layout import layout_problems

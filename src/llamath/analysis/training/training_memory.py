@@ -19,6 +19,7 @@ from ...utils.errors import LlamathError, nearest, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..default_context import default_context
 from ..graph.saved_rules import Kernels
 from ..inference.choose_storage import find_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 MAX_BATCH = 2**40
-DEFAULT_CONTEXT = 4096
-"""The default sequence length, unless the model's context is shorter."""
 
 
 class TrainRequest(Record):
@@ -181,7 +180,7 @@ class TrainingJob:
 
     def __init__(self, model: Model, request: TrainRequest) -> None:
         self.model, self.tree, self.request, self.layout = model, model.tree, request, request.layout
-        self.context = request.context or min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+        self.context = request.context or default_context(model.tree)
         _check_request(request)
         self.packer, self.optimizer = _weight_format(model, request.dtype), _find_optimizer(request.optimizer)
         if not request.rank and (self.packer.is_packed or self.packer.gguf_file_type):

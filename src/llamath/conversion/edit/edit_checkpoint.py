@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar, NamedTuple
 
+from ...analysis.default_context import default_context
 from ...analysis.flops.flop_count import forward_flops
 from ...analysis.graph.recorder import record
-from ...analysis.inference.inference_memory import DEFAULT_CONTEXT
 from ...analysis.shard_tree import check_shardable, shard_of, shard_tree
 from ...analysis.verify.check_checkpoint import verify_opened
 from ...checkpoint.formats.dtypes import PLAIN
@@ -402,6 +402,6 @@ def _change(before: int, after: int) -> Change:
 
 def _flops(before: Decoder, after: Decoder) -> tuple[Change, int]:
     """Return the FLOPs of a forward pass over one sequence as long as the model's context, and its length."""
-    context = int(before.context or DEFAULT_CONTEXT)
+    context = default_context(before)
     old, new = (int(forward_flops(record(x, new_tokens=context, past_tokens=Expr.const(0))).total) for x in (before, after))
     return _change(old, new), context

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, floor, log10
 from typing import NamedTuple
 
-from ...analysis.inference.fit_report import FitReport
+from ...analysis.fit.fit_report import FitReport
 from ...analysis.inference.gpu_shards import ShardedModel
 from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import SpeedLimit, decode_limit

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.inference.fit_report import FitReport, gpus_option
-from ...analysis.inference.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
+from ...analysis.fit.fit_comparison import FitComparison
+from ...analysis.fit.fit_report import FitReport
+from ...analysis.fit.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
+from ...analysis.fit.suggestions import gpus_option
 from ...analysis.inference.gpu_shards import StageMemory
 from ...analysis.inference.speed_limits import SpeedLimit
 from ...analysis.parallel_layout import Layout
@@ -35,6 +37,8 @@ def fit_text(report: FitReport) -> str:
 
 
 def _gpus(report: FitReport) -> str:
+    if report.gpu.members:
+        return f"on {report.gpu.title}"
     return f"on {report.count:,} × {report.gpu.title}" if report.count > 1 else f"on one {report.gpu.title}"
 
 
@@ -53,7 +57,9 @@ def _settings(report: FitReport) -> str:
     own = " (the model's own context)" if report.context == report.model.tree.context else ""
     sequences = format_sequences(report.batch, report.context)
     source = report.model.source
-    return f"{report.dtype}, cache in {report.kv_dtype}; {sequences}{own}; {split_text(report.layout)}; from {source}"
+    split = split_text(report.layout) + (f" × {report.replicas:,} replicas" if report.replicas > 1 else "")
+    offload = f"; {format_bytes(report.offload)} of the weights of each GPU on the host" if report.offload else ""
+    return f"{report.dtype}, cache in {report.kv_dtype}; {sequences}{own}; {split}{offload}; from {source}"
 
 
 def _label(stage: StageMemory, report: FitReport) -> str:
@@ -63,19 +69,47 @@ def _label(stage: StageMemory, report: FitReport) -> str:
     return f"GPU {first}" + (f"–{first + stage.gpus - 1}" if stage.gpus > 1 else "")
 
 
+def fit_comparison_text(comparison: FitComparison) -> str:
+    """Return one line for each machine, with the change that gives up least where the model does not fit."""
+    first = comparison.machines[0]
+    settings = f"{first.dtype}, cache in {first.kv_dtype}; {format_sequences(first.batch, first.context)}; from {first.model.source}"
+    lines = [bold(x) for x in wrap(comparison.summary, "")] + [dim(x) for x in wrap(settings, "")]
+    table = fit_table([("on", "", "GiB each", "of", "context", "decode ≤"), *map(_machine_row, comparison.machines)], right=(2, 3, 4, 5))
+    lines += ["", bold(table[0]), *table[1:], ""]
+    for x in comparison.machines:
+        if not x.fits:
+            change = f"fits with {x.instead[0].change}" if x.instead else "no change fits"
+            lines += wrap(f"{gpus_option(x.count, x.gpu)}: {change}", "")
+    legend = f"GiB: of the fullest GPU; context: the longest that fits; decode: a bound in tokens/s at {first.context:,} tokens"
+    return "\n".join([*lines, *map(dim, wrap(legend, "")), *note_lines(comparison.notes)])
+
+
+def _machine_row(x: FitReport) -> tuple[str, ...]:
+    stage, gpu = x.fullest
+    context = "any" if x.max_context is None else f"{x.max_context:,}"
+    decode = format_rate(x.ceilings.decode.tokens_per_second) if x.ceilings and x.fits else ""
+    memory = (format_giga(stage.total, 2**30), format_giga(gpu.memory, 2**30))
+    return gpus_option(x.count, x.gpu), "fits" if x.fits else "✗", *memory, context, decode
+
+
 def _bars(report: FitReport) -> Iterator[str]:
     """Yield one bar for each stage; its GPUs have the same memory."""
-    labels, memory = [_label(x, report) for x in report.stages], report.gpu.memory
-    capacity = format_giga(memory, 2**30)
-    verdicts = [f"{format_giga(x.total, 2**30)} of {capacity} GiB{'' if x.total <= memory else ' ✗'}" for x in report.stages]
+    labels = [_label(x, report) for x in report.stages]
+    memory = [x.memory for x in report.stage_gpus]
+    verdicts = [_verdict(x.total, n) for x, n in zip(report.stages, memory, strict=True)]
+    scale = max(*memory, *(x.total for x in report.stages))
     indent = max(map(len, labels))
     width = max(min(terminal_width() - indent - max(map(len, verdicts)) - 5, 60), 20)
-    for stage, label, verdict in list(zip(report.stages, labels, verdicts, strict=True))[:_MAX_STAGES]:
-        yield f"{label:{indent}}  {_memory_bar(stage, memory, max(memory, report.total), width)}  {verdict}"
+    for stage, n, label, verdict in list(zip(report.stages, memory, labels, verdicts, strict=True))[:_MAX_STAGES]:
+        yield f"{label:{indent}}  {_memory_bar(stage, n, scale, width)}  {verdict}"
     if len(labels) > _MAX_STAGES:
         least = format_giga(min(x.total for x in report.stages), 2**30)
         yield f"… and {format_count(len(labels) - _MAX_STAGES, 'more stage')}, of {least} GiB or more"
     yield from map(dim, wrap(", ".join(f"{mark} {what}" for what, mark in _LEGEND), " " * (indent + 2)))
+
+
+def _verdict(total: int, memory: int) -> str:
+    return f"{format_giga(total, 2**30)} of {format_giga(memory, 2**30)} GiB{'' if total <= memory else ' ✗'}"
 
 
 def _memory_bar(stage: StageMemory, memory: int, scale: int, width: int) -> str:
@@ -118,10 +152,10 @@ def _room(report: FitReport) -> list[str]:
 
 def _alternatives(report: FitReport) -> list[str]:
     if not report.instead:
-        tried = "a smaller dtype, fewer tokens, an 8-bit KV cache, more of these GPUs, larger GPUs"
-        return [bold("no single change fits"), *wrap(f"tried: {tried}")]
+        tried = "dtypes that the GPU supports, fewer tokens, an 8-bit KV cache, weights on the host, more of these GPUs, larger GPUs"
+        return [bold("no change fits"), *wrap(f"tried: {tried}")]
     rows = [(f"  {x.change}", x.what, f"{format_giga(x.total, 2**30)} GiB") for x in report.instead]
-    return [bold("fits with one of these changes"), *fit_table(rows, right=(2,), drop=(1,))]
+    return [bold("fits with one of these changes, least loss first"), *fit_table(rows, right=(2,), drop=(1,))]
 
 
 def _speed(report: FitReport) -> Iterator[str]:

@@ -22,7 +22,7 @@ def serving_text(model: Model, report: ServeReport, top: int) -> str:
     lines += [dim(x) for x in wrap(f"{model.family.name} family, from {model.source}", "")]
     within = f", time per output token at most {report.latency * 1000:g} ms" if report.latency is not None else ""
     lines += wrap(f"weights {report.dtype}, KV cache {report.kv_dtype}; sequences of {report.context:,} tokens{within}", "")
-    nothing = "no split fits one sequence per pipeline stage" + (" within the latency" if within else "")
+    nothing = "no split fits one sequence" + (" within the latency" if within else "")
     lines += ["", *(_serving_table(report, top) if report.plans else wrap(nothing, ""))]
     lines += ["", *_rejected_text([*report.rejected, *report.too_large])]
     lines += map(dim, wrap(_serving_assumptions(), ""))
@@ -45,7 +45,7 @@ def _serving_table(report: ServeReport, top: int) -> Iterator[str]:
 def _serving_assumptions() -> str:
     return (
         "upper bounds, not predictions: bytes over bandwidth or FLOPs over the peak, with free communication and no speculative decoding; "
-        "a pipeline has as many groups of sequences in flight as stages"
+        "a pipeline has as many groups of sequences in flight as stages, or single sequences if fewer fit"
     )
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...analysis.fit.serving_layouts import choose_layout
 from ...analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
-from ...analysis.inference.fit_report import choose_layout
 from ...analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
-from ...analysis.inference.inference_memory import AS_STORED, DEFAULT_CONTEXT, MAX_TOKENS, MemoryCalculator, MemoryRequest, declared_dtype
+from ...analysis.inference.inference_memory import AS_STORED, MAX_TOKENS, MemoryCalculator, MemoryRequest, declared_dtype
 from ...analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
 from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.memory_line import overhead_bytes
@@ -84,7 +84,7 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     first, start = next(iter(made.items()))
     return {
         "context": str(start.context),
-        "own": str(model.tree.context or DEFAULT_CONTEXT),
+        "own": str(model.tree.context or start.context),
         "most": str(MAX_TOKENS - 1),
         "dtype": first,
         "kv": start.kv_dtype,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.inference.fit_report import tp_degrees
+from ...analysis.fit.serving_layouts import tp_degrees
 from ...analysis.inference.gpu_shards import BATCH, TOKENS
 from ...analysis.memory_line import MemoryLine, overhead_bytes
 from ...analysis.parallel_layout import Layout, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.pipeline_schedule import stage_activations
-from ...analysis.training.training_memory import DEFAULT_CONTEXT, TrainingJob, TrainRequest
+from ...analysis.training.training_memory import TrainingJob, TrainRequest
 from ...analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
 from ...core.expr import Expr, ceil_div, total
 from ...model import Model
@@ -65,7 +65,6 @@ def training(model: Model) -> dict[str, Any]:
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
     jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS}
     return {
-        "context": str(min(model.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)),
         "tokens": (TP * ceil_div(TOKENS, TP)).to_expression_json(),
         "zero": {f"DP_{kind}": str(stage) for kind, stage in ZERO_STAGES.items()},
         "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],

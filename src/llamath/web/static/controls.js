@@ -62,14 +62,8 @@ function trainingControls(models, state, change) {
 	];
 }
 
-// Switch between inference and training; an unchanged default context becomes the default of the new mode.
-function switchMode(models, state, mode) {
-	const defaults = { run: models[0].sizes.own, train: models[0].sizes.training.context };
-	return state.context === defaults[state.mode] ? { mode, context: defaults[mode] } : { mode };
-}
-
 export function controls(models, state, change) {
-	const buttons = texts.modes.map(([mode, text]) => button(text, () => change(switchMode(models, state, mode)), { id: `mode-${mode}`, "aria-pressed": String(state.mode === mode) }));
+	const buttons = texts.modes.map(([mode, text]) => button(text, () => change({ mode }), { id: `mode-${mode}`, "aria-pressed": String(state.mode === mode) }));
 	const [tokens, sequences] = texts.sliders[state.mode];
 	return group(
 		h("span.choice", { role: "group", "aria-label": "mode" }, buttons),

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device, devices
-from ...utils.errors import LlamathError
 from ...utils.number_format import format_count, format_giga, format_list
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..inference.gpu_shards import ShardedModel
+from ..inference.inference_memory import MemoryCalculator, largest_fitting
+from ..inference.speed_limits import decode_limit, find_roof
 from ..parallel_layout import Layout
-from .fit_report import choose_layout, gpus_option
-from .gpu_shards import ShardedModel
-from .inference_memory import DEFAULT_CONTEXT, MemoryCalculator, largest_fitting
-from .speed_limits import decode_limit, find_roof
+from .serving_layouts import LayoutChooser
+from .suggestions import gpus_option
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -85,36 +85,17 @@ class GPURanking(Report):
         yield html_table(("GPUs", "GiB each", "of", "context"), rows)
 
 
-class _ShardCache:
-    """A model sharded over numbers of GPUs: the memory does not depend on the device, only on its node."""
-
-    def __init__(self, calculator: MemoryCalculator) -> None:
-        self.calculator = calculator
-        self._by_count: dict[tuple[int, int], ShardedModel | None] = {}
-
-    def at(self, count: int, node: int) -> ShardedModel | None:
-        """Return the model over `count` GPUs in nodes of `node`; None if it cannot be split like that."""
-        key = count, min(count, node)
-        if key not in self._by_count:
-            try:
-                self._by_count[key] = ShardedModel(self.calculator, choose_layout(self.calculator.tree, *key))
-            except LlamathError:
-                self._by_count[key] = None
-        return self._by_count[key]
-
-
 def rank_gpus(
     calculator: MemoryCalculator, context: int | None = None, limit: int | None = None, among: Sequence[Device] | None = None
 ) -> GPURanking:
     """Return each device in the smallest of 1, 2, 4 or 8 that fits the model with `context` tokens.
 
-    The default context is the requested one, or at most 4,096 tokens; contexts up to `limit`, the model's own, are tried.
+    The default context is that of the calculator; contexts up to `limit`, the model's own, are tried.
     """
-    own = calculator.tree.context or DEFAULT_CONTEXT
-    context = context or calculator.request.context or min(own, DEFAULT_CONTEXT)
-    limit, among = limit or max(own, context), devices() if among is None else among
-    shards = _ShardCache(calculator)
-    by_device = {x.name: _smallest_number(x, shards, context, limit) for x in among}
+    context = context or calculator.context
+    limit, among = limit or max(int(calculator.tree.context or 0), context), devices() if among is None else among
+    chooser = LayoutChooser(calculator)
+    by_device = {x.name: _smallest_number(x, chooser, context, limit) for x in among}
     ranked = sorted((x for x in by_device.values() if x), key=lambda x: (x.nominal, x.count, -x.decode_ceiling))
     return GPURanking(
         model=calculator.model,
@@ -130,12 +111,16 @@ def rank_gpus(
     )
 
 
-def _smallest_number(device: Device, cache: _ShardCache, context: int, limit: int) -> RankedGPU | None:
-    batch, packer = cache.calculator.request.batch, cache.calculator.packer
+def _smallest_number(device: Device, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
+    batch, packer = chooser.calculator.request.batch, chooser.calculator.packer
     for count in NODE_COUNTS:
-        shards = cache.at(count, device.node) if count <= device.node else None
-        if shards is None or (total := shards.max_memory(context, batch)) > device.memory:
+        if count > device.node:
             continue
+        found = chooser.first_fitting(count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory)
+        if found is None:
+            continue
+        shards = chooser.shards(found.layout)
+        total = shards.max_memory(context, batch)
         longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fits(shards, device, batch)) or limit
         return RankedGPU(
             device=device,

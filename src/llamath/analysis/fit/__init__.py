@@ -1,0 +1,1 @@
+"""Whether a model fits GPUs, how it is split over them, and what to change if it does not."""
