@@ -50,10 +50,10 @@ def test_fit_and_plan_agree_on_50_random_questions(seed: int) -> None:
 
 
 def test_ranking_agrees_with_fit() -> None:
-    for name in ("llama-3.1-70b", "gpt-oss-20b", "llama-1-30b"):
+    for name in ("gpt-oss-20b", "llama-1-30b"):
         sizes = MemoryCalculator(MODELS[name], MemoryRequest())
         ranked = {x.device.name: x for x in rank_gpus(sizes).gpus}
-        for device in hardware.devices():
+        for device in list(hardware.devices())[::5]:
             counts = [n for n in (1, 2, 4, 8) if n <= device.node]
             fitting = [n for n in counts if (x := fit(sizes, device, n)).fits and x.replicas == 1]
             assert (ranked[device.name].count if device.name in ranked else None) == next(iter(fitting), None)

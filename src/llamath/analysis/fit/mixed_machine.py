@@ -70,8 +70,7 @@ class MixedMachine:
         """Return the memory of the most loaded GPU; None if the model does not fit."""
         if not self.fits(context, batch):
             return None
-        stages = self.shards(context, batch).stage_memory(context, batch)
-        return max(zip(stages, self.gpus, strict=True), key=lambda x: x[0].total / x[1].memory)[0].total
+        return max(x.total for x in self.shards(context, batch).stage_memory(context, batch))
 
     def _split(self, context: int, batch: int, share: float) -> list[int] | None:
         """Return the first layer of each stage if each GPU needs at most this share of its memory, and each has a layer."""
