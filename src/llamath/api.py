@@ -646,14 +646,13 @@ def pair(
     `draft` is a model, or `"eagle"`, `"eagle3"` or `"mtp"` for a head of the target's shape; `engines` are those whose rules are asked,
     by default all.
     """
-    from .analysis.inference.inference_memory import DEFAULT_CONTEXT, MemoryCalculator, MemoryRequest
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
     from .analysis.serving.draft_pair import pair_models
     from .checkpoint.vocabulary import read_vocabulary
     from .engines import ENGINES, find_engine
 
     first = load(target)
-    tokens = min(first.tree.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT) if context is None else _tokens("context", context)
-    request = MemoryRequest(kv_dtype=kv_dtype, context=tokens)
+    request = MemoryRequest(kv_dtype=kv_dtype, context=_context(first, context))
     sizes = MemoryCalculator(first, request, _stored_weights(first))
     asked = [find_engine(x).name for x in engines] or ENGINES
     heads: Mapping[str, DraftKind] = {"eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp"}
