@@ -333,6 +333,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "sparse_attention_config.sparse_local_block": ("blocks that a query always attends to, there", "compute: which blocks"),
         "sparse_attention_config.sparse_attention_freq": ("1 for each layer with an indexer", "weights of the indexers; cache; compute"),
         # recurrent mixers
+        "linear_allow_neg_eigval": ("whether the steps of linear attention are doubled (OLMo Hybrid)", _ONE_FACTOR),
+        "linear_a_log_min": ("lower end of the initial decays of linear attention (OLMo Hybrid)", "nothing: initialization only"),
+        "linear_a_log_max": ("upper end of the initial decays of linear attention (OLMo Hybrid)", "nothing: initialization only"),
+        "linear_dt_min": ("lower end of the initial time steps of linear attention (OLMo Hybrid)", "nothing: initialization only"),
+        "linear_dt_max": ("upper end of the initial time steps of linear attention (OLMo Hybrid)", "nothing: initialization only"),
+        "linear_dt_init_floor": ("smallest initial time step of linear attention (OLMo Hybrid)", "nothing: initialization only"),
         "linear_num_key_heads": ("Hk, key heads of linear attention", "weights of linear attention; compute"),
         "linear_key_head_dim": ("hk, size of a key head of linear attention", "weights of linear attention; cache: its state; compute"),
         "linear_num_value_heads": (

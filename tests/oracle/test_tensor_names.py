@@ -23,15 +23,15 @@ MIXTURES = set("mixtral qwen2_moe qwen3_moe qwen3_next qwen3_5_moe_text phimoe o
 def checkpoint(config: dict[str, Any], folder: Path) -> tuple[dict[str, tuple[int, ...]], int]:
     """Return the checkpoint that transformers saves for this config: name → shape, and its number of trained parameters."""
     import transformers
-    from safetensors import safe_open
+    from safetensors.torch import load_file
 
-    from support.transformers_pair import published_name
+    from support.transformers_pair import as_published, published_name
 
     hf_config = transformers.AutoConfig.for_model(**config)
     model = transformers.AutoModelForCausalLM.from_config(hf_config)
     model.save_pretrained(folder)
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        shapes = {published_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    tensors = as_published(config, load_file(folder / "model.safetensors"))
+    shapes = {published_name(name): tuple(x.shape) for name, x in tensors.items()}
     return shapes, sum(x.numel() for x in model.parameters() if x.requires_grad)
 
 

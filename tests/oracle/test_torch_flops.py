@@ -47,6 +47,7 @@ RECURRENT = {
     "mamba",
     "mamba2",
     "nemotron_h",
+    "olmo_hybrid",
     "qwen3_5_moe_text",
     "qwen3_5_text",
     "qwen3_next",

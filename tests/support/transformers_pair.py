@@ -69,9 +69,26 @@ def _pair(text: str, dtype: str) -> Pair:
 
 def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors with the layout of published files: transformers saves the experts of a new Qwen3-VL-MoE output first."""
+    if config["model_type"] == "olmo_hybrid":
+        return _olmo_hybrid_as_published(config, tensors)
     if config["model_type"] != "qwen3_vl_moe":
         return tensors
     return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
+
+
+def _olmo_hybrid_as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of OLMo Hybrid: transformers saves thirds of its three convolutions, and renames a norm of layers with attention."""
+    attention = {name.rpartition(".post_feedforward_layernorm")[0] for name in tensors}
+    layers = {name.rpartition(".q_conv1d")[0] for name in tensors} - {""}
+    published = {}
+    for name, x in tensors.items():
+        layer, _, rest = name.rpartition(".feedforward_layer_norm")
+        published[f"{layer}.post_attention_layernorm{rest}" if layer in attention and layer else name] = x
+    for layer in layers:
+        names = [f"{layer}.{x}_conv1d.weight" for x in "qkv"]
+        parts = torch.cat([tensors[x] for x in names]).split([tensors[f"{layer}.{x}_proj.weight"].shape[0] for x in "qkv"])
+        published |= {x: part.contiguous() for x, part in zip(names, parts, strict=True)}
+    return published
 
 
 def published_name(name: str) -> str:

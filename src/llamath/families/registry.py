@@ -124,6 +124,7 @@ FAMILIES = {
     "olmo": "olmo",
     "olmo2": "olmo2",
     "olmo3": "olmo3",
+    "olmo_hybrid": "olmo_hybrid",
     "olmoe": "olmoe",
     "openai_gpt": "openai-gpt",
     "openelm": "openelm",
@@ -249,7 +250,6 @@ UNSUPPORTED_TYPES = {
     **dict.fromkeys(
         ("minimax", "minimax_m1", "minimax_text_01"), "its linear attention has decays of its own in each layer, which depend on its number"
     ),
-    "olmo_hybrid": "its files have three convolutions in layers with linear attention, and other norms than in those with attention",
     "recurrent_gemma": "its layers have gated linear recurrences with a matrix for each block of channels",
     "zamba": "its layers share one block of attention",
     "zamba2": "its layers share blocks of attention, each with an adapter of its own",

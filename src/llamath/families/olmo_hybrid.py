@@ -1,0 +1,69 @@
+"""OLMo Hybrid: three layers of linear attention, with norms on their inputs, to one of OLMo 2's attention."""
+
+from __future__ import annotations
+
+from ..core.attention_facts import QKPreprocess
+from ..core.blocks import Decoder, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, rms, swiglu
+from ..core.expr import Expr
+from ..core.mixers import DeltaHeads, SplitGatedDeltaNet, split_gated_delta
+from ..core.tree import sequence
+from .olmo2 import NAMES as OLMO2
+from .registry import family
+from .shared import layer_kinds, read_rope
+
+DELTA = {
+    "query": "q_proj",
+    "key": "k_proj",
+    "value": "v_proj",
+    "z": "g_proj",
+    "beta": "b_proj",
+    "alpha": "a_proj",
+    "query_conv": "q_conv1d",
+    "key_conv": "k_conv1d",
+    "value_conv": "v_conv1d",
+    "dt_bias": "dt_bias",
+    "a_log": "A_log",
+    "norm": "o_norm",
+    "out": "o_proj",
+}
+NAMES = OLMO2.with_changes(
+    inside={
+        **{f"attn.{ours}": f"linear_attn.{theirs}" for ours, theirs in DELTA.items()},
+        "attn_norm": "attention_layer_norm",
+        "mlp_norm": "feedforward_layer_norm",
+    },
+    layouts=dict.fromkeys((f"attn.{x}_conv.weight" for x in ("query", "key", "value")), "unit"),
+)
+
+
+@family(hf=NAMES)
+def olmo_hybrid(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads = H, K, h = c.heads(d)
+    eps, facts, positions = c.get("rms_norm_eps", 1e-6), QKPreprocess(across_heads=True), c.sub("rope_parameters").data
+    rope = None if positions.get("rope_theta", 0) is None else read_rope(c, h)
+    attn = gqa(
+        d, heads, bias=c.get("attention_bias", False), q_norm=rms(H * h, eps), k_norm=rms(K * h, eps), qk_preprocess=facts, rope=rope
+    )
+    norm, mlp, L = rms(d, eps), swiglu(d, F, c.activation("hidden_act")), c.dim("L", "num_hidden_layers")
+    layers = {
+        "linear_attention": Layer(attn_norm=norm, attn=_delta(c, d, H), mlp_norm=norm, mlp=mlp),
+        "full_attention": Layer(attn=attn, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm),
+    }
+    kinds = layer_kinds(c, L, layers, lambda i: "full_attention" if i % 4 == 3 or (L < 4 and i == L - 1) else "linear_attention")
+    c.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor")
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    return decoder(V, d, sequence((layers[x] for x in kinds), count_dim=L), norm, tied, context=context)
+
+
+def _delta(c: Config, d: Expr, H: Expr) -> SplitGatedDeltaNet:
+    """Read linear attention; in the class its keys have three quarters of the width in all, and its values twice as many numbers."""
+    Hk, Hv = c.dim("Hk", "linear_num_key_heads", default=H), c.dim("Hv", "linear_num_value_heads", default=H)
+    hk = c.dim("hk", "linear_key_head_dim", default=3 * int(d) // (4 * int(Hk)))
+    hv = c.dim("hv", "linear_value_head_dim", default=2 * int(hk))
+    if Hv % Hk:
+        raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
+    kernel, factor = c.dim("c", "linear_conv_kernel_dim", default=4), 2.0 if c.get("linear_allow_neg_eigval", True) else 1.0
+    return split_gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), kernel, 1e-5, c.activation("hidden_act"), beta_factor=factor)
