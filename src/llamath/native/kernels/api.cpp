@@ -82,29 +82,65 @@ char* take(char*& at, int64_t bytes) {
     return begin;
 }
 
-int64_t prepared_bytes(int64_t n, int64_t cols, bool rounds, bool quantizes) {
-    const int64_t padded = ceil_div(cols, PADDING) * PADDING, groups = padded / GROUP;
-    return 320 + (rounds ? n * padded * 2 : 0) + (quantizes ? n * (padded + groups * (GROUP_LANES * FLOAT_SIZE + 8)) : 0);
-}
+struct Needs {  // what products read of their inputs
+    bool quantized = false, floats = false, bf16 = false, int8 = false;
+    void add(int32_t mode, bool packed) {
+        quantized |= mode == INT8_PRODUCT && !packed;
+        floats |= mode == FLOAT_PRODUCT && packed;
+        bf16 |= mode == BF16_PRODUCT;
+        int8 |= mode == INT8_PRODUCT && packed;
+    }
+};
 
-Activations prepare(Pool* pool, const float* x, int64_t stride, int64_t n, int64_t cols, bool rounds, bool quantizes, char* memory) {
-    Activations a{};
-    a.x = x, a.stride = stride, a.n = n, a.cols = cols, a.padded = ceil_div(cols, PADDING) * PADDING;
-    const int64_t groups = a.padded / GROUP;
-    if (rounds) a.rounded = reinterpret_cast<uint16_t*>(take(memory, n * a.padded * 2));
-    if (quantizes) {
+// Lay out what n rows need; returns where it ends
+char* lay_out(Activations& a, const Needs& needs, char* memory) {
+    const int64_t groups = a.padded / GROUP, n = ceil_div(a.n, PACKED_ROWS) * PACKED_ROWS;
+    if (needs.quantized) {
         a.quantized = reinterpret_cast<int8_t*>(take(memory, n * a.padded));
         a.scales = reinterpret_cast<float*>(take(memory, n * groups * GROUP_LANES * FLOAT_SIZE));
         a.sums = reinterpret_cast<float*>(take(memory, n * groups * FLOAT_SIZE));
-        a.integer_sums = reinterpret_cast<int32_t*>(take(memory, n * groups * 4));
     }
-    const Path* path = active;
-    if (rounds || quantizes)
-        parallel(pool, n, SMALL / cols, [a, path, rounds, quantizes](int64_t first, int64_t last) {
-            if (rounds) path->round_rows(&a, first, last);
-            if (quantizes) path->quantize_rows(&a, first, last);
-        });
+    if (needs.floats) a.packed_floats = reinterpret_cast<float*>(take(memory, n * a.cols * FLOAT_SIZE));
+    if (needs.bf16) a.packed_bf16 = reinterpret_cast<uint32_t*>(take(memory, n * a.padded * 2));
+    if (needs.int8) {
+        a.packed_int8 = reinterpret_cast<uint32_t*>(take(memory, n * a.padded));
+        a.packed_scales = reinterpret_cast<float*>(take(memory, n * groups * FLOAT_SIZE));
+        a.packed_sums = reinterpret_cast<float*>(take(memory, n * groups * FLOAT_SIZE));
+        a.packed_half_sums = reinterpret_cast<int32_t*>(take(memory, n * groups * 2 * 4));
+    }
+    return memory;
+}
+
+Activations activations(const float* x, int64_t stride, int64_t n, int64_t cols) {
+    Activations a{};
+    a.x = x, a.stride = stride, a.n = n, a.cols = cols, a.padded = ceil_div(cols, PADDING) * PADDING;
     return a;
+}
+
+int64_t prepared_bytes(Activations a, const Needs& needs) {
+    auto* begin = reinterpret_cast<char*>(64);  // only differences count
+    return lay_out(a, needs, begin) - begin;
+}
+
+void prepare(Pool* pool, const Activations& a, const Needs& needs) {
+    const Path* path = active;
+    if (needs.quantized)
+        parallel(pool, a.n, SMALL / a.cols, [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
+    if (!(needs.floats || needs.bf16 || needs.int8)) return;
+    struct Context {
+        const Path* path;
+        Activations a;
+    } const context{path, a};
+    Task task;
+    task.pieces = ceil_div(a.n, PACKED_ROWS);
+    task.context = &context;
+    task.context_size = sizeof context;
+    task.worker_memory = static_cast<size_t>(PACKED_ROWS * a.padded * FLOAT_SIZE);
+    task.compute = [](const void* c, int64_t tile, char* memory) {
+        const auto* self = static_cast<const Context*>(c);
+        self->path->pack_rows(&self->a, tile, tile + 1, memory);
+    };
+    pool->run(task);
 }
 
 bool fits(const Matrix& w) { return w.layout == 0 && llamath_row_bytes(w.type, w.cols) >= 0; }
@@ -115,12 +151,14 @@ int32_t mode_of(const Matrix& w, int64_t n, int32_t precision) {
     return active->multiplies_int8(w.type) ? INT8_PRODUCT : FLOAT_PRODUCT;
 }
 
+bool packs(int64_t n) { return n >= PACKED_ROWS && active->pack_rows; }
+
 constexpr int64_t PIECE_BYTES = 131072;  // of weights, for few rows
 constexpr int64_t TILE_WEIGHT_ROWS = 48, TILE_INPUT_ROWS = 192;  // of a piece for many rows
 
 int64_t rows_per_piece(const Matrix& w, int64_t n) {
     if (n >= LLAMATH_TILE_ROWS) return TILE_WEIGHT_ROWS;
-    return std::max<int64_t>(PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / 12, 1) * 12;
+    return std::max<int64_t>(PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / ROW_GROUP, 1) * ROW_GROUP;
 }
 
 // One matrix with a range of prepared rows
@@ -129,7 +167,7 @@ struct Part {
     const float* bias;
     float* out;
     int64_t out_stride;
-    int32_t mode, accumulate;
+    int32_t mode, packed, accumulate;
     int64_t x_first, x_last;
     int64_t rows, row_blocks, first_piece;
 };
@@ -138,7 +176,7 @@ struct Plan {
     const Path* path;
     const Part* parts;
     int32_t count;
-    const int32_t* out_rows;  // row of the output for each prepared row, or NULL
+    const int32_t* out_rows;  // row of the output for each prepared row, -1 for none, or NULL
     Activations x;
     int64_t memory;           // where results end and the kernel's memory begins
 };
@@ -155,6 +193,7 @@ ProductPiece piece_of(const Plan& plan, int64_t piece, char* memory, const Part*
     p.x_first = x;
     p.x_last = std::min(x + TILE_INPUT_ROWS, found->x_last);
     p.y = reinterpret_cast<float*>(memory);
+    p.y_stride = ceil_div(p.last - p.first, ROW_GROUP) * ROW_GROUP;
     p.memory = memory + plan.memory;
     return p;
 }
@@ -163,7 +202,7 @@ void compute_product(const void* context, int64_t piece, char* memory) {
     const auto& plan = *static_cast<const Plan*>(context);
     const Part* part;
     const ProductPiece p = piece_of(plan, piece, memory, part);
-    plan.path->product(&p, part->mode);
+    plan.path->product(&p, part->mode, part->packed);
 }
 
 void commit_product(const void* context, int64_t piece, const char* memory) {
@@ -172,7 +211,7 @@ void commit_product(const void* context, int64_t piece, const char* memory) {
     const ProductPiece p = piece_of(plan, piece, const_cast<char*>(memory), part);
     const int64_t rows = p.last - p.first;
     for (int64_t i = p.x_first; i < p.x_last; i++) {
-        const float* y = p.y + (i - p.x_first) * rows;
+        const float* y = p.y + (i - p.x_first) * p.y_stride;
         float* out = part->out + (plan.out_rows ? plan.out_rows[i] : i) * part->out_stride + p.first;
         const float* bias = part->bias ? part->bias + p.first : nullptr;
         if (part->accumulate)
@@ -193,8 +232,9 @@ void run_products(Pool* pool, Plan plan, Part* parts) {
         part.row_blocks = ceil_div(part.w.rows, part.rows);
         part.first_piece = pieces;
         pieces += part.row_blocks * ceil_div(n, TILE_INPUT_ROWS);
-        results = std::max(results, part.rows * std::min(n, TILE_INPUT_ROWS) * FLOAT_SIZE);
-        kernel = std::max(kernel, plan.path->product_memory(&part.w, part.mode, n));
+        const int64_t inputs = ceil_div(std::min(n, TILE_INPUT_ROWS), PACKED_ROWS) * PACKED_ROWS;
+        results = std::max(results, ceil_div(part.rows, ROW_GROUP) * ROW_GROUP * inputs * FLOAT_SIZE);
+        kernel = std::max(kernel, plan.path->product_memory(&part.w));
     }
     plan.parts = parts;
     plan.memory = ceil_div(results, 64) * 64;
@@ -282,23 +322,22 @@ void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* i
 }
 
 int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const float* x, int64_t x_stride, int64_t n, int32_t precision) {
-    bool rounds = false, quantizes = false;
+    Needs needs;
     for (int32_t i = 0; i < count; i++) {
         if (!fits(products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
-        const int32_t mode = mode_of(products[i].w, n, precision);
-        rounds |= mode == BF16_PRODUCT;
-        quantizes |= mode == INT8_PRODUCT;
+        needs.add(mode_of(products[i].w, n, precision), packs(n));
     }
     if (count <= 0 || n <= 0) return 0;
-    const int64_t cols = products[0].w.cols;
-    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(n, cols, rounds, quantizes) + count * static_cast<int64_t>(sizeof(Part)) + 64));
-    Part* parts = reinterpret_cast<Part*>(take(memory, count * static_cast<int64_t>(sizeof(Part))));
+    const int64_t cols = products[0].w.cols, part_bytes = count * static_cast<int64_t>(sizeof(Part)) + 64;
+    Plan plan{active, nullptr, count, nullptr, activations(x, or_else(x_stride, cols), n, cols), 0};
+    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(plan.x, needs) + part_bytes));
+    Part* parts = reinterpret_cast<Part*>(take(memory, part_bytes - 64));
     for (int32_t i = 0; i < count; i++) {
         const Product& p = products[i];
-        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode_of(p.w, n, precision), p.accumulate, 0, n, 0, 0, 0};
+        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode_of(p.w, n, precision), packs(n), p.accumulate, 0, n, 0, 0, 0};
     }
-    Plan plan{active, parts, count, nullptr, {}, 0};
-    plan.x = prepare(pool, x, or_else(x_stride, cols), n, cols, rounds, quantizes, memory);
+    lay_out(plan.x, needs, memory);
+    prepare(pool, plan.x, needs);
     run_products(pool, plan, parts);
     return 0;
 }
@@ -314,22 +353,22 @@ int32_t llamath_per_head_matmul(Pool* pool, float* out, const float* x, int64_t 
         int32_t transposed;
     } context{active, *w, x, out, n, w->rows / size, size, 0, transposed};
     const int64_t out_size = transposed ? w->cols : size;
-    context.memory = ceil_div(n * out_size * FLOAT_SIZE, 64) * 64;
+    context.memory = ceil_div(n * std::max(out_size, ceil_div(size, ROW_GROUP) * ROW_GROUP) * FLOAT_SIZE, 64) * 64;
     Task task;
     task.pieces = context.heads;
     task.context = &context;
     task.context_size = sizeof context;
-    task.worker_memory = static_cast<size_t>(context.memory + std::max(active->product_memory(w, FLOAT_PRODUCT, n), w->cols * FLOAT_SIZE));
+    task.worker_memory = static_cast<size_t>(context.memory + active->product_memory(w));
     task.compute = [](const void* c, int64_t h, char* memory) {
         const auto& self = *static_cast<const Context*>(c);
         const int64_t in_size = self.transposed ? self.size : self.w.cols;
         Activations a{};
         a.x = self.x + h * in_size, a.stride = self.heads * in_size, a.n = self.n, a.cols = in_size;
-        ProductPiece p{&self.w, &a, h * self.size, (h + 1) * self.size, 0, self.n, reinterpret_cast<float*>(memory), memory + self.memory};
+        ProductPiece p{&self.w, &a, h * self.size, (h + 1) * self.size, 0, self.n, reinterpret_cast<float*>(memory), self.size, memory + self.memory};
         if (self.transposed)
             self.path->transposed_product(&p);
         else
-            self.path->product(&p, FLOAT_PRODUCT);
+            self.path->product(&p, FLOAT_PRODUCT, 0);
     };
     task.commit = [](const void* c, int64_t h, const char* memory) {
         const auto& self = *static_cast<const Context*>(c);
@@ -352,49 +391,59 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
             const Matrix& w = products[i].experts[chosen[p]];
             if (!fits(w) || w.cols != cols || w.rows != products[i].experts[0].rows) return -1;
         }
-    bool rounds = false, quantizes = false;
-    for (int32_t i = 0; i < count; i++) {
-        rounds |= mode_of(products[i].experts[0], LLAMATH_TILE_ROWS, precision) == BF16_PRODUCT && pairs >= LLAMATH_TILE_ROWS;
-        for (int64_t p = 0; p < pairs; p++) quantizes |= valid(p) && mode_of(products[i].experts[chosen[p]], 1, precision) == INT8_PRODUCT;
-    }
-    const int64_t groups = std::min<int64_t>(pairs, num_experts), part_bytes = groups * count * static_cast<int64_t>(sizeof(Part));
-    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(pairs, cols, rounds, quantizes) + part_bytes + pairs * (cols * FLOAT_SIZE + 4) +
-                                                    (num_experts + 1) * 8 + 320));
+    // The rows of each expert one after the other; those of an expert with packed inputs begin at a multiple of PACKED_ROWS
+    const int64_t most_rows = pairs + PACKED_ROWS * std::min<int64_t>(pairs, num_experts);
+    const int64_t part_bytes = std::min<int64_t>(pairs, num_experts) * count * static_cast<int64_t>(sizeof(Part));
+    Needs needs;
+    needs.quantized = needs.floats = needs.bf16 = needs.int8 = true;
+    Activations a = activations(nullptr, cols, most_rows, cols);
+    char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(a, needs) + part_bytes + most_rows * (cols * FLOAT_SIZE + 4) + num_experts * 16 + 512));
     auto* parts = reinterpret_cast<Part*>(take(memory, part_bytes));
-    auto* order = reinterpret_cast<int32_t*>(take(memory, pairs * 4));
-    auto* begins = reinterpret_cast<int64_t*>(take(memory, (num_experts + 1) * 8));
-    auto* rows = reinterpret_cast<float*>(take(memory, pairs * cols * FLOAT_SIZE));
-    std::fill(begins, begins + num_experts + 1, 0);
-    for (int64_t p = 0; p < pairs; p++)
-        if (valid(p)) begins[chosen[p] + 1]++;
-    for (int32_t e = 0; e < num_experts; e++) begins[e + 1] += begins[e];
-    const int64_t total = begins[num_experts];
+    auto* order = reinterpret_cast<int32_t*>(take(memory, most_rows * 4));
+    auto* sizes = reinterpret_cast<int64_t*>(take(memory, num_experts * 8));
+    auto* begins = reinterpret_cast<int64_t*>(take(memory, num_experts * 8));
+    auto* rows = reinterpret_cast<float*>(take(memory, most_rows * cols * FLOAT_SIZE));
+    std::fill(sizes, sizes + num_experts, 0);
     for (int64_t p = 0; p < pairs; p++) {
-        if (valid(p))
-            order[begins[chosen[p]]++] = static_cast<int32_t>(p);  // begins[e] becomes the end of e
-        else
-            for (int32_t i = 0; i < count; i++) {
-                float* out = products[i].out + p * products[i].experts[0].rows;
-                std::fill(out, out + products[i].experts[0].rows, 0.0f);
-            }
-    }
-    if (total == 0) return 0;
-    x_stride = or_else(x_stride, cols);
-    parallel_rows(pool, total, cols, [=](int64_t i) {
-        std::memcpy(rows + i * cols, x + order[i] / rows_per_x * x_stride, static_cast<size_t>(cols) * sizeof(float));
-    });
-    Plan plan{active, parts, 0, order, {}, 0};
-    for (int32_t e = 0; e < num_experts; e++) {
-        const int64_t first = e ? begins[e - 1] : 0, last = begins[e];
-        for (int32_t i = 0; first < last && i < count; i++) {
-            const Matrix& w = products[i].experts[e];
-            const float* bias = products[i].biases ? products[i].biases[e] : nullptr;
-            int32_t mode = mode_of(w, last - first, precision);
-            if (mode == BF16_PRODUCT && !rounds) mode = FLOAT_PRODUCT;
-            parts[plan.count++] = Part{w, bias, products[i].out, w.rows, mode, 0, first, last, 0, 0, 0};
+        if (valid(p)) {
+            sizes[chosen[p]]++;
+            continue;
+        }
+        for (int32_t i = 0; i < count; i++) {
+            float* out = products[i].out + p * products[i].experts[0].rows;
+            std::fill(out, out + products[i].experts[0].rows, 0.0f);
         }
     }
-    plan.x = prepare(pool, rows, cols, total, cols, rounds, quantizes, memory);
+    Plan plan{active, parts, 0, order, {}, 0};
+    needs = Needs();
+    int64_t total = 0;
+    for (int32_t e = 0; e < num_experts; e++) {
+        const bool packed = packs(sizes[e]);
+        if (packed) total = ceil_div(total, PACKED_ROWS) * PACKED_ROWS;
+        begins[e] = total;
+        total += packed ? ceil_div(sizes[e], PACKED_ROWS) * PACKED_ROWS : sizes[e];
+        for (int32_t i = 0; sizes[e] && i < count; i++) {
+            const Matrix& w = products[i].experts[e];
+            const int32_t mode = mode_of(w, sizes[e], precision);
+            needs.add(mode, packed);
+            parts[plan.count++] = Part{w, products[i].biases ? products[i].biases[e] : nullptr, products[i].out, w.rows, mode, packed, 0, begins[e],
+                                       begins[e] + sizes[e], 0, 0, 0};
+        }
+    }
+    if (total == 0) return 0;
+    std::fill(order, order + total, -1);
+    for (int64_t p = 0; p < pairs; p++)
+        if (valid(p)) order[begins[chosen[p]]++] = static_cast<int32_t>(p);
+    x_stride = or_else(x_stride, cols);
+    parallel_rows(pool, total, cols, [=](int64_t i) {
+        if (order[i] < 0)
+            std::fill(rows + i * cols, rows + (i + 1) * cols, 0.0f);
+        else
+            std::memcpy(rows + i * cols, x + order[i] / rows_per_x * x_stride, static_cast<size_t>(cols) * sizeof(float));
+    });
+    plan.x = activations(rows, cols, total, cols);
+    lay_out(plan.x, needs, memory);
+    prepare(pool, plan.x, needs);
     run_products(pool, plan, parts);
     return 0;
 }

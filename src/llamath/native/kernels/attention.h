@@ -18,17 +18,17 @@ INLINE void score_tile(const char* const* keys, const float* q, int64_t dim, flo
     for (int64_t k = 0; k < dim; k += W) {
         const int64_t left = min_of(W, dim - k);
         F key[R];
-        for (int r = 0; r < R; r++) {
+        UNROLL for (int r = 0; r < R; r++) {
             const T* row = reinterpret_cast<const T*>(keys[r]) + k;
             key[r] = left == W ? load(row) : load_part(row, left);
         }
-        for (int n = 0; n < N; n++) {
+        UNROLL for (int n = 0; n < N; n++) {
             const F query = left == W ? load(q + n * dim + k) : load_part(q + n * dim + k, left);
-            for (int r = 0; r < R; r++) sums[r][n] += key[r] * query;
+            UNROLL for (int r = 0; r < R; r++) sums[r][n] += key[r] * query;
         }
     }
-    for (int r = 0; r < R; r++)
-        for (int n = 0; n < N; n++) scores[n * KEYS + r] = sum(sums[r][n]);
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int n = 0; n < N; n++) scores[n * KEYS + r] = sum(sums[r][n]);
 }
 
 template <class T>
@@ -50,19 +50,19 @@ template <class T, int N, int C>
 INLINE void value_tile(const char* const* values, int64_t count, const float* weights, int64_t at, int64_t dim, float* out) {
     F sums[N][C];
     const int64_t left = dim - at;
-    for (int n = 0; n < N; n++)
-        for (int c = 0; c < C; c++) sums[n][c] = C > 1 || left >= W ? load(out + n * dim + at + c * W) : load_part(out + n * dim + at, left);
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int c = 0; c < C; c++) sums[n][c] = C > 1 || left >= W ? load(out + n * dim + at + c * W) : load_part(out + n * dim + at, left);
     for (int64_t key = 0; key < count; key++) {
         const T* row = reinterpret_cast<const T*>(values[key]) + at;
         F v[C];
-        for (int c = 0; c < C; c++) v[c] = C > 1 || left >= W ? load(row + c * W) : load_part(row, left);
-        for (int n = 0; n < N; n++) {
+        UNROLL for (int c = 0; c < C; c++) v[c] = C > 1 || left >= W ? load(row + c * W) : load_part(row, left);
+        UNROLL for (int n = 0; n < N; n++) {
             const F weight = set1(weights[n * KEYS + key]);
-            for (int c = 0; c < C; c++) sums[n][c] += v[c] * weight;
+            UNROLL for (int c = 0; c < C; c++) sums[n][c] += v[c] * weight;
         }
     }
-    for (int n = 0; n < N; n++)
-        for (int c = 0; c < C; c++) {
+    UNROLL for (int n = 0; n < N; n++)
+        UNROLL for (int c = 0; c < C; c++) {
             if (C > 1 || left >= W)
                 store(out + n * dim + at + c * W, sums[n][c]);
             else

@@ -1,7 +1,7 @@
 // The blocks of GGUF in 64 weights at a time: registers of bytes, and the scales that belong to them.
 //
 // Layouts as in ggml-common.h and gguf/quants.py. A type has SUPER weights in `BYTES_EACH` bytes for its loop (two blocks where a block has 32
-// weights), scales for each PER weights, and either SIGNED bytes, or unsigned ones with a minimum for each 32 weights.
+// weights), scales for each PER weights, and either SIGNED bytes, of at least -BIAS, or unsigned ones with a minimum for each 32 weights.
 
 #ifndef LLAMATH_BLOCKS_H
 #define LLAMATH_BLOCKS_H
@@ -55,6 +55,7 @@ struct Scales {
 struct Q8_0 {
     static constexpr int SUPER = 64, PER = 32, BLOCK = 32, BLOCK_BYTES = 34, BYTES_EACH = 68;
     static constexpr bool SIGNED = true;
+    static constexpr int BIAS = 128;
     static INLINE void scales(const uint8_t* b, Scales& s) { s.of[0] = half_at(b), s.of[1] = half_at(b + 34); }
     static INLINE Bytes64 unpack(const uint8_t* b, int) { return join(load_as<B32>(b + 2), load_as<B32>(b + 36)); }
 };
@@ -62,6 +63,7 @@ struct Q8_0 {
 struct Q4_0 {
     static constexpr int SUPER = 64, PER = 32, BLOCK = 32, BLOCK_BYTES = 18, BYTES_EACH = 36;
     static constexpr bool SIGNED = true;
+    static constexpr int BIAS = 8;
     static INLINE void scales(const uint8_t* b, Scales& s) { s.of[0] = half_at(b), s.of[1] = half_at(b + 18); }
     static INLINE Bytes64 unpack(const uint8_t* b, int) { return join(nibbles(b + 2) - 8, nibbles(b + 20) - 8); }
 };
@@ -69,6 +71,7 @@ struct Q4_0 {
 struct MXFP4 {  // E2M1 values times 2, and 2^(e - 128)
     static constexpr int SUPER = 64, PER = 32, BLOCK = 32, BLOCK_BYTES = 17, BYTES_EACH = 34;
     static constexpr bool SIGNED = true;
+    static constexpr int BIAS = 16;
     static INLINE float power(uint8_t e) { return bit_cast<float>(e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23); }
     static INLINE void scales(const uint8_t* b, Scales& s) { s.of[0] = power(b[0]), s.of[1] = power(b[17]); }
     static INLINE B32 values(const uint8_t* p) {
@@ -106,6 +109,7 @@ INLINE void scales_k(const uint8_t* b, Scales& s) {
 struct Q4_K {
     static constexpr int SUPER = 256, PER = 32, BLOCK = 256, BLOCK_BYTES = 144, BYTES_EACH = 144;
     static constexpr bool SIGNED = false;
+    static constexpr int BIAS = 0;
     static INLINE void scales(const uint8_t* b, Scales& s) { scales_k(b, s); }
     static INLINE Bytes64 unpack(const uint8_t* b, int j) {
         const B32 q = load_as<B32>(b + 16 + 32 * j);
@@ -116,6 +120,7 @@ struct Q4_K {
 struct Q5_K {
     static constexpr int SUPER = 256, PER = 32, BLOCK = 256, BLOCK_BYTES = 176, BYTES_EACH = 176;
     static constexpr bool SIGNED = false;
+    static constexpr int BIAS = 0;
     static INLINE void scales(const uint8_t* b, Scales& s) { scales_k(b, s); }
     static INLINE Bytes64 unpack(const uint8_t* b, int j) {
         const B32 high = load_as<B32>(b + 16) >> static_cast<uint8_t>(2 * j), q = load_as<B32>(b + 48 + 32 * j);
@@ -126,6 +131,7 @@ struct Q5_K {
 struct Q6_K {
     static constexpr int SUPER = 256, PER = 16, BLOCK = 256, BLOCK_BYTES = 210, BYTES_EACH = 210;
     static constexpr bool SIGNED = true;
+    static constexpr int BIAS = 32;
     static INLINE void scales(const uint8_t* b, Scales& s) {
         const float d = half_at(b + 208);
 #if defined(__AVX512F__)

@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-// How a product meets its activations.
+// How a product meets its activations
 enum ProductMode {
     FLOAT_PRODUCT,  // x in float32, weights converted in registers or, for blocks, row by row
     BF16_PRODUCT,   // x rounded to bfloat16
@@ -18,26 +18,34 @@ constexpr int64_t GROUP = 32;        // activations with one scale
 constexpr int64_t GROUP_LANES = 8;   // copies of a group's scale, so that a vector of them is one load
 constexpr int64_t PADDING = 64;      // prepared rows are zero-padded to a multiple of this
 
-// n rows of inputs, and what was prepared from them
+constexpr int PACKED_ROWS = 4;       // rows of inputs that are packed side by side; products of fewer rows read them one after the other
+
+// n rows of inputs, and what was prepared from them; what a product does not need is NULL
 struct Activations {
     const float* x;
     int64_t stride, n, cols;
-    int64_t padded;           // cols rounded up to PADDING
-    uint16_t* rounded;        // BF16_PRODUCT: [n, padded]
-    int8_t* quantized;        // INT8_PRODUCT: [n, padded]
-    float* scales;            // [n, padded / GROUP, GROUP_LANES]
-    float* sums;              // [n, padded / GROUP]: of the quantized values, times their scale
-    int32_t* integer_sums;    // [n, padded / GROUP]
+    int64_t padded;                // cols rounded up to PADDING
+    int8_t* quantized;             // INT8_PRODUCT of few rows: [n, padded]
+    float* scales;                 // [n, padded / GROUP, GROUP_LANES]
+    float* sums;                   // [n, padded / GROUP]: of the quantized values, times their scale
+    float* packed_floats;          // [n / PACKED_ROWS, cols, PACKED_ROWS]
+    uint32_t* packed_bf16;         // [n / PACKED_ROWS, padded / 2, PACKED_ROWS], pairs of columns
+    uint32_t* packed_int8;         // [n / PACKED_ROWS, padded / 4, PACKED_ROWS], four columns each
+    float *packed_scales, *packed_sums;  // [n / PACKED_ROWS, padded / GROUP, PACKED_ROWS]
+    int32_t* packed_half_sums;     // [n / PACKED_ROWS, padded / 16, PACKED_ROWS]: minus the sums of 16 quantized values
 };
 
-// y[i, r] = the product of row `first + r` of w with row `x_first + i` of the inputs
+// y[i, r] = the product of row `first + r` of w with row `x_first + i` of the inputs. With packed inputs, x_first is a multiple of PACKED_ROWS,
+// and y has room for a multiple of PACKED_ROWS rows.
 struct ProductPiece {
     const Matrix* w;
     const Activations* x;
     int64_t first, last, x_first, x_last;
     float* y;
-    char* memory;  // of product_memory bytes
+    int64_t y_stride;  // at least last - first, rounded up to ROW_GROUP
+    char* memory;      // of product_memory bytes
 };
+constexpr int64_t ROW_GROUP = 16;
 
 struct AttentionPiece {
     const Attention* a;
@@ -55,10 +63,10 @@ struct Path {
 
     int32_t multiplies_bf16;
     int32_t (*multiplies_int8)(int32_t type);
-    void (*round_rows)(const Activations*, int64_t first, int64_t last);
     void (*quantize_rows)(const Activations*, int64_t first, int64_t last);
-    int64_t (*product_memory)(const Matrix*, int32_t mode, int64_t n);
-    void (*product)(const ProductPiece*, int32_t mode);
+    void (*pack_rows)(const Activations*, int64_t first, int64_t last, char* memory);  // tiles of PACKED_ROWS rows; NULL: this path packs none
+    int64_t (*product_memory)(const Matrix*);
+    void (*product)(const ProductPiece*, int32_t mode, int32_t packed);
     void (*transposed_product)(const ProductPiece*);  // y[i, c] = sum over rows of W[r, c] x[i, r]: rows first ... last are all, y [n, cols]
     void (*dequantize_row)(float* out, const Matrix*, int64_t r);
 

@@ -99,16 +99,16 @@ void dequantize_row(float* out, const Matrix* w, int64_t r) {
 int32_t always() { return 1; }
 int32_t never(int32_t) { return 0; }
 void nothing(const Activations*, int64_t, int64_t) {}
-int64_t product_memory(const Matrix* w, int32_t, int64_t) { return w->cols * static_cast<int64_t>(sizeof(float)); }
+int64_t product_memory(const Matrix* w) { return w->cols * static_cast<int64_t>(sizeof(float)); }
 
-void product(const ProductPiece* p, int32_t) {
+void product(const ProductPiece* p, int32_t, int32_t) {
     auto* row = reinterpret_cast<float*>(p->memory);
     for (int64_t r = p->first; r < p->last; r++) {
         dequantize_row(row, p->w, r);
         for (int64_t i = p->x_first; i < p->x_last; i++) {
             double total = 0;
             for (int64_t k = 0; k < p->w->cols; k++) total += static_cast<double>(row[k]) * static_cast<double>(p->x->x[i * p->x->stride + k]);
-            p->y[(i - p->x_first) * (p->last - p->first) + r - p->first] = static_cast<float>(total);
+            p->y[(i - p->x_first) * p->y_stride + r - p->first] = static_cast<float>(total);
         }
     }
 }
@@ -403,7 +403,7 @@ extern "C" const Path llamath_path_reference = {
     0,
     never,
     nothing,
-    nothing,
+    nullptr,
     product_memory,
     product,
     transposed_product,

@@ -19,6 +19,7 @@
 
 #define INLINE inline __attribute__((always_inline))
 #define INLINE_LAMBDA __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")  // before a loop of a constant number of turns, whose arrays then are registers
 
 namespace {
 
