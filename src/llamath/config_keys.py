@@ -676,6 +676,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "division of the angles among time, height and width of an image",
             "nothing: for text these are equal",
         ),
+        "rope_scaling.xdrope_section": (
+            "division of the angles among position, width, height and number of an image (Hunyuan-VL)",
+            "nothing: for text these are equal",
+        ),
         "rope_scaling.mrope_interleaved": (
             "whether the parts of mrope_section alternate",
             "nothing: for text time, height and width are equal",
@@ -1014,6 +1018,44 @@ TOWER_KEYS: dict[str, Entry] = {
     "use_thumbnail": ("whether the whole image follows its tiles", _IMAGES),
     "subsampling_conv_channels": ("the channels of the convolutions before the layers", "weights of the tower"),
     "conv_kernel_size": ("the taps of the convolution in each layer", "weights of the tower"),
+    "high_res_vision_config": ("the tower for larger images (DeepSeek-VL 7B), an object", _TOWER),
+    "mlp_dim": ("F_v, the width of the MLP in each layer of the tower", _TOWER),
+    "mlp_bias": ("whether the MLPs of the tower have biases", _TOWER),
+    "output_channels": ("the channels after the tower's last convolutions (SAM)", "weights of the tower and of the projector"),
+    "global_attn_indexes": ("the layers without windows (SAM)", "weights: distances on each side of an image instead of a window"),
+    "use_abs_pos": ("whether patches have learned positions (SAM)", "weights of the positions"),
+    "use_rel_pos": ("whether attention has learned distances (SAM)", "weights of the tower"),
+    "max_image_size": ("s_v, the longest side of an image in pixels", "weights of the positions of Hunyuan-VL's tower"),
+    "window_kernel_size": ("rows and columns of patches that become one patch inside the tower (MiniCPM-V 4.6)", _TOWER),
+    "merger_times": ("the MLPs of the projector, each on squares of four patches (MiniCPM-V 4.6)", _PROJECTOR),
+    "hidden_stride": ("k_v, the side of the square of patches that becomes one token (Ovis 2)", _TOWER),
+    "num_visual_indicator_tokens": ("the rows of the visual embedding that no patch chooses (Ovis 2)", "weights of the tower's head"),
+    "perceiver_config": ("the perceiver of Idefics 2's projector, an object", _PROJECTOR),
+    "resampler_depth": ("the layers of the perceiver", _PROJECTOR),
+    "resampler_head_dim": ("the size of a head of the perceiver", _PROJECTOR),
+    "resampler_n_heads": ("the heads of the perceiver", _PROJECTOR),
+    "resampler_n_latents": ("the learned latents, the tokens of an image", _PROJECTOR),
+    "qformer_config": ("BLIP-2's Q-Former, an object", _PROJECTOR),
+    "num_query_tokens": ("the learned queries, the tokens of an image", _PROJECTOR),
+    "cross_attention_frequency": ("n: every nth layer of the Q-Former attends to the image", _PROJECTOR),
+    "use_qformer_text_input": ("whether the Q-Former reads text, too", "weights of the Q-Former's MLPs"),
+    "encoder_hidden_size": ("the width of the features that the Q-Former reads", "nothing: it is the width of the tower"),
+    "max_position_embeddings": ("the positions of the Q-Former's text", "weights of InstructBLIP's Q-Former"),
+    "vocab_size": ("the rows of an embedding: of Ovis 2's visual tokens, of InstructBLIP's words", "weights of that embedding"),
+    "projector_patch_to_query_dict": (
+        "the queries for each number of patches (Aria)",
+        "weights of the projector: the most queries; compute",
+    ),
+    "vq_config": ("the quantizer of images that Janus makes, an object", "weights of the tower"),
+    **dict.fromkeys(
+        "base_channels channel_multiplier double_latent latent_channels num_res_blocks out_channels".split(),
+        ("the channels and blocks of Janus's quantizer", "weights of the tower"),
+    ),
+    "num_embeddings": ("the rows of Janus's code book", "weights of the tower and of the projector"),
+    "image_token_embed_dim": ("the width inside the head for images that Janus makes", _PROJECTOR),
+    "n_layers": ("L_v, the number of layers of the tower", _TOWER),
+    **dict.fromkeys(("n_mel_bins", "num_codebooks"), ("the bands of a frame of sound (Inkling)", "weights of the embedding of sound")),
+    **dict.fromkeys(("mel_vocab_size", "codebook_size"), ("the levels of a band (Inkling)", "weights of the embedding of sound")),
     **dict.fromkeys(
         """attention_chunk_size attention_context_left attention_context_right attention_invalid_logits_value attention_logit_cap
         gradient_clipping residual_weight""".split(),
@@ -1023,9 +1065,12 @@ TOWER_KEYS: dict[str, Entry] = {
         """default_output_length drop_path_rate dropout dynamic_image_size force_image_size global_head_dim image_seq_length
         hidden_dropout_prob is_composition
         init_pos_emb_time
-        max_image_size max_position_embeddings min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
+        attention_probs_dropout_prob downsample_mode drop_vision_last_layer hidden_dropout_rate image_text_hidden_size img_max_token_num
+        insert_layer_id interpolate_mode max_value_projector_patch_to_query_dict max_vit_seq_len min_image_size mtp_config num_pos_feats
+        position_embedding_type projection_dropout tokenize_function use_decoder_only_language_model visual_indicator_token_ids
+        min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square
         pos_emb_time text_hidden_size
-        projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length vocab_size""".split(),
+        projector_dropout ps_version size template tokens_per_second use_flash_attn video_seq_length""".split(),
         ("for the processor, for training, or given by other keys", _TOWER_UNUSED),
     ),
 }

@@ -34,6 +34,7 @@ from .families.wrappers import (
     TEXT_KEYS,
     TEXT_MODEL_TYPES,
     TIED_BY_DEFAULT,
+    TIED_BY_EITHER,
     TIED_BY_TEXT,
     TOWER_KEYS,
     UNTIED_BY_DEFAULT,
@@ -345,6 +346,8 @@ def _is_tied(data: Keys, text: Keys) -> Any:
     model_type = str(data.get("model_type"))
     if model_type in TIED_BY_TEXT:
         return None
+    if model_type in TIED_BY_EITHER:
+        return data.get("tie_word_embeddings", True) or text.get("tie_word_embeddings", True)
     if model_type == "lfm2_vl" and data.get("tie_embedding") is not None:
         return data["tie_embedding"]
     if data.get("tie_word_embeddings") is not None:

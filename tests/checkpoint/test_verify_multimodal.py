@@ -14,22 +14,22 @@ TEXT = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "vocab_size": 211, "head_dim": 16,
 }  # fmt: skip
-VISION = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+AUDIO = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "aria": ({"model_type": "aria_text", "moe_num_experts": 4, "moe_topk": 2}, VISION, "vision_tower."),
+    "voxtral": ({"model_type": "llama"}, AUDIO, "audio_tower."),
 }
 
 
 def save(model_type: str, folder: Path) -> Path:
     transformers = pytest.importorskip("transformers")
-    text, vision, _ = MODELS[model_type]
-    config = transformers.AutoConfig.for_model(model_type, text_config=TEXT | text, vision_config=vision)
-    transformers.AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
+    text, audio, _ = MODELS[model_type]
+    config = transformers.AutoConfig.for_model(model_type, text_config=TEXT | text, audio_config=audio)
+    transformers.AutoModelForSpeechSeq2Seq.from_config(config).save_pretrained(folder)
     return folder
 
 
 @pytest.mark.parametrize("model_type", MODELS)
-def test_vision_towers_are_another_part_of_the_model(model_type: str, tmp_path: Path) -> None:
+def test_towers_are_another_part_of_the_model(model_type: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     report = verify_checkpoint(str(save(model_type, tmp_path)))

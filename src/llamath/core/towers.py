@@ -245,6 +245,36 @@ class ChainedProjector(Block):
         return self.linear(m, self.merger(m, x))
 
 
+class QueryProjector(Block):
+    """mlp(norm(linear(attention))): learned queries read the features of all patches (Aria)."""
+
+    group: ClassVar[str] = "projector"
+    query: Weight  # of which an image has the first `queries`
+    query_norm: Norm
+    norm: Norm
+    q: Linear
+    k: Linear
+    v: Linear
+    inner_q: Linear
+    inner_k: Linear
+    inner_v: Linear
+    o: Linear
+    linear: Linear
+    out_norm: Norm
+    mlp: MLP
+    heads: int
+    head_dim: int
+    queries: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        query = self.query_norm(m, m.first_tokens(m.prepend(x, self.query), self.queries))
+        x = self.norm(m, x)
+        q, k, v = self.inner_q(m, self.q(m, query)), self.inner_k(m, self.k(m, x)), self.inner_v(m, self.v(m, x))
+        q, k, v = m.split_heads(q, self.head_dim), m.split_heads(k, self.head_dim), m.split_heads(v, self.head_dim)
+        y = self.linear(m, self.o(m, m.merge_heads(m.encoder_attention(q, k, v))))
+        return self.mlp(m, self.out_norm(m, y))
+
+
 class TwoStepProjector(Block):
     """An MLP of two layers on the features of each patch, then another on those of side × side patches joined (MiniMax-M3)."""
 

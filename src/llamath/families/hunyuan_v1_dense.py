@@ -1,4 +1,4 @@
-"""Hunyuan 0.5B to 7B: Llama's layers with a norm of each head's queries and keys after their rotation."""
+"""Hunyuan 0.5B to 7B, also inside Hunyuan-VL: Llama's layers with a norm of each head's queries and keys after their rotation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ NAMES = HF.with_changes(inside={"attn.q_norm": "self_attn.query_layernorm", "att
 
 
 def _read_rope(c: Config, dim: int) -> Rope:
-    """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever the context."""
+    """Read the rotary embedding: a "dynamic" one with a fixed `alpha` has a larger base, whatever the context.
+
+    The sections of "xdrope" (Hunyuan-VL) are positions inside images; a text has the same in each.
+    """
     s = c.sub("rope_parameters" if "rope_parameters" in c else "rope_scaling")
-    if s.get("rope_type|type", "default") != "dynamic" or not s.get("alpha", 0.0):
+    if s.get("rope_type|type", "default") not in ("dynamic", "xdrope") or not s.get("alpha", 0.0):
         return read_rope(c, dim)
-    s.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+    s.ignore("factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "mrope_section", "xdrope_section")
     theta = s.get("rope_theta", c.get("rope_theta", 1e4))
     return Rope(theta=theta * s.get("alpha", 1.0) ** (dim / (dim - 2)), dim=dim)
 

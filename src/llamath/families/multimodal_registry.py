@@ -20,8 +20,14 @@ from .wrappers import COMPLETE_TYPES, with_wrapper_prefix
 Names = Mapping[str, str]
 
 
-_IN_MODEL = {"language_model.model.": "model.language_model.", "language_model.lm_head": "lm_head"}
-"""The names of a text model in memory."""
+_IN_MODEL = {
+    "language_model.model.": "model.language_model.",
+    "language_model.lm_head": "lm_head",
+    "model.llm.layers.": "model.language_model.layers.",
+    "vision_tower.": "model.vision_tower.",
+    "multi_modal_projector.": "model.multi_modal_projector.",
+}
+"""Names in memory."""
 _IN_LAYERS = "layers.{l}."
 
 
@@ -78,10 +84,11 @@ class MultimodalFamily(Record):
         forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
         hf = hf.with_changes(inside=self.inside)
         if self.modules:
-            unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules}
+            split = {x for x in hf.layouts if hf.layouts[x] == "rows" and _IN_LAYERS + x in self.modules}
+            unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules and path not in split}
             inside = {x.removeprefix(_IN_LAYERS): name for x, name in self.modules.items() if x.startswith(_IN_LAYERS)}
             outside = {x: name for x, name in self.modules.items() if not x.startswith(_IN_LAYERS)}
-            forms += (renamed_scheme(published, "hf-modules", _IN_MODEL).with_changes(outside=outside, inside=inside, layouts=unchanged),)
+            forms += (renamed_scheme(hf, "hf-modules", _IN_MODEL).with_changes(outside=outside, inside=inside, layouts=unchanged),)
         if self.saves_outputs_first:
             forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
         return family.replace(hf=hf, hf_forms=forms), tree

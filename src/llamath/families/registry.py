@@ -78,7 +78,7 @@ FAMILIES = {
     "granitemoehybrid": "granitemoehybrid",
     "granitemoeshared": "granitemoeshared",
     "helium": "helium",
-    "hunyuan_v1_dense": "hunyuan_v1_dense",
+    "hunyuan_v1_dense": "hunyuan_v1_dense hunyuan_vl_text",
     "hunyuan_v1_moe": "hunyuan_v1_moe",
     "hy_v3": "hy_v3",
     "hy_v4": "hy_v4",

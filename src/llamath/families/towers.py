@@ -166,12 +166,18 @@ def siglip_tower(c: Config) -> Tower:
 def idefics3_tower(c: Config) -> Tower:
     """Read Idefics 3's SigLIP, of images cut into tiles, whose names have no `vision_model`."""
     c.ignore("size", "max_image_size", "vocab_size")
-    tower = _siglip(c, vit_sizes(c, width=1152, heads=16), 32, head=False)
+    tower = plain_siglip_tower(c, width=1152, heads=16)
     sizes = tower.block.image_sizes
     assert isinstance(sizes, FixedImage)
     tiles = SplitImage(patch=sizes.patch, size=sizes.size, longest=4 * sizes.size)  # as its processor does unless told otherwise
-    names = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
-    return Tower(tower.block.replace(image_sizes=tiles), names)
+    return tower._replace(block=tower.block.replace(image_sizes=tiles))
+
+
+def plain_siglip_tower(c: Config, width: int = 768, heads: int = 12, patch: int = 32) -> Tower:
+    """Read SigLIP without a head, whose names have no `vision_model`; the arguments are defaults."""
+    c.ignore("attention_dropout", "initializer_range")
+    tower = _siglip(c, vit_sizes(c, width=width, heads=heads), patch, head=False)
+    return tower._replace(names={path: name.removeprefix("vision_model.") for path, name in tower.names.items()})
 
 
 def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: bool, size: Expr | None = None) -> Tower:

@@ -5,31 +5,42 @@ from __future__ import annotations
 from ..checkpoint.naming.scheme import Scheme
 
 MULTIMODAL = {
+    "aria": "aria",
     "aya_vision": "aya_vision",
+    "blip_2": "blip-2 instructblip instructblipvideo",
     "cohere2_vision": "cohere2_vision",
     "cosmos3_omni": "cosmos3_omni",
     "deepseek_vl": "deepseek_vl",
+    "deepseek_vl_hybrid": "deepseek_vl_hybrid",
     "exaone4_5": "exaone4_5",
     "fuyu": "fuyu",
     "gemma3": "gemma3",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
     "glm4v": "glm4v glm46v glm4v_moe glm_ocr glmga",
+    "got_ocr2": "got_ocr2 pp_chart2table",
+    "hunyuan_vl": "hunyuan_vl",
     "hyperclovax_vision_v2": "hyperclovax_vision_v2",
+    "idefics2": "idefics2",
     "idefics3": "idefics3",
+    "inkling_mm_model": "inkling_mm_model",
     "internvl": "internvl",
     "internvl_chat": "internvl_chat",
+    "janus": "janus",
     "kimi_k25": "kimi_k25",
     "lfm2_vl": "lfm2_vl",
+    "lfm3_vl": "lfm3_vl",
     "lighton_ocr": "lighton_ocr",
     "llama4": "llama4",
     "llava": "llava",
     "llava_next": "llava_next llava_next_video",
     "llava_onevision": "llava_onevision",
+    "minicpmv4_6": "minicpmv4_6 minicpmv4_7 minicpm_ocr",
     "minimax_m3_vl": "minimax_m3_vl",
     "mistral3": "mistral3",
     "mllama": "mllama",
     "muse_glimmer": "muse_glimmer",
+    "ovis2": "ovis2",
     "paligemma": "paligemma",
     "qianfan_ocr": "qianfan_ocr",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
@@ -37,6 +48,7 @@ MULTIMODAL = {
     "shieldgemma2": "shieldgemma2",
     "smolvlm": "smolvlm",
     "video_llama_3": "video_llama_3",
+    "video_llava": "video_llava",
     "vipllava": "vipllava",
 }
 """Module in `families/multimodal` → the model types that it completes. This is the only place that lists them."""
@@ -60,7 +72,14 @@ NAME_PREFIXES = {
     ),
     "qwen3_vl_moe": ("model.", "model.language_model."),
     **dict.fromkeys("idefics3 smolvlm".split(), ("model.", "model.text_model.")),
-    "aria": WHOLE,
+    **dict.fromkeys("aria got_ocr2 pp_chart2table video_llava".split(), WHOLE),
+    **dict.fromkeys(
+        "deepseek_vl_hybrid janus lfm3_vl minicpm_ocr minicpmv4_6 minicpmv4_7 ovis2".split(), ("model.", "model.language_model.")
+    ),
+    **dict.fromkeys("blip-2 instructblip instructblipvideo".split(), WHOLE),
+    "idefics2": ("model.", "model.text_model."),
+    **dict.fromkeys("audioflamingo3 glmasr granite_speech musicflamingo qwen2_audio vibevoice_asr voxtral".split(), WHOLE),
+    "moss_transcribe_diarize": ("model.", "model.language_model."),
     "minimax_m3_vl": WHOLE,
     "gemma4_unified": ("model.", "model.language_model."),
     "cohere_compass": ("model.", "model.language_model."),
@@ -79,6 +98,9 @@ TIED_BY_DEFAULT = frozenset(
 
 UNTIED_BY_DEFAULT = frozenset({"muse_glimmer"})
 """Wrappers whose configuration has no default for it, so that their classes do not tie them, whatever the text model's says."""
+
+TIED_BY_EITHER = frozenset({"hunyuan_vl"})
+"""Wrappers whose classes tie them unless both configurations say that they do not."""
 
 TIED_BY_TEXT = frozenset("blip-2 instructblip instructblipvideo llama4".split())
 """Wrappers whose text model has the head itself, so that its own configuration decides."""
@@ -114,7 +136,9 @@ TEXT_MODEL_TYPES = {
     "idefics2": "mistral",
     "inkling_mm_model": "inkling_text",
     "kimi_k25": "deepseek_v3",
+    "hunyuan_vl": "hunyuan_vl_text",
     "lfm2_vl": "lfm2",
+    "lfm3_vl": "lfm3",
     "mistral3": "mistral",
     "mllama": "mllama_text_model",
     "nemotron_h_omni": "nemotron_h",
@@ -127,7 +151,7 @@ TEXT_MODEL_TYPES = {
 NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
 """Wrappers whose text model computes otherwise than by itself."""
 
-FLAT_WRAPPERS = {"mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
+FLAT_WRAPPERS = {"hunyuan_vl": "hunyuan_vl_text", "mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
 """Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""
 
 TEXT_CONFIG_DEFAULTS = {

@@ -1,0 +1,27 @@
+"""Video-LLaVA: two CLIP towers, one for images and one for the frames of videos, and LLaVA's projector for both."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ..joined_parts import joined_parts
+from ..multimodal_registry import Assembly, assemble, multimodal
+from ..towers import mlp_projector, read_tower, with_features
+from ..wrappers import LLAVA_FORMS
+
+_FORMS = {
+    name: {
+        x.replace("vision_tower", tower): y.replace("vision_tower", tower)
+        for x, y in form.items()
+        for tower in ("image_tower", "video_tower")
+    }
+    for name, form in LLAVA_FORMS.items()
+}
+
+
+@multimodal(forms=_FORMS)
+def video_llava(c: Config, text: Decoder) -> Assembly:
+    tower = with_features(c, read_tower(c, "clip_vision_model", {}), default=-2)
+    projector = mlp_projector(c, tower.block, text)
+    towers = joined_parts(video=("video_tower.", tower), image=("image_tower.", tower))
+    return assemble(text, vision=("", towers), projector=("multi_modal_projector.", projector))
