@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import llamath
 from llamath.analysis.training.lora_adapters import build_adapters, list_matrices, split_targets
+from llamath.core.tree import fold
+from support.reference_data import TINY
 
 SEVEN = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
@@ -102,3 +106,11 @@ def test_adapters_grow_with_their_rank(a: int, b: int) -> None:
     assert trainable_parameters("stories15m", a, ["all"]) + trainable_parameters("stories15m", b, ["all"]) == trainable_parameters(
         "stories15m", a + b, ["all"]
     )
+
+
+@pytest.mark.parametrize("family", ["kimi_linear", "olmo_hybrid", "qwen3_next", "lfm2", "bamba"])
+def test_convolutions_get_no_adapter(family: str) -> None:
+    model = llamath.load(next(iter(json.loads((TINY / f"{family}.json").read_text()).values())))
+    patterns = {x.pattern for x in fold(model.tree)}
+    assert any("conv" in x for x in patterns)
+    assert not any(".conv" in path or "_conv" in path for x in list_matrices(model.tree, model.family.hf) for path in x.paths)

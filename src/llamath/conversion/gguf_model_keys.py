@@ -429,6 +429,7 @@ _WRITERS: Mapping[str, Callable[[_Facts], Keys]] = {
 def _delta_keys(f: _Facts) -> Keys:
     """Return the sizes of the gated delta net, and the interval of layers with full attention, which llama.cpp requires."""
     mixer: GatedDeltaNet = f.mixer(GatedDeltaNet)
+    assert mixer.conv is not None
     full = [i for i, x in enumerate(f.attentions) if x is not None]
     interval = full[0] + 1 if full else len(f.layers) + 1
     if full != list(range(interval - 1, len(f.layers), interval)):

@@ -49,40 +49,7 @@ class GatedDeltaNet(RecurrentMixer):
     """
 
     cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("query", "key", "conv"), Cut(0, "key_heads")),
-        **dict.fromkeys(("value", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")),
-        "out": Cut(1, "value_heads"),
-    }
-    query: Linear
-    key: Linear
-    value: Linear
-    z: Linear
-    beta: Linear
-    alpha: Linear
-    conv: Convolution
-    dt_bias: Weight
-    a_log: Weight
-    norm: Norm
-    out: Linear
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    activation: str
-    l2_eps: float = 1e-6
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
-        mixed = m.act(self.conv(m, m.concat(self.query(m, x), self.key(m, x), self.value(m, x))), self.activation)
-        q, k, v = m.split(m.to_float32(mixed), keys, keys, values)
-        return _apply_delta_rule(self, m, x, q, k, v)
-
-
-class SplitGatedDeltaNet(RecurrentMixer):
-    """The gated delta rule with a convolution each for q, k and v, and steps multiplied by `beta_factor` (OLMo Hybrid)."""
-
-    cuts: ClassVar[dict[str, Cut]] = {
-        **dict.fromkeys(("query", "key", "query_conv", "key_conv"), Cut(0, "key_heads")),
+        **dict.fromkeys(("query", "key", "conv", "query_conv", "key_conv"), Cut(0, "key_heads")),
         **dict.fromkeys(("value", "value_conv", "z", "beta", "alpha", "dt_bias", "a_log"), Cut(0, "value_heads")),
         "out": Cut(1, "value_heads"),
     }
@@ -92,9 +59,10 @@ class SplitGatedDeltaNet(RecurrentMixer):
     z: Linear
     beta: Linear
     alpha: Linear
-    query_conv: Convolution
-    key_conv: Convolution
-    value_conv: Convolution
+    conv: Convolution | None  # None: q, k and v have one each
+    query_conv: Convolution | None = None
+    key_conv: Convolution | None = None
+    value_conv: Convolution | None = None
     dt_bias: Weight
     a_log: Weight
     norm: Norm
@@ -104,24 +72,25 @@ class SplitGatedDeltaNet(RecurrentMixer):
     key_dim: int
     value_dim: int
     activation: str
-    beta_factor: float = 1.0
     l2_eps: float = 1e-6
+    beta_factor: float = 1.0  # of the steps (OLMo Hybrid)
 
     def forward(self, m: Machine[X], x: X) -> X:
-        q, k, v = self.query_conv(m, self.query(m, x)), self.key_conv(m, self.key(m, x)), self.value_conv(m, self.value(m, x))
-        q, k, v = (m.to_float32(m.act(y, self.activation)) for y in (q, k, v))
-        return _apply_delta_rule(self, m, x, q, k, v, self.beta_factor)
-
-
-def _apply_delta_rule(mixer: GatedDeltaNet | SplitGatedDeltaNet, m: Machine[X], x: X, q: X, k: X, v: X, beta_factor: float = 1.0) -> X:
-    """Return the result of a gated delta net with these convolved q, k and v."""
-    q = m.scale(m.l2_norm(m.split_heads(q, mixer.key_dim), mixer.l2_eps), mixer.key_dim**-0.5)  # (B, T, Hk, hk)
-    k, v = m.l2_norm(m.split_heads(k, mixer.key_dim), mixer.l2_eps), m.split_heads(v, mixer.value_dim)
-    g = m.decay(m.softplus(mixer.alpha(m, x), mixer.dt_bias), mixer.a_log)  # (B, T, Hv)
-    beta = m.scale(m.act(m.to_float32(mixer.beta(m, x)), "sigmoid"), beta_factor)
-    y = mixer.norm(m, m.to_model_dtype(m.gated_delta_rule(mixer, q, k, v, g, beta)))  # (B, T, Hv, hv)
-    z = m.act(m.to_float32(m.split_heads(mixer.z(m, x), mixer.value_dim)), "silu")
-    return mixer.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
+        keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
+        q, k, v = self.query(m, x), self.key(m, x), self.value(m, x)
+        if self.conv is not None:
+            q, k, v = m.split(m.to_float32(m.act(self.conv(m, m.concat(q, k, v)), self.activation)), keys, keys, values)
+        else:
+            assert self.query_conv is not None and self.key_conv is not None and self.value_conv is not None
+            q, k, v = self.query_conv(m, q), self.key_conv(m, k), self.value_conv(m, v)
+            q, k, v = (m.to_float32(m.act(y, self.activation)) for y in (q, k, v))
+        q = m.scale(m.l2_norm(m.split_heads(q, self.key_dim), self.l2_eps), self.key_dim**-0.5)  # (B, T, Hk, hk)
+        k, v = m.l2_norm(m.split_heads(k, self.key_dim), self.l2_eps), m.split_heads(v, self.value_dim)
+        g = m.decay(m.softplus(self.alpha(m, x), self.dt_bias), self.a_log)  # (B, T, Hv)
+        beta = m.scale(m.act(m.to_float32(self.beta(m, x)), "sigmoid"), self.beta_factor)
+        y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
+        z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), "silu")
+        return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
 class KimiDeltaAttention(RecurrentMixer):
@@ -335,14 +304,11 @@ def gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: 
     )
 
 
-def split_gated_delta(
-    d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str, *, beta_factor: float = 1.0
-) -> SplitGatedDeltaNet:
+def split_gated_delta(d: int, heads: DeltaHeads, kernel: int, eps: float, activation: str) -> GatedDeltaNet:
     """A gated delta net with a convolution of this kernel size each for q, k and v."""
-    whole = gated_delta(d, heads, kernel, eps, activation)
-    facts = {name: getattr(whole, name) for name in GatedDeltaNet.fields if name != "conv"}
     conv, value_conv = convolution(heads.key_heads * heads.key_dim, kernel), convolution(heads.value_heads * heads.value_dim, kernel)
-    return SplitGatedDeltaNet(**facts, query_conv=conv, key_conv=conv, value_conv=value_conv, beta_factor=beta_factor)
+    joined = gated_delta(d, heads, kernel, eps, activation)
+    return joined.replace(conv=None, query_conv=conv, key_conv=conv, value_conv=value_conv)
 
 
 def kimi_delta(

@@ -7,7 +7,7 @@ from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, rms, swiglu
 from ..core.expr import Expr
-from ..core.mixers import DeltaHeads, SplitGatedDeltaNet, split_gated_delta
+from ..core.mixers import DeltaHeads, GatedDeltaNet, split_gated_delta
 from ..core.tree import sequence
 from .olmo2 import NAMES as OLMO2
 from .registry import family
@@ -58,7 +58,7 @@ def olmo_hybrid(c: Config) -> Decoder:
     return decoder(V, d, sequence((layers[x] for x in kinds), count_dim=L), norm, tied, context=context)
 
 
-def _delta(c: Config, d: Expr, H: Expr) -> SplitGatedDeltaNet:
+def _delta(c: Config, d: Expr, H: Expr) -> GatedDeltaNet:
     """Read linear attention; in the class its keys have three quarters of the width in all, and its values twice as many numbers."""
     Hk, Hv = c.dim("Hk", "linear_num_key_heads", default=H), c.dim("Hv", "linear_num_value_heads", default=H)
     hk = c.dim("hk", "linear_key_head_dim", default=3 * int(d) // (4 * int(Hk)))
@@ -66,4 +66,4 @@ def _delta(c: Config, d: Expr, H: Expr) -> SplitGatedDeltaNet:
     if Hv % Hk:
         raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
     kernel, factor = c.dim("c", "linear_conv_kernel_dim", default=4), 2.0 if c.get("linear_allow_neg_eigval", True) else 1.0
-    return split_gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), kernel, 1e-5, c.activation("hidden_act"), beta_factor=factor)
+    return split_gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), kernel, 1e-5, c.activation("hidden_act")).replace(beta_factor=factor)

@@ -199,7 +199,7 @@ def _matrix_kind(x: Folded) -> str:
     if x.group == "norm":
         return "norm"
     key = x.pattern.startswith(("attn.k.", "attn.v."))
-    if x.weight.role != "matmul" or len(x.weight.shape) != 2 or x.pattern.endswith(".conv.weight"):
+    if x.weight.role != "matmul" or len(x.weight.shape) != 2 or x.pattern.endswith("conv.weight"):
         return "kv_bias" if key else "rest"
     if key:
         return "kv"

@@ -81,7 +81,7 @@ def list_matrices(tree: Decoder, scheme: Scheme | None = None) -> tuple[LinearMa
     groups: list[list[Folded]] = []
     last: dict[str, int] = {}
     for x in fold(tree):
-        if x.weight.role not in ("matmul", "lookup") or len(x.weight.shape) != 2 or x.pattern.endswith(".conv.weight"):
+        if x.weight.role not in ("matmul", "lookup") or len(x.weight.shape) != 2 or x.pattern.endswith("conv.weight"):
             continue
         name = _stored(x.pattern, scheme)
         if name in last and all(y.pattern != x.pattern for y in groups[last[name]]):
