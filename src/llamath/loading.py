@@ -467,8 +467,9 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
     for key, feature in UNSUPPORTED_KEYS.items():
         if key in unread and config.data[key]:
             raise config.error(key, f"asks for {feature}, which this family does not have", other_ways())
+    counts = {int(experts.n) for layer, _ in tree.layers.distinct() for experts in iter_stacks(layer)}
     for key in _EXPERT_KEYS:
-        if key in unread and isinstance(n := config.data[key], int) and n > 1:
+        if key in unread and isinstance(n := config.data[key], int) and n > 1 and n not in counts:
             raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + other_ways())
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):

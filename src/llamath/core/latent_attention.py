@@ -71,6 +71,7 @@ class Indexer(AttentionBase):
 
     cached_rows: ClassVar[tuple[str, ...]] = ("keys",)
     without_gradient: ClassVar[bool] = True
+    unquantized: ClassVar[frozenset[str]] = frozenset({"head_weights"})
     q: Linear  # of the latent vector of the queries
     k: Linear | None  # None: keys of windows
     k_norm: Norm | None
@@ -119,6 +120,7 @@ class Compressor(AttentionBase):
     With `overlap`, a window also has the tokens of the one before: x is projected twice, for its own window and for the next.
     """
 
+    unquantized: ClassVar[frozenset[str]] = frozenset({"kv", "weights"})
     kv: Linear
     weights: Linear
     bias: Weight  # by the token's place in its window

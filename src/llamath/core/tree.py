@@ -66,6 +66,7 @@ class Block(Record):
     excluded: ClassVar[frozenset[str]] = frozenset()  # fields that are stored with the model but excluded from traversals and counts
     cuts: ClassVar[dict[str, Cut]] = {}  # sharding of the weights of single fields; all others are replicated
     expert_parallel: ClassVar[frozenset[str]] = frozenset()  # Stacks whose blocks expert parallelism distributes over ranks
+    unquantized: ClassVar[frozenset[str]] = frozenset()  # linear layers that transformers' class excepts from quantization
     without_gradient: ClassVar[bool] = False  # nothing in it gets a gradient from the loss of the model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

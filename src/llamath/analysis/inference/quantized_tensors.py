@@ -17,7 +17,7 @@ from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
 from ..count.count_report import check_listable, mtp_weights
 from .choose_storage import packed_patterns
 from .gguf_mixture import gguf_tensors, gguf_traits
-from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_kind, unpacked_dtype
+from .recipe_storage import IN_GATE_CLASS, cache_scale_modules, check_matches, matrix_classes, unpacked_dtype
 
 if TYPE_CHECKING:
     from ...checkpoint.quantization.weight_format import WeightFormat
@@ -151,10 +151,9 @@ class _Chooser:
 
     def __init__(self, model: Model, packer: WeightFormat) -> None:
         self._packer = packer
-        self._classes: dict[str, type[Block]] = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(model.tree)}
-        for layer, _ in model.tree.mtp.distinct() if model.tree.mtp is not None else ():
-            inside = ((x.pattern.replace("{l}", "{e}"), type(x.block)) for x in fold_blocks(layer))
-            self._classes |= {f"layers.{{l}}.{pattern}.weight": kind for pattern, kind in inside}
+        mtp = () if model.tree.mtp is None else (y for layer, _ in model.tree.mtp.distinct() for y in fold_blocks(layer))
+        inside = (x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in mtp)
+        self._classes = matrix_classes((*fold_blocks(model.tree), *inside))
         self._packed = packed_patterns(model.tree, packer)
 
     def all(self, tensors: Iterable[StoredTensor], folded: Iterable[Folded], layer: int) -> Iterator[QuantizedTensor]:
@@ -163,9 +162,10 @@ class _Chooser:
         in_gate_class = any(x.endswith(IN_GATE_CLASS) for x in leaves)
         for x in tensors:
             first = leaves[x.parts[0].pattern]
-            kind = matrix_kind(first, self._classes)
+            kind = self._classes.kind(first)
             module = x.name.replace("{l}", str(layer)).removesuffix(".weight")
-            choice = self._choose(x, Matrix(module_names(module), kind, in_gate_class and kind == "router"), first)
+            matrix = Matrix(module_names(module), kind, in_gate_class and kind == "router", first.pattern in self._classes.excepted)
+            choice = self._choose(x, matrix, first)
             yield from self._stored(x, module, choice)
 
     def _choose(self, x: StoredTensor, matrix: Matrix, first: Folded) -> Choice:

@@ -14,10 +14,10 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import Attention, Decoder, Linear
+from ...core.blocks import Attention, Decoder, Linear, NormedLinear, ProjectedLinear
 from ...core.expr import Expr, total
-from ...core.tree import Block, Folded, Stack, fold, fold_blocks, fold_field
-from ...utils.errors import LlamathError, safe
+from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
+from ...utils.errors import LlamathError, UnknownQuantization, safe
 from .weight_bytes import MAX_LISTED_LAYERS, StoredWeight, WeightStorage
 
 
@@ -90,7 +90,7 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
     """Return the weights as a recipe stores them."""
     if names is None:
         raise LlamathError(f"the tensors of this family have no names, so the {recipe.method} recipe cannot be applied", hint="--dtype")
-    classes = {f"{x.pattern}.weight": type(x.block) for x in fold_blocks(tree)}
+    classes = matrix_classes(fold_blocks(tree))
     weights: list[StoredWeight] = []
     matrices: list[RecipeMatrix] = []
     for leaves, layers in _outside_layers(tree, recipe):
@@ -106,6 +106,12 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
         chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
+    used = {x.choice.format.name for x in matrices if x.choice.format is not None}
+    if recipe.table and not used.intersection(recipe.table):
+        raise UnknownQuantization(
+            f"quantization_config: quantized_layers names no matrix of this model; it has names such as {safe(recipe.patterns[-1], 80)}",
+            hint="--dtype sets the format of the weights",
+        )
     scales = {"cache_scale_bytes": scale_bytes, "num_cache_scales": num_scales}
     return WeightStorage(packer=packer, weights=tuple(weights), matrices=tuple(matrices), **scales)
 
@@ -146,6 +152,41 @@ class _RecipeTensor(NamedTuple):
     leaves: tuple[Folded, ...]
     kind: str
     in_gate_class: bool = False
+    is_excepted: bool = False
+
+
+_LINEAR = (Linear, NormedLinear, ProjectedLinear)
+"""Blocks whose matrix is that of a linear layer."""
+
+
+class MatrixClasses(NamedTuple):
+    """The classes of the blocks that own the weights of a tree, by pattern, and the weights that their classes except from quantization."""
+
+    owners: Mapping[str, type[Block]]
+    excepted: frozenset[str]
+
+    def kind(self, x: Folded) -> str:
+        """Return the kind of a matrix as recipes tell them apart; empty for any other weight."""
+        if len(x.weight.shape) != 2 or x.weight.role not in ("matmul", "lookup"):
+            return ""
+        if x.weight.role == "lookup":
+            return "embedding"
+        if self.owners.get(x.pattern) not in _LINEAR:
+            return "other"
+        if x.group == "router":
+            return "router"
+        if x.num_experts:
+            return "expert"
+        if x.pattern == "layers.{l}.join.weight":
+            return "other"  # of a layer for multi-token prediction: published files have it unquantized
+        return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
+
+
+def matrix_classes(blocks: Iterable[FoldedBlock]) -> MatrixClasses:
+    """Return the classes that own the weights of these blocks."""
+    blocks = tuple(blocks)
+    excepted = frozenset(f"{x.pattern}.{name}.weight" for x in blocks for name in x.block.unquantized)
+    return MatrixClasses({f"{x.pattern}.weight": type(x.block) for x in blocks}, excepted)
 
 
 def unpacked_dtype(pattern: str, packer: WeightFormat) -> str:
@@ -201,7 +242,7 @@ class _ChosenTensor(NamedTuple):
         return x._replace(copies=self.copies, active=len(self.layers) * (x.active * self.experts // (x.copies or 1)))
 
 
-def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[str, type[Block]]) -> Iterator[_RecipeTensor]:
+def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: MatrixClasses) -> Iterator[_RecipeTensor]:
     """Group leaves by the tensors that they are stored in."""
     groups: dict[str, list[Folded]] = {}
     for x in leaves:
@@ -209,25 +250,8 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: Mapping[s
             groups.setdefault(names.stored_name(x.pattern), []).append(x)
     in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
     for name, parts in groups.items():
-        kind = matrix_kind(parts[0], classes)
-        yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router")
-
-
-def matrix_kind(x: Folded, classes: Mapping[str, type[Block]]) -> str:
-    """Return the kind of a matrix as recipes tell them apart; empty for any other weight."""
-    if len(x.weight.shape) != 2 or x.weight.role not in ("matmul", "lookup"):
-        return ""
-    if x.weight.role == "lookup":
-        return "embedding"
-    if classes.get(x.pattern) is not Linear:
-        return "other"
-    if x.group == "router":
-        return "router"
-    if x.num_experts:
-        return "expert"
-    if x.pattern == "layers.{l}.join.weight":
-        return "other"  # of a layer for multi-token prediction: published files have it unquantized
-    return "head" if x.pattern in ("head.weight", "layers.{l}.head.weight") else "linear"
+        kind, is_excepted = classes.kind(parts[0]), parts[0].pattern in classes.excepted
+        yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router", is_excepted)
 
 
 _MAX_MATCHES = 20_000_000
@@ -261,7 +285,7 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
     name = x.name.replace("{l}", str(layer))
     if "{e}" not in name or not recipe.names_experts:
         names = tuple(y.replace("{e}", "0") for y in module_names(name))
-        return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class)), experts)]
+        return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class, x.is_excepted)), experts)]
     counts: dict[Choice, int] = {}
     names = module_names(name)
     for e in range(experts):

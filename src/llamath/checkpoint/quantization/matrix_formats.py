@@ -166,6 +166,12 @@ def mxfp4_format(stacked: bool = False) -> MatrixFormat:
     return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
 
 
+def fp4_experts_format() -> MatrixFormat:
+    """Return MXFP4 as DeepSeek-V4 stores experts."""
+    parts = (MatrixPart(".weight", "I8", (OUT, per(IN, 2))), MatrixPart(".scale", "F8_E8M0", (OUT, per(IN, 32))))
+    return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
+
+
 def mxfp8_format() -> MatrixFormat:
     """Return MXFP8: an 8-bit exponent for 32 values."""
     parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))

@@ -28,13 +28,18 @@ class Matrix(NamedTuple):
     names: tuple[str, ...]  # of its module: as stored, then with other prefixes
     kind: str  # linear, expert, head, embedding, router or other
     in_gate_class: bool = False  # a router whose class is not a linear layer
+    is_excepted: bool = False  # a linear layer that transformers' class of the model excepts from quantization
 
 
 def module_names(name: str) -> tuple[str, ...]:
     """Return a module's stored name, and the names that recipes use for it."""
-    core = next((name.removeprefix(x) for x in _PREFIXES if name.startswith(x)), name)
+    core = _without_prefix(name)
     names = (name, *(f"{x}{core}" for x in _PREFIXES), *(() if "." in core else (core,)))
     return tuple(dict.fromkeys(names))
+
+
+def _without_prefix(name: str) -> str:
+    return next((name.removeprefix(x) for x in _PREFIXES if name.startswith(x)), name)
 
 
 class Choice(NamedTuple):
@@ -66,6 +71,7 @@ class Recipe(Record):
     kv_cache: str = ""  # the number format that it declares for the KV cache
     cache_scales: CacheScales | None = None  # those that its quantizer stores
     notes: tuple[str, ...] = ()
+    table: tuple[str, ...] = ()  # the formats that a table of layers names
 
     @property
     def num_searched(self) -> int:
@@ -260,7 +266,10 @@ def _skipping(
             return choice
         if x.kind == "head" and keeps_head:
             return Choice(None, "output head")
-        return Choice(None, f"in {keys[0]}") if names.find(x.names) else Choice(to)
+        if x.is_excepted:
+            return Choice(None, "excepted by the model's class")
+        own = (*x.names, "lm_head") if x.kind == "head" else x.names  # transformers' name, where files have another
+        return Choice(None, f"in {keys[0]}") if names.find(own) else Choice(to)
 
     return choose
 
@@ -301,16 +310,29 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
     scheme = str(config.get("activation_scheme", "dynamic"))
     if scheme not in ("dynamic", "static"):
         raise _unknown(f"activation_scheme {scheme}")
-    to = formats.fp8_format((block[0], block[1]) if block else None, static="activation_scale" if scheme == "static" else "")
-    choose = _skipping(config, to, _FP8_LISTS)
-    if isinstance(layers := config.get("quantized_layers"), Mapping):
-        other = _modelopt_layers(layers, dtype)
-        fp8 = choose
+    experts = str(config.get("expert_dtype") or "fp8")
+    if experts not in ("fp8", "fp4"):
+        raise _unknown(f"expert_dtype {experts}")
+    static = "activation_scale" if scheme == "static" else ""
+    if "expert_dtype" in config and config.get("scale_fmt") == "ue8m0":  # DeepSeek-V4; V3.1's scales are in F32
+        to = formats.fp8_format((block[0], block[1]) if block else None, "scale", static, "F8_E8M0")
+    else:
+        to = formats.fp8_format((block[0], block[1]) if block else None, static=static)
+    fp8, fp4 = _skipping(config, to, _FP8_LISTS), formats.fp4_experts_format()
+    found = config.get("quantized_layers")
+    layers: Keys = found if isinstance(found, Mapping) else {}
+    by_layer = _modelopt_layers(layers, dtype) if layers else None
 
-        def choose(x: Matrix) -> Choice:
-            return found if (found := other(x)).format is not None else fp8(x)
+    def choose(x: Matrix) -> Choice:
+        if by_layer is not None and (named := by_layer(x)).format is not None:
+            return named
+        choice = fp8(x)
+        return Choice(fp4) if experts == "fp4" and x.kind == "expert" and choice.format is not None else choice
 
-    return Recipe(method="fp8", name=to.name, choose=choose, patterns=_strings(config, *_FP8_LISTS) or ())
+    names = {"fp8": to.name, "fp4": f"{fp4.name}+{to.name}"}
+    listed = *(_strings(config, *_FP8_LISTS) or ()), *layers
+    table = _formats_of(layers, by_layer) if by_layer is not None else ()
+    return Recipe(method="fp8", name=names[experts], choose=choose, patterns=listed, table=table)
 
 
 def _awq(config: Keys, _: str) -> Recipe:
@@ -530,11 +552,16 @@ def _modelopt_layers(layers: Keys, dtype: str) -> Callable[[Matrix], Choice]:
     names = _Names(by_name, _like_modelopt)
 
     def choose(x: Matrix) -> Choice:
-        found = names.find(x.names)
+        found = names.find((*x.names, _without_prefix(x.names[0])))  # DeepSeek-V4's own names have no prefix
         to = by_name[found] if found else None
         return Choice(None, "not in quantized_layers") if to is None else Choice(to(x))
 
     return choose
+
+
+def _formats_of(layers: Iterable[str], choose: Callable[[Matrix], Choice]) -> tuple[str, ...]:
+    """Return the names of the formats in a table of layers."""
+    return tuple(sorted({x.name for name in layers if (x := choose(Matrix((name,), "linear")).format)}))
 
 
 _MODELOPT_KEPT = (
@@ -563,14 +590,15 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
     excluded = _Names(_MODELOPT_KEPT if listed is None else listed, _like_modelopt)
     algo, layers = keys.get("quant_algo"), keys.get("quantized_layers")
     notes: list[str] = []
+    table: tuple[str, ...] = ()
     if isinstance(layers, Mapping) and layers:
         by_layer = _modelopt_layers(layers, dtype)
-        format_names = {x.name for name in layers if (x := by_layer(Matrix((name,), "linear")).format)}
+        table = _formats_of(layers, by_layer)
 
         def choose(x: Matrix) -> Choice:
             return Choice(None, "in exclude_modules") if excluded.find(x.names) else by_layer(x)
 
-        name = "+".join(sorted(format_names))
+        name = "+".join(table)
     elif isinstance(algo, str) and algo != "MIXED_PRECISION":
         to = _modelopt_format(algo, keys, dtype)
         format_of = _with_input_scales(to, algo)
@@ -609,6 +637,7 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
         kv_cache=kv_cache,
         cache_scales=CacheScales("F32", in_projections=True) if kv_cache else None,
         notes=tuple(notes),
+        table=table,
     )
 
 

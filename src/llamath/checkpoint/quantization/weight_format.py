@@ -76,6 +76,9 @@ def declared_weight_format(config: Mapping[str, Any]) -> WeightFormat:
         if isinstance(section := config.get(key), Mapping):
             from .recipes import read_recipe
 
+            if "expert_dtype" in config:  # DeepSeek-V4 has it outside of the section
+                section = {"expert_dtype": config["expert_dtype"], **section}
+
             recipe = read_recipe(section, _unpacked_dtype(section, dtype, plain), is_mlx=key == "quantization")
             return WeightFormat(name=recipe.name, unpacked_dtype=_unpacked_dtype(section, dtype, plain), recipe=recipe)
     return plain

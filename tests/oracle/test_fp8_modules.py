@@ -1,0 +1,163 @@
+"""Which matrices FP8 recipes quantize, family by family, compared with transformers' quantizer; and DeepSeek-V4's published files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.weight_bytes import WeightStorage
+from llamath.utils.errors import UnknownQuantization
+from support.reference_data import tiny_configs
+
+HEADS = ["lm_head", "embed_out", "output_projection"]
+FP8 = {"quant_method": "fp8", "weight_block_size": [16, 16], "modules_to_not_convert": HEADS}
+OTHER_CLASSES = {"falcon", "gpt2", "openai_gpt"}
+"""Families whose linear layers are of classes that transformers' quantizer does not replace."""
+LINEAR_ROUTERS = {"afmoe", "hunyuan_v1_moe", "longcat_flash", "gemma4"}
+"""Families whose router transformers would convert, unless a config lists it; published files have it unquantized."""
+INDEXER_WEIGHTS = {"hy_v4"}
+"""Families whose class, unlike those of the other indexers, does not except the weights of the indexer's heads."""
+NOT_CONVERTED = {"aria", "gpt_oss", "lfm2_moe", "nemotron_h", "mllama"}
+"""Families that transformers' FP8 experts cannot be made for, and text models without a class of their own."""
+
+
+def storage_of(config: dict[str, Any]) -> WeightStorage:
+    storage = MemoryCalculator(llamath.load(config), MemoryRequest()).storage
+    assert storage is not None
+    return storage
+
+
+def quantized(storage: WeightStorage, *without: str) -> int:
+    """Return the number of weights in quantized matrices."""
+    return sum(
+        int(x.out) * int(x.into) * x.copies for x in storage.matrices if x.choice.format is not None and x.choice.reason not in without
+    )
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("config", tiny_configs())
+def test_fp8_quantizes_the_matrices_that_transformers_replaces(config: dict[str, Any]) -> None:
+    import torch
+    import transformers
+    from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
+    from transformers.quantizers.base import HfQuantizer
+
+    model = llamath.load({**config, "quantization_config": FP8})
+    if model.family.name in OTHER_CLASSES | NOT_CONVERTED:
+        pytest.skip("transformers does not convert this family")
+    with torch.device("meta"):
+        theirs: Any = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config), dtype=torch.bfloat16)
+    try:
+        listed = HfQuantizer.get_modules_to_not_convert(theirs, HEADS, theirs._keep_in_fp32_modules)
+        settings = transformers.FineGrainedFP8Config(weight_block_size=(16, 16))
+        theirs = replace_with_fp8_linear(theirs, listed, settings, pre_quantized=True)
+    except AttributeError:
+        pytest.skip("transformers' FP8 experts cannot be made for this config")
+    replaced = {name: x for name, x in theirs.named_modules() if type(x).__name__.startswith("FP8")}
+    expected = {
+        name: sum(p.numel() for key, p in x.named_parameters() if p.dim() > 1 and "scale" not in key) for name, x in replaced.items()
+    }
+    if model.family.name in LINEAR_ROUTERS:
+        expected = {name: n for name, n in expected.items() if "router" not in name and not name.endswith("mlp.gate.wg")}
+    if model.family.name in INDEXER_WEIGHTS:
+        expected = {name: n for name, n in expected.items() if not name.endswith("indexer.weights_proj")}
+    assert expected and quantized(storage_of({**config, "quantization_config": FP8})) == sum(expected.values())
+
+
+# DeepSeek-V4, and tables of layers
+
+V4_FLASH: dict[str, Any] = {
+    "model_type": "deepseek_v4",
+    "hidden_size": 4096,
+    "num_hidden_layers": 43,
+    "num_attention_heads": 64,
+    "vocab_size": 129280,
+    "head_dim": 512,
+    "q_lora_rank": 1024,
+    "o_lora_rank": 1024,
+    "o_groups": 8,
+    "qk_rope_head_dim": 64,
+    "sliding_window": 128,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 6,
+    "num_hash_layers": 3,
+    "index_n_heads": 64,
+    "index_head_dim": 128,
+    "index_topk": 512,
+    "hc_mult": 4,
+    "max_position_embeddings": 1048576,
+    "compress_ratios": [0, 0, *(4, 128) * 20, 4],
+    "torch_dtype": "bfloat16",
+    "expert_dtype": "fp4",
+    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]},
+}
+"""deepseek-ai/DeepSeek-V4-Flash's config."""
+MTP_MATRICES = {"mxfp4": 256 * 3, "fp8": 10}
+"""In its layer for multi-token prediction, which is not counted: the experts; and attention, the shared expert and two projections."""
+
+
+def test_deepseek_v4_flash_has_its_published_matrices() -> None:
+    """An audit of its files counted 33,792 FP4 and 375 FP8 matrices; its index has 159.6 GB."""
+    storage = storage_of(V4_FLASH)
+    counts: dict[str, int] = {}
+    for x in storage.matrices:
+        if x.choice.format is not None:
+            counts[x.choice.format.name] = counts.get(x.choice.format.name, 0) + x.copies
+    assert {name: n + MTP_MATRICES[name] for name, n in counts.items()} == {"mxfp4": 33_792, "fp8": 375}
+    experts = sum(x.total for x in storage.weights if x.codec == "mxfp4")
+    elsewhere = 10 * 4096 * 4096 + 3 * 129280 * 6 * 6 + 43 * 2 * 24 * 4 * 4096 * 2  # MTP's FP8; the table in I64, hyper-connections in F32
+    assert abs(159_600_000_000 - storage.bytes - experts // 43 - elsewhere) < 55_000_000  # half a unit of the printed digits
+    tensors = {f"w1{x.suffix}": (x.dtype, x.shape) for m in storage.matrices if m.name.endswith("w1") for x in _tensors(m)}
+    assert tensors["w1.weight"] == ("I8", (2048, 2048)) and tensors["w1.scale"] == ("F8_E8M0", (2048, 128))
+
+
+def _tensors(matrix: Any) -> Any:
+    fmt = matrix.choice.format
+    return fmt.tensors(int(matrix.out), int(matrix.into)) if fmt is not None and fmt.name == "mxfp4" else ()
+
+
+def test_table_of_layers_without_prefix_is_applied() -> None:
+    """NVIDIA's NVFP4 of DeepSeek-V4 names `layers.0.ffn.experts` beside the fp8 of the other matrices."""
+    table = {f"layers.{i}.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16} for i in range(43)}
+    section = {**V4_FLASH["quantization_config"], "quant_algo": "MIXED_PRECISION", "quantized_layers": table}
+    sums = {x.codec: x for x in storage_of({**V4_FLASH, "quantization_config": section}).sums()}
+    expert = 2048 * 4096
+    assert sums["nvfp4"].bytes == 43 * 256 * 3 * (expert // 2 + expert // 16 + 8) and "mxfp4" not in sums
+
+
+@pytest.mark.parametrize("method", ["fp8", "modelopt"])
+def test_table_of_layers_that_names_nothing_is_refused(method: str) -> None:
+    table = {"decoder.layers.0.experts": {"quant_algo": "NVFP4", "group_size": 16}}
+    section = {"quant_method": method, "quant_algo": "MIXED_PRECISION", "quantized_layers": table}
+    with pytest.raises(
+        UnknownQuantization, match=r"quantized_layers names no matrix of this model; it has names such as decoder\.layers\.0\.experts"
+    ):
+        storage_of({**V4_FLASH, "quantization_config": section})
+
+
+@pytest.mark.parametrize("dtype", ["fp6", "mxfp4"])
+def test_unknown_dtype_of_experts_is_refused(dtype: str) -> None:
+    with pytest.raises(UnknownQuantization, match=f"expert_dtype {dtype}"):
+        storage_of({**V4_FLASH, "expert_dtype": dtype})
+
+
+def test_bitnet_packs_the_matrices_behind_norms() -> None:
+    """microsoft/bitnet-b1.58-2B-4T: 210 packed matrices in 1.18 GB."""
+    keys = {"model_type": "bitnet", "hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 30, "vocab_size": 128256}
+    keys |= {"num_attention_heads": 20, "num_key_value_heads": 5, "max_position_embeddings": 4096, "tie_word_embeddings": True}
+    storage = storage_of({**keys, "torch_dtype": "bfloat16", "quantization_config": {"quant_method": "bitnet"}})
+    assert sum(x.copies for x in storage.matrices if x.choice.format is not None) == 30 * 7
+    assert round(storage.bytes / 1e9, 2) == 1.18
+
+
+def test_second_name_of_the_number_of_experts_is_accepted() -> None:
+    """GLM-5.2 has num_experts beside n_routed_experts."""
+    config = {key: value for key, value in V4_FLASH.items() if key != "quantization_config"}
+    assert llamath.load({**config, "num_experts": 256}).parameters.total == llamath.load(config).parameters.total
+    with pytest.raises(llamath.ConfigError, match="num_experts asks for 128 experts"):
+        llamath.load({**config, "num_experts": 128})
