@@ -289,7 +289,7 @@ class CanonicalReader:
         if packed is None and name not in self._tensors:
             raise FormatError("missing", f"expected the tensor {safe(name)}, found none of this name")
         dtype = packed.kind if packed else self._tensors[name].dtype
-        if packed is None and dtype not in GGML_DECODERS and dtype not in _READABLE:
+        if packed is None and dtype not in GGML_DECODERS and dtype not in _READABLE and dtype != leaves[0].weight.dtype:
             known = "the float dtypes, GGUF's block types and packed weights of known schemes"
             raise LlamathError(f"{safe(name)} has the dtype {safe(dtype, 40)}, whose values cannot be read", hint=f"readable: {known}")
         is_stacked = len(leaves[0].indices) > 1 and "{e}" not in self._scheme.stored_name(leaves[0].pattern)

@@ -119,6 +119,8 @@ def _source_tensors(
     packed = packed_weights({name: x for name, x in packings.items() if x.kind != "ggml"}) if packings else {}
     tensors: dict[str, SourceTensor] = {}
     for name, shape in shapes.items():
+        if name in packings and packings[name].role != "values":
+            continue  # read with the weight that it belongs to
         if name in packed:
             weight = packed[name]
             if problem := why_not_dequantized(weight._replace(shape=weight.shape or shape), config):

@@ -11,9 +11,9 @@ from .tree import Role, Stack, Weight
 _FULL, _NO_PREPROCESS, _PLAIN_SCORES = AttentionWindow(), QKPreprocess(), ScoreTransform()
 
 
-def weight(*shape: int, role: Role = "matmul", tied: str = "") -> Weight:
+def weight(*shape: int, role: Role = "matmul", tied: str = "", dtype: str = "") -> Weight:
     """A weight of this shape."""
-    return Weight(shape=tuple(map(Expr.const, shape)), role=role, tied=tied)
+    return Weight(shape=tuple(map(Expr.const, shape)), role=role, tied=tied, dtype=dtype)
 
 
 def linear(out: int, into: int, bias: bool = False) -> Linear:

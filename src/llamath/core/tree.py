@@ -27,6 +27,7 @@ class Weight(Record):
     role: Role
     tied: str = ""  # path of the weight whose values this one shares
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
+    dtype: str = ""  # stored dtype, if published checkpoints have another one than for the other weights
 
     @property
     def size(self) -> Expr:

@@ -45,18 +45,24 @@ NAMES = HF.with_changes(
         **{f"mlp_hc.{y}.{x}": f"hc_ffn_{name}" for y in ("pre", "post", "mix") for x, name in _FACTORS.items()},
     },
 )
-"""The names that transformers writes; the published files lack `model.`, and have kv_norm for norm."""
+"""The names that transformers writes."""
+PUBLISHED = NAMES.with_changes(
+    name="hf-published",
+    layer="layers.{l}.",
+    outside={"embed": "embed", "norm": "norm", **{f"collapse.pre.{x}": f"hc_head_{name}" for x, name in _FACTORS.items()}},
+    inside={"attn.kv_norm": "attn.kv_norm"},
+)
 
 
-@family(hf=NAMES)
+@family(hf=NAMES, hf_forms=(PUBLISHED,))
 def deepseek_v4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_mult", default=4)
     norm = rms(d, eps)
     mix = StreamMixer(
-        weight=weight(n * n, n * d),
-        bias=weight(n * n, role="bias"),
-        scale=weight(1, role="scale"),
+        weight=weight(n * n, n * d, dtype="F32"),
+        bias=weight(n * n, role="bias", dtype="F32"),
+        scale=weight(1, role="scale", dtype="F32"),
         streams=n,
         iterations=c.get("hc_sinkhorn_iters", 20),
         eps=c.get("hc_eps", 1e-6),
@@ -116,7 +122,7 @@ def _attention(c: Config, d: Expr, eps: float) -> dict[str, CompressedAttention]
         kv_norm=rms(h, eps),
         o_down=linear(G * o, H * h // G),
         o_up=linear(d, G * o),
-        sinks=weight(H, role="bias"),
+        sinks=weight(H, role="bias", dtype="F32"),
         heads=H,
         head_dim=h,
         o_groups=G,
@@ -202,5 +208,5 @@ def _experts(c: Config, d: Expr, V: Expr) -> dict[str, MoE]:
         routed_scaling_factor=c.get("routed_scaling_factor", 1.5),
     )
     c.ignore("n_shared_experts")
-    table = weight(V, k, role="lookup").replace(buffer=True)
+    table = weight(V, k, role="lookup", dtype="I64").replace(buffer=True)
     return {"moe": moe, "hash_moe": moe.replace(correction=None).extended(HashMoE, table=table)}

@@ -12,7 +12,8 @@ from ..core.expr import Expr
 
 def _gate(d: Expr, n: Expr, eps: float, factor: float = 1.0) -> StreamGate:
     """A gate of n residual streams."""
-    return StreamGate(weight=weight(n, n * d), bias=weight(n, role="bias"), scale=weight(1, role="scale"), factor=factor, eps=eps)
+    bias, scale = weight(n, role="bias", dtype="F32"), weight(1, role="scale", dtype="F32")
+    return StreamGate(weight=weight(n, n * d, dtype="F32"), bias=bias, scale=scale, factor=factor, eps=eps)
 
 
 def stream_sum(c: Config, d: Expr, n: Expr, eps: float) -> StreamSum:

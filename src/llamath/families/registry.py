@@ -173,7 +173,7 @@ class Family(Record):
     meta: Scheme | None = None
     gguf: Scheme | None = None
     gguf_arch: str = ""  # `general.architecture` of its GGUF files
-    hf_forms: tuple[Scheme, ...] = ()  # other forms of the names of a multimodal model, as other versions of transformers have them
+    hf_forms: tuple[Scheme, ...] = ()  # other forms of the names, as published files or other versions of transformers have them
     chat: str = ""  # name of its chat format (tokenizers/chat_formats.py), for checkpoints whose template and special tokens do not show it
 
     def __call__(self, config: Config) -> Decoder:
@@ -191,13 +191,30 @@ class Family(Record):
 
 
 def family(
-    *, hf: Scheme, meta: Scheme | None = None, gguf: Scheme | None = None, gguf_arch: str = "", chat: str = "", name: str = ""
+    *,
+    hf: Scheme,
+    hf_forms: tuple[Scheme, ...] = (),
+    meta: Scheme | None = None,
+    gguf: Scheme | None = None,
+    gguf_arch: str = "",
+    chat: str = "",
+    name: str = "",
 ) -> Callable[[Builder], Family]:
     """Make a family of a builder, which has the name of its module; `FAMILIES` lists its model types."""
 
     def decorate(build: Builder) -> Family:
         module = build.__module__.rpartition(".")[2]
-        return Family(name=name or module, module=module, build=build, hf=hf, meta=meta, gguf=gguf, gguf_arch=gguf_arch, chat=chat)
+        return Family(
+            name=name or module,
+            module=module,
+            build=build,
+            hf=hf,
+            hf_forms=hf_forms,
+            meta=meta,
+            gguf=gguf,
+            gguf_arch=gguf_arch,
+            chat=chat,
+        )
 
     return decorate
 

@@ -272,6 +272,10 @@ def dense_or_sparse(c: Config, dense: Layer, sparse: Layer, default: int = 1) ->
     return sequence((kinds[x] for x in read_layer_types(c, L, kinds, "mlp_layer_types")), count_dim=L)
 
 
+MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
+"""Numbers of multi-token prediction layers."""
+
+
 def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer, kind: type[MTPLayer] = MTPLayer) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
     n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)

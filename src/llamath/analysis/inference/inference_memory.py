@@ -13,6 +13,7 @@ from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.quantization.weight_format import PLAIN_FORMATS, WeightFormat, declared_weight_format
 from ...core.blocks import Decoder
 from ...core.expr import Expr, maximum, minimum, product, total
+from ...families.shared import MTP_KEYS
 from ...utils.errors import LlamathError, UnknownQuantization, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ...utils.record_type import Record
@@ -445,12 +446,9 @@ def declared_dtype(model: Model) -> str:
     return declared_weight_format(model.config.data).name
 
 
-_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers", "num_mtp_modules", "mtp_num_layers")
-
-
 def _declared_mtp_layers(config: Mapping[str, object]) -> int:
     """Return the number of layers for multi-token prediction that a config declares."""
-    counts = (n for key in _MTP_KEYS if type(n := config.get(key)) is int and 0 < n < 1000)
+    counts = (n for key in MTP_KEYS if type(n := config.get(key)) is int and 0 < n < 1000)
     return next(counts, 0)
 
 

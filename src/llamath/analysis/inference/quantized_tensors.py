@@ -166,7 +166,7 @@ class _Chooser:
             module = x.name.replace("{l}", str(layer)).removesuffix(".weight")
             matrix = Matrix(module_names(module), kind, in_gate_class and kind == "router", first.pattern in self._classes.excepted)
             choice = self._choose(x, matrix, first)
-            yield from self._stored(x, module, choice)
+            yield from self._stored(x, module, choice, first)
 
     def _choose(self, x: StoredTensor, matrix: Matrix, first: Folded) -> Choice:
         recipe = self._packer.recipe
@@ -180,12 +180,12 @@ class _Chooser:
             return Choice(None, f"its inputs are no multiple of {choice.format.divides}")
         return choice
 
-    def _stored(self, x: StoredTensor, module: str, choice: Choice) -> Iterator[QuantizedTensor]:
+    def _stored(self, x: StoredTensor, module: str, choice: Choice, first: Folded) -> Iterator[QuantizedTensor]:
         parameters = sum(int(part.weight.parameters) for part in x.parts)
         name = x.name if x.name.removesuffix(".weight") == module else f"{module}{x.name[len(x.name.removesuffix('.weight')) :]}"
         if choice.format is None:
             shape = tuple(map(int, x.shape))
-            dtype = unpacked_dtype(x.parts[0].pattern, self._packer)
+            dtype = unpacked_dtype(first, self._packer)
             yield QuantizedTensor(name, dtype, shape, module, "", choice.reason, "", parameters)
             return
         experts = len({part.indices for part in x.parts})

@@ -189,9 +189,10 @@ def matrix_classes(blocks: Iterable[FoldedBlock]) -> MatrixClasses:
     return MatrixClasses({f"{x.pattern}.weight": type(x.block) for x in blocks}, excepted)
 
 
-def unpacked_dtype(pattern: str, packer: WeightFormat) -> str:
+def unpacked_dtype(x: Folded, packer: WeightFormat) -> str:
     """Return the dtype of a weight that a recipe does not pack: a router's correction is in F32, as DeepSeek-V3's files have it."""
-    return "F32" if packer.recipe is not None and pattern.endswith(".correction") else packer.unpacked_dtype
+    own = "F32" if x.pattern.endswith(".correction") else x.weight.dtype
+    return own if own and packer.recipe is not None else packer.unpacked_dtype
 
 
 class _ChosenTensor(NamedTuple):
@@ -227,7 +228,7 @@ class _ChosenTensor(NamedTuple):
         layers = () if self.layers == (-1,) else self.layers
         if to is None:
             for x in leaves:
-                dtype = unpacked_dtype(x.pattern, packer)
+                dtype = unpacked_dtype(x, packer)
                 yield StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
             return
         out, into = self.shape

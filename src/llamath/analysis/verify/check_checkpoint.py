@@ -18,6 +18,7 @@ from ...core.multimodal import with_text
 from ...core.tree import fold
 from ...embedded import MODEL_NAME
 from ...families.classes import headless_scheme
+from ...families.shared import MTP_KEYS
 from ...loading import Source, load
 from ...model import Model
 from ...utils.errors import ConfigError, LlamathError, RemoteError, safe
@@ -189,6 +190,7 @@ def expectation_of(model: Model, checkpoint: OpenedCheckpoint) -> Expectation:
         tokenizer_tokens=tokens,
         tokenizer_error=error,
         is_submodel=bool(model.wrapper) and not model.is_multimodal,
+        has_other_mtp=model.tree.mtp is None and any(data.get(key) for key in MTP_KEYS),
     )
 
 

@@ -31,6 +31,7 @@ class Expectation(NamedTuple):
     tokenizer_tokens: int | None = None  # of the tokenizer next to the checkpoint
     tokenizer_error: Diagnosis | str = ""  # why they could not be counted
     is_submodel: bool = False  # the text model of a multimodal model, whose other tensors are in the same files
+    has_other_mtp: bool = False  # the config declares multi-token prediction, whose layers the tree lacks
 
 
 class _Diagnosis(NamedTuple):

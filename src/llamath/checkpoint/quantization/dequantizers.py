@@ -520,7 +520,7 @@ def _open_fp4(m: _Matrix) -> _Rows:
     np = require_numpy()
     octets = np.ascontiguousarray(m.raw("values")).view(np.uint8).reshape(m.out, -1)  # gpt-oss has an axis of blocks
     m.check("values", octets.shape, (m.out, m.into // 2))
-    scale = m.floats("weight_scale", "weight_scales", "scales")
+    scale = m.floats("weight_scale", "weight_scales", "scales", "scale")
     scale = scale.reshape(m.out, -1)
     table = np.array(_E2M1, np.float32)
     whole = np.float32(1)

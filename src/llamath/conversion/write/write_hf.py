@@ -11,6 +11,7 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.quantization import QUANTIZATION_KEYS
 from ...core.expr import Expr
 from ...families.classes import CAUSAL_CLASSES, STANDALONE_TYPES
+from ...families.shared import MTP_KEYS
 from ...families.wrappers import NAME_PREFIXES
 from ...loading import load
 from ...utils.errors import ConvertError, safe
@@ -22,8 +23,6 @@ MAX_SHARD_SIZE = 5_000_000_000
 """The default of transformers."""
 STALE_HF_FILES = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 """Files that would be taken for a part of a new checkpoint."""
-_MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
-"""Numbers of multi-token prediction layers."""
 _METADATA = {"format": "pt"}
 _TORCH_DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
@@ -60,7 +59,7 @@ def config_json(source: ConversionSource, plan: TensorPlan, token_ids: Mapping[s
     elif source.model.wrapper:
         keys |= {key: _without_wrapper(keys[key], source) for key in QUANTIZATION_KEYS if key in keys}
     if source.mtp and not with_mtp:
-        keys |= {key: 0 for key in _MTP_KEYS if key in keys}
+        keys |= {key: 0 for key in MTP_KEYS if key in keys}
     key = next((x for x in ("dtype", "torch_dtype") if x in keys), "torch_dtype")
     return keys | {key: _TORCH_DTYPES[plan.float_dtype]}
 

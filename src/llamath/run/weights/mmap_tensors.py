@@ -29,6 +29,7 @@ TORCH_DTYPES = {
     "F8_E8M0": torch.uint8,
     "U8": torch.uint8,
     "I8": torch.int8,
+    "I64": torch.int64,
 }
 """Torch dtypes by the manifest's names; F8_E8M0 is read as bytes."""
 CHUNK_ELEMENTS = 1 << 20

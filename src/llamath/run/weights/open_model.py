@@ -150,8 +150,9 @@ def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
     stored = checkpoint.stored
     reject_unreadable(checkpoint.path, stored.packings, stored.quantization)
     packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
-    for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
-        if name not in packed and (dtype := stored.tensors[name].dtype) not in (*_FLOAT_DTYPES, *GGML_DECODERS):
+    for name, leaves in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme).items():
+        allowed = (*_FLOAT_DTYPES, *GGML_DECODERS, leaves[0].weight.dtype)
+        if name not in packed and (dtype := stored.tensors[name].dtype) not in allowed:
             known = ", ".join((*_FLOAT_DTYPES, *GGML_DECODERS))
             raise LlamathError(f"{safe(checkpoint.path)}: {safe(name)} has the unsupported dtype {dtype}", hint=f"supported: {known}")
 
