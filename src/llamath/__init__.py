@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .analysis.fit.fit_comparison import FitComparison
     from .analysis.fit.fit_report import FitReport
     from .analysis.fit.gpu_ranking import GPURanking
+    from .analysis.fit.quants_report import QuantsReport
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.inference.inference_memory import MemoryReport
     from .analysis.parallel_layout import Layout
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         names,
         pair,
         plan,
+        quants,
         same,
         verify,
     )
@@ -106,6 +108,7 @@ __all__ = [
     "Parameters",
     "PlanReport",
     "PresetList",
+    "QuantsReport",
     "RemoteError",
     "Report",
     "SameReport",
@@ -135,13 +138,15 @@ __all__ = [
     "names",
     "pair",
     "plan",
+    "quants",
     "same",
     "verify",
     "walk",
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit pair plan inspect verify names convert merge edit models gpus same hash_weights",
+    "api": "count diff explain design memory flops fit pair plan quants inspect verify names convert merge edit models gpus same "
+    "hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -161,6 +166,7 @@ _MODULES = {
     "analysis.fit.fit_comparison": "FitComparison",
     "analysis.fit.fit_report": "FitReport",
     "analysis.fit.gpu_ranking": "GPURanking",
+    "analysis.fit.quants_report": "QuantsReport",
     "analysis.plan.plan_ranking": "PlanReport",
     "analysis.plan.serving_plan": "ServeReport",
     "analysis.same.same_report": "SameReport",

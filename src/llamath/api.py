@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .analysis.fit.fit_comparison import FitComparison
     from .analysis.fit.fit_report import FitReport
     from .analysis.fit.gpu_ranking import GPURanking
+    from .analysis.fit.quants_report import QuantsReport
     from .analysis.flops.flops_report import FlopsReport
     from .analysis.flops.scaling_laws import ScalingLaw
     from .analysis.image_pass import Images
@@ -631,6 +632,38 @@ def plan(
         tokens=training_tokens,
     )
     return plan_training(loaded, cluster, request)
+
+
+def quants(
+    model: _ModelSource,
+    *,
+    on: GPUs | None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    kv_dtype: str = "",
+) -> QuantsReport:
+    """Return a model in each dtype and mixture of types: bytes, bits per weight, what stays unquantized, and what fits on GPUs.
+
+    Of a folder or repository with GGUF files, these are listed instead, and the report's `best` is the one to choose.
+    """
+    from .analysis.fit.quants_report import list_files, list_quants
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .checkpoint.gguf_folder import list_gguf_models
+
+    _positive("batch", batch)
+    _check_text(kv_dtype=kv_dtype)
+    count, gpu = (1, None) if on is None else _gpus(on)
+    found = list_gguf_models(os.fspath(model)) if isinstance(model, str | os.PathLike) else []
+    files = []
+    for x in found:
+        loaded = load(x.location)
+        request = MemoryRequest(kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
+        files.append((x.choice.names[0], x.choice.type, MemoryCalculator(loaded, request, _stored_weights(loaded))))
+    if files:
+        return list_files(files, gpu, count)
+    loaded = load(model)
+    request = MemoryRequest(kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
+    return list_quants(MemoryCalculator(loaded, request), gpu, count)
 
 
 def pair(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from math import log2
 from typing import NamedTuple
 
+from ...checkpoint.quantization.weight_format import PLAIN_FORMATS
 from ...core.tree import fold
 from ...hardware import Device, devices
 from ...utils.errors import LlamathError
@@ -28,8 +29,9 @@ _WITH_OFFLOAD = "q4_k_m"
 """The format that is combined with weights on the host, as the model's own is."""
 _GGUF_VENDORS = frozenset({"NVIDIA", "AMD", "Apple", "Intel", ""})
 """Vendors whose GPUs llama.cpp runs on; "" is a GPU given by its figures."""
-_INT4_VENDORS = frozenset({"NVIDIA", "AMD", "Intel", ""})
-"""Vendors whose GPUs have kernels for AWQ in vLLM."""
+_PACKED_VENDORS = frozenset({"NVIDIA", "AMD", "Intel", ""})
+"""Vendors whose GPUs have kernels for AWQ, GPTQ and bitsandbytes."""
+_SUGGESTED = ("fp8", "nvfp4", "awq", *_GGUF)
 _GPU_COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 """Larger numbers of GPUs that are tried if the model does not fit."""
 _MOST = 8
@@ -77,12 +79,24 @@ class _Change(NamedTuple):
         return Suggestion(change=" ".join(self.options), what=", ".join(self.words), total=self.total)
 
 
+def is_supported(device: Device, name: str) -> bool:
+    """Return whether programs run weights in this format on a device: at its own rate, or unpacked by their kernels."""
+    if name in PLAIN_FORMATS:
+        return True
+    if name == "fp8":
+        return "fp8" in device.flops
+    if name == "nvfp4":
+        return "fp4" in device.flops and device.vendor == "NVIDIA"
+    if name == "mxfp4":
+        return device.vendor in ("NVIDIA", "AMD")
+    if name.startswith(("awq", "gptq", "bnb-")):
+        return device.vendor in _PACKED_VENDORS
+    return device.vendor in _GGUF_VENDORS
+
+
 def supported_formats(device: Device) -> tuple[str, ...]:
-    """Return the formats of weights that are smaller than 16 bits and that programs can run on a device, largest first."""
-    found = ["fp8"] if "fp8" in device.flops else []
-    found += ["nvfp4"] if "fp4" in device.flops and device.vendor == "NVIDIA" else []
-    found += ["awq"] if device.vendor in _INT4_VENDORS else []
-    return (*found, *(_GGUF if device.vendor in _GGUF_VENDORS else ()))
+    """Return the formats of weights below 16 bits that are suggested for a device."""
+    return tuple(x for x in _SUGGESTED if is_supported(device, x))
 
 
 def supported_kv_dtypes(device: Device) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def read_remote(
 
     A checkpoint of more than `max_files` files is refused before any of their headers is read.
     """
-    with _open_folder(text, limits) as opened:
+    with open_folder(text, limits) as opened:
         folder, file = opened.folder, opened.file
         folder.max_files = max_files
         if not file:
@@ -73,7 +73,7 @@ def read_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
 
 def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str, Any] | None, str]:
     """Read the configuration at an address; None and the address of the folder if there is none."""
-    with _open_folder(text, limits) as opened:
+    with open_folder(text, limits) as opened:
         if opened.file.endswith(".json"):
             keys = opened.folder.json(opened.file)
             return _with_modelopt_recipe(keys, opened.file, opened.folder), opened.folder.path(opened.file)
@@ -122,7 +122,8 @@ def _find_config(folder: Folder) -> tuple[str, dict[str, Any]] | None:
 
 
 @contextmanager
-def _open_folder(text: str, limits: Limits | None) -> Iterator[_OpenedFolder]:
+def open_folder(text: str, limits: Limits | None = None) -> Iterator[_OpenedFolder]:
+    """Open a repository on the Hub, a folder of a bucket, or an address on the web."""
     repo = parse_repo(text)
     if not repo and not text.startswith(("http://", "https://")):
         yield _OpenedFolder(*open_bucket(text))
