@@ -508,7 +508,7 @@ def fit(
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         degrees: dict[str, Any] = {"tp": split.get("tp"), "pp": split.get("pp"), "offload": _size("offload", offload) if offload else 0}
-        if isinstance(on, str | Device):
+        if not isinstance(on, list | tuple):
             number, gpu = _gpus(on)
             return fit_on(calculator, gpu, number, **degrees)
         from .analysis.fit.fit_comparison import FitComparison
@@ -648,7 +648,7 @@ def quants(
     """
     from .analysis.fit.quants_report import list_files, list_quants
     from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-    from .checkpoint.gguf_folder import list_gguf_models
+    from .checkpoint.folders.gguf_folder import list_gguf_models
 
     _positive("batch", batch)
     _check_text(kv_dtype=kv_dtype)

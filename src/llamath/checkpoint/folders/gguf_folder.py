@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from ..utils.errors import RemoteError
-from .formats.folder import Folder, LocalFolder
-from .formats.gguf_choices import GGUFChoice, find_choices
-from .hub_cache import find_cached
-from .repo_id import Repo, parse_repo
+from ...utils.errors import RemoteError
+from ..formats.folder import Folder, LocalFolder
+from ..formats.gguf_choices import GGUFChoice, find_choices
+from ..hub_cache import find_cached
+from ..repo_id import Repo, parse_repo
 
 _MAX_MODELS = 64
 """Models that are listed."""
@@ -32,7 +32,7 @@ def list_gguf_models(source: str) -> list[GGUFModelFile]:
 
 def _in_repository(source: str, repo: Repo) -> list[GGUFModelFile]:
     """Return the models that the Hub lists, of which the cache has perhaps some; those of the cache if the Hub cannot be asked."""
-    from .hub import open_folder
+    from ..hub import open_folder
 
     try:
         with open_folder(source) as (folder, *_):
