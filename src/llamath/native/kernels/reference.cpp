@@ -44,6 +44,7 @@ uint16_t to_f16(float x) {  // the nearest of all numbers of a half
     const uint16_t sign = std::signbit(x) ? 0x8000 : 0;
     const float magnitude = std::fabs(x);
     if (std::isnan(x)) return 0x7e00;
+    if (magnitude == 0) return sign;
     if (magnitude >= 65520.0f) return static_cast<uint16_t>(sign | 0x7c00);
     int exponent = 0;
     std::frexp(magnitude, &exponent);
