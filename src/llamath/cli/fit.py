@@ -72,7 +72,7 @@ def command(
     from ..analysis.fit.fit_comparison import FitComparison
     from ..api import fit
     from ..hardware import split_machines
-    from ..render.text.fit_text import fit_comparison_text, fit_text, gpu_ranking_text
+    from ..render.text.gpus.fit_text import fit_comparison_text, fit_text, gpu_ranking_text
 
     engine_settings = {name: settings.pop(name) for name in ("memory_fraction", "kv_memory")}
     if engine:

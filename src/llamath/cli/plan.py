@@ -47,7 +47,7 @@ def command(model: Model, *, on: str, train: bool, form: str | None, top: int, *
             raise click.UsageError(f"--{name.replace('_', '-')} is for {'--serve' if train else 'training'}")
     from ..analysis.plan import PlanReport
     from ..api import plan
-    from ..render.text.plan_text import plan_text, serving_text
+    from ..render.text.gpus.plan_text import plan_text, serving_text
 
     shared: dict[str, Any] = {"on": on, "context": options["context"], "dtype": options["dtype"], "top": top}
     with Progress("searching layouts"):

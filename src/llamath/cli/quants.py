@@ -44,7 +44,7 @@ def command(model: str | None, *, changes: tuple[str, ...], form: str | None, **
     Exit code 1: nothing fits.
     """
     from ..api import quants
-    from ..render.text.quants_text import quants_text
+    from ..render.text.gpus.quants_text import quants_text
 
     changed = parse_changes(changes)
     source: str | Model = load_model(model, changed) if changed or model in (None, "-") else str(model)

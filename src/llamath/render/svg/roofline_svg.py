@@ -13,7 +13,7 @@ from ...analysis.inference.inference_memory import MemoryCalculator
 from ...analysis.inference.speed_limits import SpeedLimit, decode_limit
 from ...model import Model
 from ...utils.errors import LlamathError
-from ..text.fit_text import format_rate, format_sequences, split_text
+from ..text.gpus.fit_text import format_rate, format_sequences, split_text
 from .svg_shapes import CHAR_WIDTH, line, path, rect, svg_document, text, truncate_text
 
 WIDTH, HEIGHT = 960, 584

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ...analysis.fit.quants_report import QuantRow, QuantsReport
-from ...analysis.fit.suggestions import gpus_option
-from ...utils.errors import safe
-from ...utils.number_format import format_giga
-from ..table import bold, dim, fit_table, note_lines, wrap
+from ....analysis.fit.quants_report import QuantRow, QuantsReport
+from ....analysis.fit.suggestions import gpus_option
+from ....utils.errors import safe
+from ....utils.number_format import format_giga
+from ...table import bold, dim, fit_table, note_lines, wrap
 
 
 def quants_text(report: QuantsReport) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...analysis.plan import PlanReport
-from ...analysis.plan.layout_space import Rejected
-from ...analysis.plan.serving_plan import ServeReport
-from ...analysis.plan.training_run import prediction_constants
-from ...analysis.training.optimizers import OPTIMIZERS
-from ...model import Model
-from ...utils.errors import safe
-from ...utils.number_format import format_bytes, format_giga, format_si
-from ..table import bold, dim, fit_table, wrap
+from ....analysis.plan import PlanReport
+from ....analysis.plan.layout_space import Rejected
+from ....analysis.plan.serving_plan import ServeReport
+from ....analysis.plan.training_run import prediction_constants
+from ....analysis.training.optimizers import OPTIMIZERS
+from ....model import Model
+from ....utils.errors import safe
+from ....utils.number_format import format_bytes, format_giga, format_si
+from ...table import bold, dim, fit_table, wrap
 from .fit_text import format_rate
 
 

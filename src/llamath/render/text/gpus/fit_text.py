@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.fit.fit_comparison import FitComparison
-from ...analysis.fit.fit_report import FitReport
-from ...analysis.fit.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
-from ...analysis.fit.suggestions import gpus_option
-from ...analysis.inference.gpu_shards import StageMemory
-from ...analysis.inference.speed_limits import SpeedLimit
-from ...analysis.parallel_layout import Layout
-from ...utils.errors import safe
-from ...utils.number_format import format_bytes, format_count, format_giga, format_list
-from ..table import bold, dim, fit_table, note_lines, terminal_width, wrap
+from ....analysis.fit.fit_comparison import FitComparison
+from ....analysis.fit.fit_report import FitReport
+from ....analysis.fit.gpu_ranking import NODE_COUNTS, GPURanking, RankedGPU
+from ....analysis.fit.suggestions import gpus_option
+from ....analysis.inference.gpu_shards import StageMemory
+from ....analysis.inference.speed_limits import SpeedLimit
+from ....analysis.parallel_layout import Layout
+from ....utils.errors import safe
+from ....utils.number_format import format_bytes, format_count, format_giga, format_list
+from ...table import bold, dim, fit_table, note_lines, terminal_width, wrap
 
 _PARTS = (("weights", "█"), ("kv_cache", "▓"), ("activations", "▒"), ("logits", "▒"), ("overhead", "░"))
 _LEGEND = (("weights", "█"), ("KV cache", "▓"), ("activations, logits", "▒"), ("overhead", "░"), ("free", "."))

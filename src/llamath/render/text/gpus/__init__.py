@@ -1,0 +1,1 @@
+"""Reports on GPUs as text: what fits, plans, and dtypes."""
