@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 
 from llamath import embedded, run
 from llamath.cli import main
+from llamath.native.engine import NativeSession
 from llamath.run.torch_session import Llama
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
 
@@ -253,10 +254,10 @@ def test_bundled_model_is_the_default(typed: Typed, plain: Path, monkeypatch: py
 
 
 def test_missing_torch_names_the_install_command(plain: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'run', sys.argv[1], 'hi']; from llamath.cli import main; main()"
+    code = "import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'run', sys.argv[1], 'hi', '--engine', 'torch']; from llamath.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, str(plain)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "pip install 'llamath[run]'" in done.stderr
+    assert "pip install 'llamath[torch]'" in done.stderr
 
 
 TALK = """hi
@@ -336,19 +337,21 @@ def test_ctrl_c_prints_the_text_so_far(tmp_path: Path) -> None:
     assert b"interrupted; greedy" in err
 
 
+@pytest.mark.parametrize("engine", ["native", "torch"])
 @pytest.mark.parametrize("words", [("The cat", "--json"), ("--batch-file", "-", "--batch", 2)], ids=["json", "batch"])
 def test_interrupted_json_has_the_text_so_far(
-    words: tuple[object, ...], typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[object, ...], engine: str, typed: Typed, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, read = iter(range(99)), run.Decoder.forward
+    calls, owner, method = iter(range(99)), *((run.Decoder, "forward") if engine == "torch" else (NativeSession, "run"))
+    read = getattr(owner, method)
 
-    def tired(*given: Any) -> Any:
+    def tired(*given: Any, **options: Any) -> Any:
         if next(calls) == 5:
             raise KeyboardInterrupt
-        return read(*given)
+        return read(*given, **options)
 
-    monkeypatch.setattr(run.Decoder, "forward", tired)
-    result = typed("run", plain, *words, stdin=b"The cat\nA dog ran\nthe\n")
+    monkeypatch.setattr(owner, method, tired)
+    result = typed("run", plain, *words, "--engine", engine, stdin=b"The cat\nA dog ran\nthe\n")
     assert result.status == 130
     rows = [json.loads(x) for x in result.out.splitlines()]
     assert [(x["finish"], x["tokens"]) for x in rows] == [("interrupted", 5)] * (2 if "--batch" in words else 1)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from llamath.generation.random_numbers import UniformNumbers
 from llamath.run import Sampling
 from llamath.run.sampling import Sampler, apply_repetition_penalty, filter_logits, filter_min_p, filter_top_k, filter_top_p, sample
 from llamath.utils.errors import LlamathError
@@ -64,7 +65,7 @@ def test_repetition_penalty_matches_transformers(seed: int, penalty: float, used
     from transformers import RepetitionPenaltyLogitsProcessor
 
     x = scores(seed, rows=1)
-    sampler = Sampler(Sampling(repetition_penalty=penalty), [0])
+    sampler = Sampler(Sampling(repetition_penalty=penalty), [UniformNumbers(0)])
     sampler.note_prompts([used], 60, CPU)
     seen = sampler.used if sampler.used is not None else torch.zeros(1, 60, dtype=torch.bool)
     assert torch.equal(apply_repetition_penalty(x, seen, penalty), RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([used]), x))
@@ -90,7 +91,7 @@ def test_sample_inverts_the_cumulative_distribution() -> None:
 
 def test_samples_follow_the_distribution() -> None:
     x = torch.tensor([[0.5, 0.2, 0.2, 0.1]]).log()
-    sampler = Sampler(Sampling(temperature=1.0, seed=3), [3])
+    sampler = Sampler(Sampling(temperature=1.0, seed=3), [UniformNumbers(3)])
     sampler.note_prompts([[0]], 4, CPU)
     result = torch.bincount(torch.cat([sampler(x).ids for _ in range(4000)]), minlength=4) / 4000
     assert (result - x.exp()[0]).abs().max() < 0.03
@@ -99,7 +100,7 @@ def test_samples_follow_the_distribution() -> None:
 def test_row_samples_do_not_depend_on_the_batch() -> None:
     x = scores(5, rows=4)
     how = Sampling(temperature=1.0)
-    together, alone = Sampler(how, [7, 8, 9, 10]), Sampler(how, [9])
+    together, alone = Sampler(how, [UniformNumbers(7, i) for i in range(4)]), Sampler(how, [UniformNumbers(7, 2)])
     ids = [together(x).ids[2] for _ in range(3)]
     together.select_rows(torch.tensor([1, 2]))
     ids += [together(x[1:3]).ids[1] for _ in range(100)]
@@ -108,7 +109,7 @@ def test_row_samples_do_not_depend_on_the_batch() -> None:
 
 def test_logprobs_ignore_sampling_parameters() -> None:
     x = scores(2)
-    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [1, 2, 3], num_logprobs=4)
+    sampler = Sampler(Sampling(temperature=0.5, top_k=2, repetition_penalty=1.3), [UniformNumbers(i) for i in (1, 2, 3)], num_logprobs=4)
     sampler.note_prompts([[1], [2], [3]], 60, CPU)
     choice = sampler(x)
     expected = x.log_softmax(-1)
@@ -122,7 +123,7 @@ def test_logprobs_ignore_sampling_parameters() -> None:
 def test_nonfinite_logits_give_no_token(how: dict[str, float], bad: float) -> None:
     x = scores(4, rows=2)
     x[1, 7] = bad
-    ids = Sampler(Sampling(**how), [1, 2])(x).ids
+    ids = Sampler(Sampling(**how), [UniformNumbers(1), UniformNumbers(2)])(x).ids
     assert ids[0] >= 0
     assert ids[1] == -1
 

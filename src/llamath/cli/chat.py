@@ -56,15 +56,17 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
     session = ChatSession(llama, llama.find_format(options["chat_template"]), options["system"])
     if llama.chat_template is None and not options["chat_template"]:
         note(f"no chat template in the files; using {session.chat_format.name} (--chat-template NAME for another)")
-    _Conversation(session, choose_sampling(llama, options), choose_limits(llama, options), form == "json").run()
+    _Conversation(
+        session, choose_sampling(llama, options), choose_limits(llama, options), as_json=form == "json", verbose=options["verbose"]
+    ).run()
 
 
 class _Conversation:
     """A user at a terminal or a pipe, and a model."""
 
-    def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, as_json: bool = False) -> None:
+    def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, *, as_json: bool, verbose: bool) -> None:
         self.session, self.sampling, self.limits, self.as_json = session, sampling, limits, as_json
-        self.interactive = sys.stdin.isatty()
+        self.verbose, self.interactive = verbose, sys.stdin.isatty()
         self.answers = self.tokens = 0
         self.seconds = 0.0
         self.commands: dict[str, Callable[[str], bool]] = {
@@ -92,7 +94,8 @@ class _Conversation:
         if self.answers:
             rate = self.tokens / self.seconds if self.seconds else 0.0
             plural = "s" if self.answers != 1 else ""
-            echo(f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} tokens/s", err=True)
+            engine = self.session.llama.describe_engine(self.verbose)
+            echo(f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} tokens/s; {engine}", err=True)
 
     def _read_line(self) -> str | None:
         """Return the next line; None at the end."""

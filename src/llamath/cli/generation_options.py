@@ -35,6 +35,11 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 device_option: Decorator = shared_option("--device")
 
 
+engine_option: Decorator = click.option(
+    "--engine", type=click.Choice(["native", "torch"]), help="Engine to compute with.  [default: native on a CPU, where it can run MODEL]"
+)
+
+
 def compute_dtype_option(text: str = "Dtype to compute in: bf16, fp16, fp32 or int8.  [default: as stored]") -> Decorator:
     """Return the option --dtype of a command that computes with weights."""
     return click.option("--dtype", type=COMPUTE_DTYPE, metavar="NAME", help=text)
@@ -51,6 +56,8 @@ _OPTIONS: tuple[Decorator, ...] = (
     context_option("Maximum number of prompt and new tokens: 4096, 8k.  [default: MODEL's context]"),
     compute_dtype_option(),
     device_option,
+    engine_option,
+    click.option("--verbose", is_flag=True, help="Show the engine's instruction set and threads."),
     set_option,
     click.option("--chat-template", default="", metavar="NAME", help="Chat format, if not MODEL's own: chatml, llama3, …"),
     click.option("--system", default="", metavar="TEXT", help="System prompt."),
@@ -79,17 +86,61 @@ def device_or_mesh(device: str) -> AbstractContextManager[Any]:
 
 
 def open_model(model: str | None, options: dict[str, Any]) -> LlamaBase:
-    """Open the model with its tokenizer, with a progress bar; notes go to stderr."""
+    """Open the model with its tokenizer on an engine; notes go to stderr."""
+    from ..analysis.verify.verified_checkpoint import open_verified
+    from ..embedded import path as embedded_path
     from ..generation.bus_error import exit_on_bus_error
-    from ..render.progress import Bar
-    from ..run import Llama, Sampling, limit_threads
+    from ..generation.sampling_parameters import Sampling
 
     exit_on_bus_error(print_error)
     Sampling(**_sampling_settings(options))
+    device, engine = options["device"], options.get("engine")
+    on_cpu = device == "cpu"
+    if engine == "native" and not on_cpu:
+        raise click.UsageError("--engine native computes on the CPU: not with --device or torchrun")
+    llama: LlamaBase
+    if on_cpu and engine != "torch":
+        from ..native.library import NoLibrary, load_library
+        from ..native.lowering import NotExpressible
+        from ..native.native_session import NativeLlama
+        from ..render.progress import Progress
+
+        try:
+            with Progress("compiling the native engine, once"):
+                load_library()
+            source = embedded_path() if model is None else local_model(model)
+            llama = NativeLlama.from_verified(open_verified(source, parse_changes(options["changes"])), options["dtype"])
+            return _with_notes(llama)
+        except (NoLibrary, NotExpressible) as error:
+            if engine == "native":
+                raise
+            _require_torch(error)
+            note(f"using torch: {error}{error.hint and f' ({error.hint})'}")
+    return _with_notes(_open_on_torch(model, options))
+
+
+def _require_torch(error: LlamathError) -> None:
+    """Raise the native engine's error where torch is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise LlamathError(
+            f"{error}; torch, which would compute instead, is not installed", hint=error.hint or "pip install 'llamath[torch]'"
+        )
+
+
+def _open_on_torch(model: str | None, options: dict[str, Any]) -> LlamaBase:
+    from ..render.progress import Bar
+    from ..run import Llama, limit_threads
+
     model = None if model is None else local_model(model)
     with Bar("opening the checkpoint") as bar:
         llama = Llama.open(model, options["dtype"], options["device"], progress=bar.update, changes=parse_changes(options["changes"]))
     limit_threads(llama.module)
+    return llama
+
+
+def _with_notes(llama: LlamaBase) -> LlamaBase:
     known = llama.model.notes if llama.model is not None else ()
     for text in llama.notes[len(known) :]:
         note(text)

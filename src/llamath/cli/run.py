@@ -82,7 +82,7 @@ class _Job:
     """A model, and the options for generating with it."""
 
     def __init__(self, llama: LlamaBase, options: dict[str, Any], quiet: bool) -> None:
-        self.llama, self.system, self.quiet = llama, options["system"], quiet
+        self.llama, self.system, self.quiet, self.verbose = llama, options["system"], quiet, options["verbose"]
         self.logprobs = options["logprobs"] is not None
         limited = options | {"max_tokens": options["max_tokens"] or _DEFAULT_MAX_TOKENS}
         self.limits: GenerationLimits = choose_limits(llama, limited, options["logprobs"])
@@ -106,7 +106,7 @@ class _Job:
         turns = [*([chat.ChatMessage("system", self.system)] if self.system else []), chat.ChatMessage("user", prompt)]
         return chat.encode_chat(self.form, self.llama.tokenizer, turns)
 
-    def begin(self, prompts: Sequence[str], sampling: Sampling | None = None) -> Generation:
+    def begin(self, prompts: Sequence[str], sampling: Sampling | None = None, first_row: int = 0) -> Generation:
         """Start generating from these prompts."""
         ids = [self.ids(x) for x in prompts]
         ends = self.limits
@@ -114,7 +114,7 @@ class _Job:
             from ..tokenizers import chat_prompt as chat
 
             ends = ends.replace(stop_ids=chat.chat_stop_ids(self.form, self.llama.tokenizer))
-        generation = self.llama.start(ids, sampling or self.sampling, ends)
+        generation = self.llama.start(ids, sampling or self.sampling, ends, first_row)
         return generation.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
     def token(self, token: int) -> str:
@@ -144,6 +144,7 @@ class _Job:
         )
         statistics = [
             figures,
+            self.llama.describe_engine(self.verbose),
             finish_text(row.finish),
             sampling_text(how, generation.seed, theirs),
             *([f"chat template {self.form.name}"] if self.form else []),
@@ -174,7 +175,7 @@ class _Job:
         seed = None
         for first in range(0, len(prompts), batch):
             part = prompts[first : first + batch]
-            generation = self.begin(part, None if seed is None else self.sampling.replace(seed=(seed + first) % 2**63))
+            generation = self.begin(part, None if seed is None else self.sampling.replace(seed=seed), first)
             seed = generation.seed if seed is None else seed
             with Progress(f"generating from prompts {first + 1:,} to {first + len(part):,} of {len(prompts):,}"):
                 completions = collect_completions(generation)

@@ -68,6 +68,10 @@ class LlamaBase:
         self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
         self.notes: tuple[str, ...] = ()
 
+    def describe_engine(self, verbose: bool = False) -> str:  # noqa: ARG002
+        """Name the engine; with `verbose`, what it computes with."""
+        return f"{self.engine} engine"
+
     def read_folder(self, folder: str, default_format: str) -> None:
         """Read the chat format and the sampling parameters that a folder or GGUF file has."""
         chat_template = find_chat_template(folder)
@@ -83,15 +87,24 @@ class LlamaBase:
         return self.tokenizer.encode(prompt, parse_special_tokens=True)
 
     def start(
-        self, prompts: Sequence[Sequence[int]], sampling: Sampling | None = None, limits: GenerationLimits | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling | None = None,
+        limits: GenerationLimits | None = None,
+        first_row: int = 0,
     ) -> Generation:
-        """Start a generation from token ids; memory is checked before it is allocated."""
+        """Start a generation from token ids; memory is checked before it is allocated.
+
+        Random numbers depend on the seed and on a prompt's row, counted from `first_row`.
+        """
         limits = _limits({}) if limits is None else limits
         context = self.context if limits.context is None else limits.context
         limits = limits.replace(context=context, stop_ids=limits.stop_ids | self.tokenizer.stop_ids)
-        return self.start_generation(prompts, self.sampling if sampling is None else sampling, limits)
+        return self.start_generation(prompts, self.sampling if sampling is None else sampling, limits, first_row)
 
-    def start_generation(self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits) -> Generation:
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits, first_row: int
+    ) -> Generation:
         """Start a generation on the engine."""
         raise NotImplementedError
 

@@ -95,6 +95,7 @@ struct Engine {
     int64_t num_ropes;
     View logits;
     std::vector<std::vector<const float*>> biases;  // of the experts of a product
+    int64_t owners = 1;                             // its creator and its sessions
 
     const float* vector(int64_t i) const { return i < 0 ? nullptr : static_cast<const float*>(weights[i].data); }
 };
@@ -494,7 +495,7 @@ void on_interrupt(int number, siginfo_t* info, void* context) {
 extern "C" {
 
 Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p) {
-    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, p->num_ropes, p->logits, {}};
+    auto* e = new Engine{pool, {}, {}, {}, {}, {}, {}, p->num_ropes, p->logits, {}, 1};
     e->ops.assign(p->ops, p->ops + p->num_ops);
     e->products.assign(p->products, p->products + p->num_products);
     e->buffers.assign(p->buffers, p->buffers + p->num_buffers);
@@ -509,14 +510,24 @@ Engine* llamath_engine_create(Pool* pool, const ProgramSpec* p) {
     return e;
 }
 
+// The engine ends, with its pool, when its sessions have ended, too.
 void llamath_engine_destroy(Engine* e) {
     llamath_pool_wait(e->pool);
+    if (--e->owners) return;
+    llamath_pool_destroy(e->pool);
     delete e;
+}
+
+void llamath_session_destroy(Session* s) {
+    free_caches(*s);
+    llamath_engine_destroy(s->engine);
+    delete s;
 }
 
 // A session of `slots` sequences; passes have at most `max_chunk` tokens of a sequence.
 Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int64_t kv_type) {
     auto* s = new Session{e, slots, 0, max_chunk, kv_type, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    e->owners++;
     s->caches.resize(e->caches.size());
     s->states.assign(e->state_sizes.size(), nullptr);
     s->start.assign(slots, 0);
@@ -525,18 +536,13 @@ Session* llamath_session_create(Engine* e, int64_t slots, int64_t max_chunk, int
     for (size_t i = 0; i < s->states.size(); i++) {
         s->states[i] = static_cast<float*>(calloc(std::max<int64_t>(1, slots * e->state_sizes[i]), 4));
         if (!s->states[i]) {
-            free_caches(*s);
-            delete s;
+            llamath_session_destroy(s);
             return nullptr;
         }
     }
     return s;
 }
 
-void llamath_session_destroy(Session* s) {
-    free_caches(*s);
-    delete s;
-}
 
 // Make room for `capacity` tokens of each sequence, `length` of which are kept; 0, or -1 without memory.
 int32_t llamath_session_reserve(Session* s, int64_t capacity, int64_t length) {

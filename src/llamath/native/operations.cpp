@@ -1,5 +1,7 @@
 #include "operations.h"
 
+#include "kernels/kernels.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -167,5 +169,17 @@ void normalize_sum(float* out, const float* x, int64_t n, int64_t cols) {
         float sum = 0;
         for (int64_t j = 0; j < cols; j++) sum += x[j];
         for (int64_t j = 0; j < cols; j++) out[j] = x[j] / sum;
+    }
+}
+
+// w in eight bits, each row with the scale that its largest number needs.
+extern "C" void llamath_quantize_int8(int8_t* values, float* scales, const Matrix* w) {
+    std::vector<float> row(w->cols);
+    for (int64_t r = 0; r < w->rows; r++) {
+        llamath_dequantize_row(row.data(), w, r);
+        float largest = 0;
+        for (float x : row) largest = std::abs(x) > largest || std::isnan(x) ? std::abs(x) : largest;
+        scales[r] = largest / 127;
+        for (int64_t c = 0; c < w->cols; c++) values[r * w->cols + c] = largest > 0 ? static_cast<int8_t>(std::lrint(row[c] / scales[r])) : 0;
     }
 }

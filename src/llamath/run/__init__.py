@@ -12,7 +12,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # transparent huge pages for
 try:
     import torch
 except ImportError:
-    raise MissingExtra("torch", "run") from None
+    raise MissingExtra("torch", "torch") from None
 
 from ..generation.generation import GeneratedPiece, GenerationLimits
 from ..generation.sampling_parameters import Sampling

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from ..analysis.inference.inference_memory import PREFILL_CHUNK
+from ..generation.rope_frequencies import LENGTH_DEPENDENT
 from ..utils.errors import LlamathError
 from .debug.nan_check import nonfinite_check
 from .kv_cache import Cache
 from .module import Decoder
-from .rope import LENGTH_DEPENDENT
 
 INITIAL_MARGIN = 512
 """Cache capacity beyond the prompts at the start, where the number of new tokens is not limited."""

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ..core.attention_facts import AttentionWindow
 from ..core.positions import Alibi, AxialRope, LogNScaling, LogTuning, QwenDynamicRope, Rope, SplitAxialRope, TemperatureTuning
+from ..generation.rope_frequencies import LENGTH_DEPENDENT
 from .kv_cache import Cache, key_positions
-from .rope import LENGTH_DEPENDENT, RopeCosSin, axial_cos_sin, cos_sin
+from .rope import RopeCosSin, axial_cos_sin, cos_sin
 
 
 class AttentionPattern(NamedTuple):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, singledispatch
-from math import ceil, floor, log, log2, pi, sqrt
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.positions import AxialRope, DynamicRope, LinearRope, Llama3Rope, LongRope, ProportionalRope, QwenDynamicRope, Rope, YarnRope
-
-LENGTH_DEPENDENT = (DynamicRope, QwenDynamicRope, LongRope)
-"""Kinds whose angles depend on the sequence length; a cached key keeps the angle it was computed with, as in transformers."""
+from ..core.positions import AxialRope, Rope
+from ..generation.rope_frequencies import LENGTH_DEPENDENT, rope_frequencies
 
 
 class RopeCosSin(NamedTuple):
@@ -58,86 +55,13 @@ def axial_cos_sin(rope: AxialRope, rows: int, columns: int, device: torch.device
     return angle.cos(), angle.sin()
 
 
-@singledispatch
-def _inverse_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
-    """Return the angle of each pair per position, and the factor on cosines and sines."""
-    return _base_frequencies(rope.theta, rope.dim), 1.0
-
-
 @lru_cache(maxsize=64)
 def _cached_frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
     with torch.inference_mode(False), torch.device("cpu"):
-        return _inverse_frequencies(rope, length)
+        found = rope_frequencies(rope, length)
+        return torch.tensor(found.angles), found.factor
 
 
 def _base_frequencies(theta: float, dim: int, denominator: int = 0) -> Tensor:
     """θ^(−2i / denominator) for dim / 2 pairs; the denominator is dim by default (Su et al. 2021, arXiv:2104.09864)."""
     return 1.0 / theta ** (torch.arange(0, dim, 2).float() / (denominator or dim))
-
-
-@_inverse_frequencies.register
-def _(rope: LinearRope, length: int) -> tuple[Tensor, float]:
-    return _base_frequencies(rope.theta, rope.dim) / rope.factor, 1.0
-
-
-@_inverse_frequencies.register
-def _(rope: ProportionalRope, length: int) -> tuple[Tensor, float]:
-    unrotated = torch.zeros((rope.head_dim - rope.dim) // 2)
-    return torch.cat((_base_frequencies(rope.theta, rope.dim, rope.head_dim), unrotated)) / rope.factor, 1.0
-
-
-@_inverse_frequencies.register
-def _(rope: DynamicRope, length: int) -> tuple[Tensor, float]:
-    stretch = rope.factor * max(length, rope.original_context) / rope.original_context - (rope.factor - 1)
-    return _base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
-
-
-@_inverse_frequencies.register
-def _(rope: QwenDynamicRope, length: int) -> tuple[Tensor, float]:
-    stretch = 2 ** ceil(log2(length / rope.original_context) + 1) - 1 if length > rope.original_context else 1
-    return _base_frequencies(rope.theta * stretch ** (rope.dim / (rope.dim - 2)), rope.dim), 1.0
-
-
-@_inverse_frequencies.register
-def _(rope: Llama3Rope, length: int) -> tuple[Tensor, float]:
-    frequencies = _base_frequencies(rope.theta, rope.dim)
-    kept = rope.kept_share(2 * pi / frequencies).clamp(0, 1)
-    return (1 - kept) * frequencies / rope.factor + kept * frequencies, 1.0
-
-
-@_inverse_frequencies.register
-def _(rope: YarnRope, length: int) -> tuple[Tensor, float]:
-    frequencies = _base_frequencies(rope.theta, rope.dim)
-    low, high = (
-        rope.dim * log(rope.original_context / (rotations * 2 * pi)) / (2 * log(rope.theta))
-        for rotations in (rope.beta_fast, rope.beta_slow)
-    )
-    low, high = (floor(low), ceil(high)) if rope.truncate else (low, high)
-    low, high = max(low, 0), min(high, rope.dim - 1)
-    interpolated = ((torch.arange(rope.dim // 2).float() - low) / (high - low or 0.001)).clamp(0, 1)
-    return frequencies / rope.factor * interpolated + frequencies * (1 - interpolated), _yarn_attention_factor(rope)
-
-
-def _yarn_attention_factor(rope: YarnRope) -> float:
-    """Factor on cosines and sines that keeps attention equally sharp over a longer context."""
-
-    def mscale(weight: float) -> float:
-        return 0.1 * weight * log(rope.factor) + 1.0 if rope.factor > 1 else 1.0
-
-    if rope.attention_factor is not None:
-        return rope.attention_factor
-    if rope.mscale and rope.mscale_all_dim:
-        return mscale(rope.mscale) / mscale(rope.mscale_all_dim)
-    return mscale(1.0)
-
-
-@_inverse_frequencies.register
-def _(rope: LongRope, length: int) -> tuple[Tensor, float]:
-    long = length > rope.original_context
-    factor = rope.context / rope.original_context if rope.factor is None else rope.factor
-    scale = sqrt(1 + log(factor) / log(rope.original_context)) if factor > 1 else 1.0
-    if rope.mscales is not None:
-        scale = rope.mscales[long]
-    if rope.attention_factor is not None:
-        scale = rope.attention_factor
-    return _base_frequencies(rope.theta, rope.dim) / torch.tensor(rope.long_factor if long else rope.short_factor), scale

@@ -8,14 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..generation.random_numbers import UniformNumbers
 from ..generation.sampling_parameters import Sampling
 
 _TOP_P_CANDIDATES = 1024
 """Tokens that top-p sorts at first; eight times as many while their probability does not suffice."""
-_RANDOM_BLOCK = 64
-"""Random numbers that a row generates at once."""
-MAX_UNIFORM = 1 - 2**-50
-"""The largest random number."""
 
 
 def apply_repetition_penalty(logits: Tensor, used: Tensor, penalty: float) -> Tensor:
@@ -75,11 +72,10 @@ class SampledIds(NamedTuple):
 class Sampler:
     """Samples the next tokens of a batch, each row with its own random numbers, so that a row does not depend on the others."""
 
-    def __init__(self, sampling: Sampling, seeds: Sequence[int], num_logprobs: int | None = None) -> None:
+    def __init__(self, sampling: Sampling, numbers: Sequence[UniformNumbers], num_logprobs: int | None = None) -> None:
         self.sampling, self.num_logprobs = sampling, num_logprobs
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._numbers = list(numbers)
         self.used: Tensor | None = None  # (B, V), with a repetition penalty
-        self._uniforms, self._next_column = torch.empty(0), _RANDOM_BLOCK
 
     def note_prompts(self, prompts: Sequence[Sequence[int]], vocab: int, device: torch.device) -> None:
         """Mark the prompts' tokens as used."""
@@ -105,20 +101,13 @@ class Sampler:
 
     def select_rows(self, rows: Tensor) -> None:
         """Keep only these rows."""
-        self.generators = [self.generators[i] for i in rows.tolist()]
+        self._numbers = [self._numbers[i] for i in rows.tolist()]
         if self.used is not None:
             self.used = self.used[rows]
-        if self._next_column < _RANDOM_BLOCK:
-            self._uniforms = self._uniforms[rows.cpu()]
 
     def _next_uniform(self) -> Tensor:
         """Return a random number from 0 to 1 for each row, `(B, 1)`."""
-        if self._next_column == _RANDOM_BLOCK:
-            blocks = [torch.rand(_RANDOM_BLOCK, generator=x, dtype=torch.float64) for x in self.generators]
-            self._uniforms = torch.stack(blocks).clamp(max=MAX_UNIFORM)
-            self._next_column = 0
-        self._next_column += 1
-        return self._uniforms[:, self._next_column - 1 : self._next_column]
+        return torch.tensor([[x()] for x in self._numbers], dtype=torch.float64)
 
     def _with_logprobs(self, logits: Tensor, ids: Tensor, count: int) -> SampledIds:
         logprobs = logits.log_softmax(-1)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..analysis.inference.inference_memory import PREFILL_CHUNK
 from ..generation import generation
 from ..generation.generation import GeneratedPiece, GenerationLimits, SampledTokens, random_seed
+from ..generation.random_numbers import UniformNumbers
 from ..generation.sampling_parameters import Sampling
 from ..utils.errors import LlamathError
 from .batch import INITIAL_MARGIN, Batch, PrefixCache
@@ -65,13 +66,14 @@ class Generation(generation.Generation):
         *,
         prefill_chunk: int = PREFILL_CHUNK,
         initial_margin: int = INITIAL_MARGIN,
+        first_row: int = 0,
     ) -> None:
         vocab = vocab_size(module)
         super().__init__(prompts, vocab, limits)
         grows = limits.max_tokens is None
         self.batch = Batch(module, prompts, self.max_length, grows=grows, prefill_chunk=prefill_chunk, initial_margin=initial_margin)
         self.seed = sampling.seed if sampling.seed is not None else module.broadcast_int(random_seed())
-        sampler = Sampler(sampling, [(self.seed + i) % 2**63 for i in range(len(prompts))], limits.logprobs)
+        sampler = Sampler(sampling, [UniformNumbers(self.seed, first_row + i) for i in range(len(prompts))], limits.logprobs)
         sampler.note_prompts(prompts, min(module.spec.vocab, vocab), self.batch.device)
         self.source = _TorchTokens(self.batch, sampler, vocab)
 

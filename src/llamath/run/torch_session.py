@@ -79,9 +79,18 @@ class Llama(LlamaBase):
         parallelize(self.module, mesh)
         return self
 
-    def start_generation(self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits) -> Generation:
+    def describe_engine(self, verbose: bool = False) -> str:
+        if not verbose:
+            return "torch engine"
+        first, threads = next(self.module.parameters()), torch.get_num_threads()
+        where = f"{threads} thread{'s' if threads != 1 else ''}" if first.device.type == "cpu" else str(first.device)
+        return f"torch engine ({torch.__version__}, {str(first.dtype).removeprefix('torch.')}, {where})"
+
+    def start_generation(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, limits: GenerationLimits, first_row: int
+    ) -> Generation:
         self._check_files()
-        generation = Generation(self.module, prompts, sampling, limits)
+        generation = Generation(self.module, prompts, sampling, limits, first_row=first_row)
         tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in generation.rows)
         maybe_pack(self.module, tokens, len(generation.rows), self._release_pages)
         generation.batch.check_memory = partial(self._check_memory, generation.batch)

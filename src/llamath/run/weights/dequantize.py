@@ -10,22 +10,10 @@ import torch
 from torch import Tensor
 
 from ...checkpoint.formats.number_arrays import StoredArray
-from ...checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized, packed_weights, why_not_dequantized
-from ...checkpoint.quantization.packed_tensors import Packing
-from ...utils.errors import LlamathError, safe
+from ...checkpoint.quantization.dequantizers import PackedWeight, iter_dequantized
 
 _OUTPUTS_FIRST = frozenset(("awq", "gptq", "mxfp4"))
 """Kinds whose values are [out, in] also where the model stores the plain matrix transposed (GPT-2's Conv1D, gpt-oss's experts)."""
-
-
-def reject_unreadable(path: str, packings: Mapping[str, Packing], config: Mapping[str, Any]) -> None:
-    """Raise an error that names the first quantization scheme that cannot be dequantized."""
-    for x in packed_weights(packings).values():
-        if x.kind != "ggml" and (problem := why_not_dequantized(x, config)):
-            hint = "use the checkpoint it was quantized from, or a GGUF file"
-            raise LlamathError(
-                f"{safe(path)}: quantization scheme {safe(x.kind, 40)} ({safe(x.name)}) is not supported: {problem}", hint=hint
-            )
 
 
 def dequantize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -14,22 +13,20 @@ from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_veri
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.naming.stored_layouts import group_by_stored_name
-from ...checkpoint.quantization.ggml_values import GGML_DECODERS
 from ...core.tree import fill_pattern, walk
 from ...generation.bus_error import watch_files
 from ...generation.mapped_files import MappedFiles
+from ...generation.stored_dtypes import FLOAT_DTYPES, check_readable, count_dtypes
 from ...model import Model
-from ...utils.errors import LlamathError, safe
+from ...utils.errors import safe
 from ...utils.record_type import Record
 from ..debug.nan_check import describe_nonfinite, has_nonfinite
 from ..memory_budget import check_memory, dtype_name, parse_dtype, ranks_per_host, resolve_device
 from ..module import Decoder, TensorOptions, build, local_tensors
 from ..torch_machine import local_tensor
-from .dequantize import reject_unreadable
 from .load_weights import canonical_weights, load_weights
 from .mmap_tensors import TORCH_DTYPES, MappedTensors, TensorsByName
 
-_FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 T = TypeVar("T")
 Device = str | torch.device | DeviceMesh
 Progress = Callable[[int, int], None]
@@ -107,7 +104,7 @@ def load_verified(
         manifest=checkpoint.manifest,
         scheme=checkpoint.scheme,
         folder=checkpoint.folder,
-        stored_dtype=_dtype_counts(checkpoint).most_common(1)[0][0],
+        stored_dtype=count_dtypes(checkpoint).most_common(1)[0][0],
         files=files,
         notes=checkpoint.notes,
     )
@@ -130,7 +127,7 @@ def on_all_ranks(device: Device, work: Callable[[], T]) -> T:
 
 def _resolve_options(checkpoint: VerifiedCheckpoint, dtype: str | torch.dtype | None, device: Device) -> TensorOptions:
     """Return the dtype and device of the parameters."""
-    _check_readable(checkpoint)
+    check_readable(checkpoint)
     target = device if isinstance(device, (str, torch.device)) else device.device_type
     return resolve_device(target, _native_dtype(checkpoint) if dtype is None else parse_dtype(dtype))
 
@@ -143,18 +140,6 @@ def _load_weights(
     what = f"{safe(checkpoint.path)}: the weights in {dtype_name(options.dtype)}"
     check_memory(size * ranks_per_host(module), what, options.device)
     load_weights(module, _weights_on_device(checkpoint, module, tensors, options, lambda done: progress(done, size)))
-
-
-def _check_readable(checkpoint: VerifiedCheckpoint) -> None:
-    """Raise an error for dtypes and quantization schemes that cannot be read."""
-    stored = checkpoint.stored
-    reject_unreadable(checkpoint.path, stored.packings, stored.quantization)
-    packed = {x.weight for x in stored.packings.values() if x.kind != "ggml"}
-    for name, leaves in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme).items():
-        allowed = (*_FLOAT_DTYPES, *GGML_DECODERS, leaves[0].weight.dtype)
-        if name not in packed and (dtype := stored.tensors[name].dtype) not in allowed:
-            known = ", ".join((*_FLOAT_DTYPES, *GGML_DECODERS))
-            raise LlamathError(f"{safe(checkpoint.path)}: {safe(name)} has the unsupported dtype {dtype}", hint=f"supported: {known}")
 
 
 def _weights_on_device(
@@ -173,20 +158,7 @@ def _weights_on_device(
         on_bytes(done)
 
 
-def _dtype_counts(checkpoint: VerifiedCheckpoint) -> Counter[str]:
-    """Count the stored values by dtype or quantization scheme."""
-    counts: Counter[str] = Counter()
-    stored = checkpoint.stored
-    packed = {x.weight: x for x in stored.packings.values() if x.role == "values" and x.kind != "ggml"}
-    for name in group_by_stored_name(checkpoint.model.tree, checkpoint.scheme):
-        if name in packed:
-            counts[packed[name].kind] += packed[name].elements
-        else:
-            counts[stored.tensors[name].dtype] += sum(x.elements for x in stored.tensors[name].parts)
-    return counts
-
-
 def _native_dtype(checkpoint: VerifiedCheckpoint) -> torch.dtype:
     """Return the dtype of most parameters; bfloat16 if any are quantized, since it covers their range with more precision."""
-    counts = _dtype_counts(checkpoint)
-    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(_FLOAT_DTYPES) else torch.bfloat16
+    counts = count_dtypes(checkpoint)
+    return TORCH_DTYPES[counts.most_common(1)[0][0]] if counts.keys() <= set(FLOAT_DTYPES) else torch.bfloat16

@@ -1,0 +1,283 @@
+"""`NativeModel`: the program of a model with its weights; `NativeSession`: the caches of some sequences, and passes over their tokens."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ..core.blocks import Decoder
+from ..core.positions import LongRope, QwenDynamicRope
+from ..generation.rope_frequencies import LENGTH_DEPENDENT, rope_frequencies
+from ..utils.errors import LlamathError
+from .library import (
+    BF16,
+    CANCELLED,
+    EXACT,
+    F16,
+    F32,
+    FAST,
+    NO_MEMORY,
+    NONFINITE,
+    BufferSpec,
+    CacheSpec,
+    Library,
+    OpSpec,
+    Pass,
+    ProductSpec,
+    ProgramSpec,
+    RopeAngles,
+    Segment,
+    ViewSpec,
+    load_library,
+)
+from .lowering import lower
+from .program import OPS, Op
+from .weights import LoadedWeights, Stored
+
+HINT = "the file is damaged, or was written in a dtype of too small a range"
+KV_TYPES = {"fp32": F32, "bf16": BF16, "fp16": F16}
+_SINGLE_THREAD_PARAMETERS = 1 << 25
+"""Models with fewer parameters run on one thread."""
+
+
+def default_threads(parameters: int) -> int:
+    """Return the number of threads: OMP_NUM_THREADS, else the cores that this process may use, one for a small model."""
+    if (set_by_user := os.environ.get("OMP_NUM_THREADS", "")).isdigit() and int(set_by_user) > 0:
+        return int(set_by_user)
+    if parameters < _SINGLE_THREAD_PARAMETERS:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Row(NamedTuple):
+    """Tokens of one sequence that a pass reads."""
+
+    slot: int
+    tokens: Sequence[int]
+    past: int  # tokens of the slot before them, padding included
+
+
+class NativeModel:
+    """The program of a model, its weights, and the threads that compute."""
+
+    def __init__(self, tree: Decoder, stored: Mapping[str, Stored], dtype: str, *, int8: bool = False, threads: int | None = None) -> None:
+        self.tree, self.dtype = tree, dtype
+        self.library = load_library()
+        self.program = lower(tree)
+        self.weights = LoadedWeights(self.program, stored, self.library, int8)
+        self.precision = EXACT if dtype == "fp32" else FAST
+        self.parameters = sum(x.rows * x.cols for x in self.weights.matrices)
+        self.threads = default_threads(self.parameters) if threads is None else threads
+        self.vocab = min(int(x.weight.shape[0]) for x in (tree.embed, *([tree.per_layer.embed] if tree.per_layer is not None else [])))
+        self.kept_logits = self.program.logits.dim
+        self.max_positions = None if tree.positions is None else int(tree.positions.weight.shape[0]) - int(tree.positions.offset)
+        self.has_length_dependent_rope = any(isinstance(x, LENGTH_DEPENDENT) for x in self.program.ropes)
+        self._pool = self.library.pool_create(self.threads)
+        self._engine = self._create()
+        weakref.finalize(self, _destroy, self.library, self._engine, self.weights)
+        self._rope_tables: dict[tuple[int, int], tuple[Any, int, float, float]] = {}
+
+    @property
+    def pool(self) -> int:
+        """The thread pool."""
+        return int(self._pool)
+
+    @property
+    def handle(self) -> int:
+        """The program in the library."""
+        return int(self._engine)
+
+    @property
+    def path(self) -> str:
+        """The instruction set that the kernels use."""
+        return str(self.library.path().decode())
+
+    def _create(self) -> int:
+        program = self.program
+        products = [p for op in program.ops for p in op.products]
+        ops, first = (OpSpec * len(program.ops))(), 0
+        for spec, op in zip(ops, program.ops, strict=True):
+            _fill(spec, op, first)
+            first += len(op.products)
+        product_specs = (ProductSpec * max(1, len(products)))()
+        for to, product in zip(product_specs, products, strict=False):
+            to.weight, to.bias, to.out = product.weight, product.bias, ViewSpec(*product.out)
+        buffers = (BufferSpec * len(program.buffers))(*[BufferSpec(*x) for x in program.buffers])
+        caches = (CacheSpec * max(1, len(program.caches)))(*[CacheSpec(x.heads, x.dim, x.lookback or 0) for x in program.caches])
+        sizes = (ctypes.c_int64 * max(1, len(program.states)))(*[x.size for x in program.states])
+        arrays = (ops, product_specs, buffers, self.weights.matrices, caches, sizes)
+        spec = ProgramSpec(
+            *[ctypes.addressof(x) for x in arrays],
+            *map(len, (program.ops, products, program.buffers)),
+            program.num_weights,
+            *map(len, (program.caches, program.states, program.ropes)),
+            ViewSpec(*program.logits),
+        )
+        return int(self.library.engine_create(self._pool, spec))
+
+    def angles(self, length: int, prefill_length: int) -> list[RopeAngles]:
+        """Return the frequencies of every rotary embedding for a sequence of this length."""
+        result = []
+        for i, rope in enumerate(self.program.ropes):
+            depends = isinstance(rope, LENGTH_DEPENDENT)
+            at = 0 if not depends else prefill_length if isinstance(rope, QwenDynamicRope) else length
+            if isinstance(rope, LongRope):
+                at = rope.original_context + 1 if length > rope.original_context else 1
+            if (i, at) not in self._rope_tables:
+                if len(self._rope_tables) > 4096:
+                    self._rope_tables.clear()
+                values = rope_frequencies(rope, at)
+                array = (ctypes.c_float * len(values.angles))(*values.angles)
+                self._rope_tables[i, at] = array, len(values.angles), values.factor, values.sin_sign
+            array, half, factor, sign = self._rope_tables[i, at]
+            result.append(RopeAngles(ctypes.addressof(array), half, factor, sign))
+        return result
+
+    def explain(self, problem: str, op: Op | None = None, product: int = 0) -> LlamathError:
+        """Return the error for numbers that are not finite: it names a weight, or else the operation."""
+        numbers = [op.products[product].weight] if op is not None and op.products else []
+        for number in (*numbers, *range(len(self.weights.matrices))):
+            if described := self._describe(number):
+                return LlamathError(f"{problem}: the weight {self.weights.paths[number]} {described}", hint=HINT)
+        place = f": the first output that is not is that of {op.path}" if op is not None and op.path else ""
+        return LlamathError(f"{problem}, though every weight is finite{place}", hint="the dtype float32 may help")
+
+    def _describe(self, number: int) -> str:
+        """Describe the values of a weight that are not finite; empty if all are."""
+        matrix = self.weights.matrices[number]
+        row = (ctypes.c_float * matrix.cols)()
+        bad, nan = 0, False
+        for i in range(matrix.rows):
+            self.library.dequantize_row(ctypes.addressof(row), matrix, i)
+            if self.library.first_nonfinite(self._pool, ctypes.addressof(row), matrix.cols) >= 0:
+                wrong = [x for x in row if x - x != 0]
+                bad, nan = bad + len(wrong), nan or any(x != x for x in wrong)
+        return f"is {'NaN' if nan else 'infinite'} in {bad:,} of its {matrix.rows * matrix.cols:,} values" if bad else ""
+
+
+def _destroy(library: Library, engine: int, _weights: LoadedWeights) -> None:
+    """End an engine; its weights live until then."""
+    library.engine_destroy(engine)
+
+
+def _fill(spec: OpSpec, op: Op, first_product: int) -> None:
+    spec.code, spec.num_inputs, spec.first_product, spec.num_products = OPS.index(op.name), len(op.inputs), first_product, len(op.products)
+    for i, view in enumerate(op.outs):
+        spec.out[i] = ViewSpec(*view)
+    for i, view in enumerate(op.inputs):
+        spec.inputs[i] = ViewSpec(*view)
+    for i in range(len(spec.weights)):
+        spec.weights[i] = op.weights[i] if i < len(op.weights) else -1
+    for i, x in enumerate(op.ints):
+        spec.ints[i] = x
+    for i, number in enumerate(op.floats):
+        spec.floats[i] = number
+
+
+class NativeSession:
+    """Caches of `slots` sequences. A pass has at most `chunk` tokens of each."""
+
+    def __init__(self, model: NativeModel, slots: int, chunk: int) -> None:
+        self.model, self.slots, self.chunk = model, slots, chunk
+        self._handle = model.library.session_create(model.handle, slots, chunk, KV_TYPES[model.dtype])
+        if not self._handle:
+            raise MemoryError("the states of the sequences")
+        weakref.finalize(self, model.library.session_destroy, self._handle)
+        self.capacity = 0
+        self.start = [0] * slots
+        self.prefill_length = [0] * slots
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of caches, states and buffers."""
+        return int(self.model.library.session_bytes(self._handle))
+
+    def reserve(self, capacity: int, length: int) -> None:
+        """Make room for `capacity` tokens of each sequence, of which `length` are stored."""
+        if self.model.library.session_reserve(self._handle, capacity, length):
+            raise MemoryError("the KV cache")
+        self.capacity = max(self.capacity, capacity)
+
+    def set_start(self, slot: int, start: int) -> None:
+        """Set the padding before a sequence."""
+        self.start[slot] = start
+        self.model.library.session_set_start(self._handle, slot, start)
+
+    def can_truncate(self, stored: int, length: int) -> bool:
+        """Whether the caches still have what the first `length` of `stored` tokens left."""
+        return bool(self.model.library.session_can_truncate(self._handle, stored, length))
+
+    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: Any = None) -> int:
+        """Run a pass; return the number of rows of its logits."""
+        model = self.model
+        segments: list[Segment] = []
+        angles: list[RopeAngles] = []
+        fixed = [] if model.has_length_dependent_rope else model.angles(0, 0)
+        angles += fixed
+        last: Row | None = None
+        for row in rows:
+            length = row.past + len(row.tokens) - self.start[row.slot]
+            if model.max_positions is not None and length > model.max_positions:
+                raise LlamathError(
+                    f"the model has position embeddings for {model.max_positions} tokens, found {length} tokens",
+                    hint="use a shorter prompt",
+                )
+            at = 0
+            if model.has_length_dependent_rope:
+                self.prefill_length[row.slot] = self.prefill_length[row.slot] or length
+                at = len(angles)
+                angles += model.angles(length, self.prefill_length[row.slot])
+            joins = last is not None and at == 0 and (row.slot, row.past, len(row.tokens)) == (last.slot + 1, last.past, len(last.tokens))
+            if joins and len(row.tokens) == 1:
+                segments[-1].batch += 1
+            else:
+                segments.append(Segment(row.slot, 1, len(row.tokens), row.past, at))
+            last = row
+        ids = (ctypes.c_int32 * sum(len(x.tokens) for x in rows))(*[token for x in rows for token in x.tokens])
+        segment_array, angle_array = (Segment * len(segments))(*segments), (RopeAngles * max(1, len(angles)))(*angles)
+        spec = Pass(
+            *[ctypes.addressof(x) for x in (segment_array, ids, angle_array)],
+            len(segments),
+            int(all_logits),
+            model.precision,
+            None if layers is None else ctypes.addressof(layers),
+        )
+        where = (ctypes.c_int64 * 2)()
+        with _interruptible(model):
+            status = model.library.session_run(self._handle, spec, ctypes.addressof(where))
+        if status == CANCELLED:
+            raise KeyboardInterrupt
+        if status == NO_MEMORY:
+            raise MemoryError("the activations")
+        if status == NONFINITE:
+            read = max(x.past + len(x.tokens) - self.start[x.slot] for x in rows)
+            raise model.explain(
+                f"the model's activations within {read:,} tokens are NaN or infinite", model.program.ops[where[0]], where[1]
+            )
+        return len(ids) if all_logits else len(rows)
+
+    def logits_address(self, row: int) -> int:
+        """Return the address of a row of the logits of the last pass."""
+        return int(self.model.library.session_logits(self._handle, row))
+
+    def logits(self, row: int) -> list[float]:
+        """Return a row of the logits of the last pass."""
+        return list((ctypes.c_float * self.model.kept_logits).from_address(self.logits_address(row)))
+
+
+@contextmanager
+def _interruptible(model: NativeModel) -> Iterator[None]:
+    """Let Ctrl-C cancel the passes inside."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    model.library.interrupts(model.pool)
+    try:
+        yield
+    finally:
+        model.library.interrupts(None)

@@ -1,0 +1,204 @@
+"""The C interface of the native library: its structures and functions, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from ..utils.errors import LlamathError
+from .build import FOLDER, LIBRARY, CompilerError, build, cached_library, find_compiler
+from .program import MAX_FLOATS, MAX_INPUTS, MAX_INTS, MAX_WEIGHTS
+
+VERSION: Final = 1
+"""LLAMATH_KERNELS_VERSION of the library that these structures belong to."""
+F32, F16, I8, BF16 = 0, 1, 24, 30
+TYPES = {"F32": F32, "F16": F16, "BF16": BF16, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "MXFP4": 39}
+"""Types of matrices that kernels read as they are stored, by the manifest's names."""
+EXACT, FAST = 1, 0
+"""Precision of matrix products: float32 activations, or those that are fastest."""
+OK, CANCELLED, NONFINITE, NO_MEMORY = range(4)
+"""Results of a pass."""
+
+
+class Matrix(Structure):
+    """A stored matrix."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("scales", c_void_p),
+        ("rows", c_int64),
+        ("cols", c_int64),
+        ("row_stride", c_int64),
+        ("type", c_int32),
+        ("layout", c_int32),
+    )
+
+
+class ViewSpec(Structure):
+    """A `View`."""
+
+    _fields_ = tuple((name, c_int64) for name in ("buffer", "offset", "stride", "heads", "head_stride", "dim"))
+
+
+class OpSpec(Structure):
+    """An `Op`."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("code", "num_inputs", "first_product", "num_products")),
+        ("out", ViewSpec * 2),
+        ("inputs", ViewSpec * MAX_INPUTS),
+        ("weights", c_int64 * MAX_WEIGHTS),
+        ("ints", c_int64 * MAX_INTS),
+        ("floats", c_double * MAX_FLOATS),
+    )
+
+
+class ProductSpec(Structure):
+    """A `Linear`."""
+
+    _fields_ = (("weight", c_int64), ("bias", c_int64), ("out", ViewSpec))
+
+
+class BufferSpec(Structure):
+    """A `Buffer`."""
+
+    _fields_ = (("width", c_int64), ("rows_per_token", c_int64))
+
+
+class CacheSpec(Structure):
+    """A `CacheRows`."""
+
+    _fields_ = (("heads", c_int64), ("dim", c_int64), ("lookback", c_int64))
+
+
+class ProgramSpec(Structure):
+    """A `Program`."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("ops", "products", "buffers", "weights", "caches", "state_sizes")),
+        *((f"num_{name}", c_int64) for name in ("ops", "products", "buffers", "weights", "caches", "states", "ropes")),
+        ("logits", ViewSpec),
+    )
+
+
+class RopeAngles(Structure):
+    """The frequencies of a rotary embedding."""
+
+    _fields_ = (("frequencies", c_void_p), ("half", c_int64), ("factor", c_float), ("sin_sign", c_float))
+
+
+class Segment(Structure):
+    """Consecutive tokens of one sequence, or as many of each of several consecutive ones."""
+
+    _fields_ = tuple((name, c_int64) for name in ("slot", "batch", "tokens", "past", "angles"))
+
+
+class Pass(Structure):
+    """What a pass reads."""
+
+    _fields_ = (
+        ("segments", c_void_p),
+        ("ids", c_void_p),
+        ("angles", c_void_p),
+        ("num_segments", c_int64),
+        ("all_logits", c_int64),
+        ("precision", c_int64),
+        ("layers", c_void_p),
+    )
+
+
+class SamplingSpec(Structure):
+    """Sampling parameters."""
+
+    _fields_ = (
+        ("temperature", c_float),
+        ("top_k", c_int32),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("repetition_penalty", c_float),
+    )
+
+
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "version": (c_int32, ()),
+    "path": (c_char_p, ()),
+    "num_paths": (c_int32, ()),
+    "path_name": (c_char_p, (c_int32,)),
+    "path_supported": (c_int32, (c_int32,)),
+    "set_path": (c_int32, (c_char_p,)),
+    "pool_create": (c_void_p, (c_int32,)),
+    "pool_destroy": (None, (c_void_p,)),
+    "pool_threads": (c_int32, (c_void_p,)),
+    "pool_wait": (None, (c_void_p,)),
+    "pool_cancel": (None, (c_void_p,)),
+    "row_bytes": (c_int64, (c_int32, c_int64)),
+    "dequantize_row": (None, (c_void_p, POINTER(Matrix), c_int64)),
+    "first_nonfinite": (c_int64, (c_void_p, c_void_p, c_int64)),
+    "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),
+    "top_logprobs": (c_double, (c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p)),
+    "engine_create": (c_void_p, (c_void_p, POINTER(ProgramSpec))),
+    "engine_destroy": (None, (c_void_p,)),
+    "session_create": (c_void_p, (c_void_p, c_int64, c_int64, c_int64)),
+    "session_destroy": (None, (c_void_p,)),
+    "session_reserve": (c_int32, (c_void_p, c_int64, c_int64)),
+    "session_set_start": (None, (c_void_p, c_int64, c_int32)),
+    "session_can_truncate": (c_int32, (c_void_p, c_int64, c_int64)),
+    "session_bytes": (c_int64, (c_void_p,)),
+    "session_run": (c_int32, (c_void_p, POINTER(Pass), c_void_p)),
+    "session_logits": (c_void_p, (c_void_p, c_int64)),
+    "interrupts": (c_int32, (c_void_p,)),
+    "quantize_int8": (None, (c_void_p, c_void_p, POINTER(Matrix))),
+}
+"""Functions by name without the prefix `llamath_`: the type of the result and those of the arguments."""
+
+
+class Library:
+    """The functions of the loaded library, as attributes without their prefix."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path
+        library = ctypes.CDLL(str(path))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"llamath_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        if self.version() != VERSION:
+            raise OSError(f"{path} has version {self.version()}, expected {VERSION}")
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        raise AttributeError(name)
+
+
+class NoLibrary(LlamathError):
+    """The native library is missing and cannot be built."""
+
+
+@lru_cache(maxsize=1)
+def load_library() -> Library:
+    """Return the library: that of the package, or in a checkout of the sources one that is built at first use."""
+    path = _find_or_build()
+    try:
+        return Library(path)
+    except (OSError, AttributeError) as error:
+        raise NoLibrary(f"the native engine cannot be loaded: {error}", hint="install llamath again") from None
+
+
+def _find_or_build() -> Path:
+    if (own := FOLDER / LIBRARY).exists():
+        return own
+    if (cached := cached_library()).exists():
+        return cached
+    if find_compiler() is None or os.environ.get("LLAMATH_NO_BUILD"):
+        raise NoLibrary(
+            "the native engine was not compiled when llamath was installed, as no C++ compiler was found",
+            hint="install g++ or clang++, then install llamath again",
+        )
+    try:
+        return build(cached)
+    except (CompilerError, OSError) as error:
+        raise NoLibrary(f"the native engine cannot be compiled: {error}", hint="set CXX to another compiler") from None
