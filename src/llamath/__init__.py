@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .analysis.same.weights_hash import HashReport
     from .analysis.serving.draft_pair import PairReport
     from .analysis.serving.engine_report import EngineReport
+    from .analysis.serving.placement import Placement
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         models,
         names,
         pair,
+        place,
         plan,
         quants,
         same,
@@ -106,6 +108,7 @@ __all__ = [
     "NamesReport",
     "PairReport",
     "Parameters",
+    "Placement",
     "PlanReport",
     "PresetList",
     "QuantsReport",
@@ -137,6 +140,7 @@ __all__ = [
     "models",
     "names",
     "pair",
+    "place",
     "plan",
     "quants",
     "same",
@@ -145,8 +149,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit pair plan quants inspect verify names convert merge edit models gpus same "
-    "hash_weights",
+    "api": "count diff explain design memory flops fit pair place plan quants inspect verify names convert merge edit models gpus "
+    "same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -173,6 +177,7 @@ _MODULES = {
     "analysis.same.weights_hash": "HashReport",
     "analysis.serving.draft_pair": "PairReport",
     "analysis.serving.engine_report": "EngineReport",
+    "analysis.serving.placement": "Placement",
     "analysis.verify.listing": "Listing",
     "analysis.verify.check_checkpoint": "VerifyReport",
     "analysis.verify.structure_report": "StructureReport",

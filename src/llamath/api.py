@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .analysis.same.weights_hash import HashReport
     from .analysis.serving.draft_pair import DraftKind, PairReport
     from .analysis.serving.engine_report import EngineReport
+    from .analysis.serving.placement import Placement
     from .analysis.training.training_memory import TrainReport
     from .analysis.verify.check_checkpoint import VerifyReport
     from .analysis.verify.listing import Listing
@@ -78,6 +79,7 @@ Recompute = Literal["none", "selective", "full"]
 _T = TypeVar("_T")
 
 _MAX_PLANS = 1000
+_MAX_PLACED = 64
 _MAX_TRAINING_TOKENS = 10**18
 _MAX_DIMENSION = 2**40
 _MAX_SPEED = 1e18
@@ -694,6 +696,43 @@ def pair(
     second = load(draft)
     vocabularies = read_vocabulary(first.location), read_vocabulary(second.location)
     return pair_models(sizes, MemoryCalculator(second, request, _stored_weights(second)), vocabularies, asked)
+
+
+def place(
+    model: _ModelSource,
+    *,
+    on: GPUs,
+    ram: Size,
+    ram_bandwidth: str | None = None,
+    disk: str | None = None,
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+) -> Placement:
+    """Tell where each weight goes on GPUs, RAM and disk, with flags for llama.cpp, transformers and KTransformers, and bound decode.
+
+    `on` names the GPUs in their order (`"3060+4090"`), `ram` its size (`"64GiB"`); `ram_bandwidth` and `disk` are rates (`"7GB/s"`).
+    """
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+    from .analysis.serving.placement import RAM_BANDWIDTH, Machine, place_model
+    from .utils.units import parse_bandwidth
+
+    loaded = load(model)
+    _positive("batch", batch)
+    _check_text(dtype=dtype, kv_dtype=kv_dtype)
+    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context), batch=batch)
+    sizes = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
+    count, gpu = _gpus(on)
+    if count > _MAX_PLACED:
+        raise ArgumentError("on", f": {count:,} GPUs; at most {_MAX_PLACED} are placed on one by one")
+    machine = Machine(
+        gpus=gpu.members or (gpu,) * count,
+        ram=_size("ram", ram),
+        ram_bandwidth=RAM_BANDWIDTH if ram_bandwidth is None else parse_bandwidth(ram_bandwidth),
+        disk_bandwidth=0 if disk is None else parse_bandwidth(disk),
+    )
+    return place_model(sizes, machine)
 
 
 def inspect(path: str | os.PathLike[str]) -> Listing:

@@ -42,6 +42,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "memory": "memory for inference or training, line by line",
         "fit": "does it fit on these GPUs, and how fast at most?",
         "quants": "sizes in each dtype, and which GGUF file to choose",
+        "place": "which weights go to the GPUs, RAM and disk, as flags",
         "pair": "does a draft model belong to a model, and what is it worth?",
         "flops": "FLOPs of prefill, decode and training, and the MFU",
         "plan": "rank the ways to split a model over a cluster",

@@ -108,7 +108,7 @@ def command(
 
 
 def _print_engine(report: EngineReport, form: str | None) -> None:
-    from ..render.text.engine_text import engine_text
+    from ..render.text.serving.engine_text import engine_text
 
     if form == "json":
         echo_json(report.to_json())

@@ -33,7 +33,7 @@ def command(target: str, draft: str, *, engine: tuple[str, ...], form: str | Non
     DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
     """
     from ..api import pair
-    from ..render.text.pair_text import pair_text
+    from ..render.text.serving.pair_text import pair_text
 
     other = draft if draft in _HEADS else load_model(draft, {}, None)
     report = pair(load_model(target, {}, None), other, engines=engine, **settings)

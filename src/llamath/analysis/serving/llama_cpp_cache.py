@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...core.expr import Expr
 from ...engines import Engine
 from ...utils.record_type import Record
 from ..inference.cache_bytes import CacheSpec, kv_format
 from ..inference.gpu_shards import ShardedModel
 from ..inference.inference_memory import MemoryCalculator
+from .paged_cache import layer_caches
 
 _MIB = 2**20
 
@@ -39,10 +39,12 @@ def llama_cpp_cache(engine: Engine, calculator: MemoryCalculator, shards: Sharde
     """Return the cache that llama.cpp allocates for the context, for all sequences."""
     stored, context, batch = kv_format(_gguf_cache_dtype(calculator)), calculator.context, calculator.request.batch
 
+    found = layer_caches(calculator.decode, 1, "bf16", 4, 4)
+    states = max((x.state_bytes for x in found.values()), default=0) if isinstance(found, dict) else 0
+
     def size(spec: CacheSpec) -> int:
         rows = sum(-(-int(row) // stored.block) * stored.bytes for row in spec.rows)
-        fixed = (int(spec.state or 0) + _without_last_tap(spec)) * 4 * batch
-        return int(spec.layers) * (rows * (cells_of(spec, context, batch, engine) if spec.rows else 0) + fixed)
+        return int(spec.layers) * (rows * cells_of(spec, context, batch, engine) // max(spec.every, 1) if spec.rows else states * batch)
 
     lines = []
     for x in calculator.cache_specs:
@@ -53,11 +55,6 @@ def llama_cpp_cache(engine: Engine, calculator: MemoryCalculator, shards: Sharde
             lines.append(f"llama_memory_recurrent: size = {size(x) / _MIB:.2f} MiB ({batch} cells, {int(x.layers):3d} layers)")
     fullest = max(sum(size(x) for x in shards.stage_cache_specs(i)) for i in range(len(shards.stages)))
     return LlamaCppCache(bytes=sum(map(size, calculator.cache_specs)), bytes_of_fullest=fullest, prints=tuple(lines))
-
-
-def _without_last_tap(spec: CacheSpec) -> int:
-    """Return the elements of a convolution's inputs; llama.cpp keeps one tap less than the kernel has, which is not known here."""
-    return int(spec.conv_state or Expr.const(0))
 
 
 def _gguf_cache_dtype(calculator: MemoryCalculator) -> str:

@@ -104,11 +104,14 @@ class PagedCache(Record):
         )
 
 
-def layer_caches(graph: Graph, tp: int, kv_dtype: str, state_bytes: int) -> dict[int, LayerCache] | str:
-    """Return the cache of each kind of layer, by the id of its block, or the reason why vLLM's cache of one is not known."""
+def layer_caches(graph: Graph, tp: int, kv_dtype: str, state_bytes: int, conv_bytes: int = 2) -> dict[int, LayerCache] | str:
+    """Return the cache of each kind of layer, by the id of its block, or the reason why vLLM's cache of one is not known.
+
+    `state_bytes` and `conv_bytes` are those of an element of a recurrent state, and of a convolution's last inputs.
+    """
     found: dict[int, LayerCache] = {}
     for region in graph.layers:
-        layer = _layer_cache(region, tp, kv_dtype, state_bytes)
+        layer = _layer_cache(region, tp, kv_dtype, (state_bytes, conv_bytes))
         if isinstance(layer, str):
             return layer
         if layer is not None:
@@ -116,7 +119,7 @@ def layer_caches(graph: Graph, tp: int, kv_dtype: str, state_bytes: int) -> dict
     return found
 
 
-def _layer_cache(region: Region, tp: int, kv_dtype: str, state_bytes: int) -> LayerCache | str | None:
+def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, int]) -> LayerCache | str | None:
     dtype = parse_kv_dtype(kv_dtype)
     if dtype.block > 1:
         return f"{dtype.short_name} is a cache dtype of llama.cpp"
@@ -134,8 +137,8 @@ def _layer_cache(region: Region, tp: int, kv_dtype: str, state_bytes: int) -> La
         return None
     if any(taps is None for taps, _ in inputs):
         return f"the pages of {', '.join(dict.fromkeys(x.description for _, x in inputs))}"
-    sizes = [int(x.on_rank(tp)) * state_bytes for x in states]
-    sizes += [int(x.on_rank(tp)) // int(taps) * (int(taps) - 1) * 2 for taps, x in inputs if taps is not None]
+    sizes = [int(x.on_rank(tp)) * elements[0] for x in states]
+    sizes += [int(x.on_rank(tp)) // int(taps) * (int(taps) - 1) * elements[1] for taps, x in inputs if taps is not None]
     return LayerCache("state", state_bytes=sum(sizes))
 
 

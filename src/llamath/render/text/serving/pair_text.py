@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.serving.draft_pair import ACCEPTANCE, LENGTHS, PairReport
-from ...utils.errors import safe
-from ...utils.number_format import format_bytes, format_count, format_giga
-from ..table import bold, dim, fit_table, note_lines, wrap, wrap_hanging
+from ....analysis.serving.draft_pair import ACCEPTANCE, LENGTHS, PairReport
+from ....utils.errors import safe
+from ....utils.number_format import format_bytes, format_count, format_giga
+from ...table import bold, dim, fit_table, note_lines, wrap, wrap_hanging
 
 
 def pair_text(report: PairReport) -> str:

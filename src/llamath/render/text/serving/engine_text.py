@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...analysis.serving.engine_layouts import BrokenRule
-from ...analysis.serving.engine_report import EngineReport
-from ...utils.errors import safe
-from ...utils.number_format import format_count, format_giga
-from ..table import bold, dim, note_lines, wrap, wrap_hanging
+from ....analysis.serving.engine_layouts import BrokenRule
+from ....analysis.serving.engine_report import EngineReport
+from ....utils.errors import safe
+from ....utils.number_format import format_count, format_giga
+from ...table import bold, dim, note_lines, wrap, wrap_hanging
 
 
 def engine_text(report: EngineReport) -> str:

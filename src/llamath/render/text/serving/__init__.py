@@ -1,0 +1,1 @@
+"""Reports about inference engines, drafts and placements as text."""
