@@ -1018,6 +1018,22 @@ TOWER_KEYS: dict[str, Entry] = {
     "use_thumbnail": ("whether the whole image follows its tiles", _IMAGES),
     "subsampling_conv_channels": ("the channels of the convolutions before the layers", "weights of the tower"),
     "conv_kernel_size": ("the taps of the convolution in each layer", "weights of the tower"),
+    "img_processor": ("the vision tower of Phi-3 Vision, an object", _TOWER),
+    "embd_layer": ("how Phi-3 Vision projects images, an object", _PROJECTOR),
+    "projection_cls": ("the kind of projector; only mlp is supported", "nothing: only one choice is supported"),
+    "use_hd_transform": ("whether images are cut into tiles; only true is supported", "nothing: only one choice is supported"),
+    "image_dim_out": ("d_v, the width of the features of a patch (Phi-3 Vision)", _PROJECTOR),
+    "projector_config": ("the projector, an object (DeepSeek-OCR)", _PROJECTOR),
+    "projector_type": ("the kind of projector; only linear is supported (DeepSeek-OCR)", "nothing: only one choice is supported"),
+    "input_dim": ("the width of the features that the projector reads (DeepSeek-OCR)", _PROJECTOR),
+    "n_embed": ("the outputs of the projector, the width of the text model (DeepSeek-OCR)", _PROJECTOR),
+    "width": ("the width of a tower, or an object of towers by name (DeepSeek-OCR)", _TOWER),
+    **dict.fromkeys(("clip-l-14-224", "sam_vit_b"), ("one of DeepSeek-OCR's towers, an object", _TOWER)),
+    "layers": ("L_v, the number of layers of the tower (DeepSeek-OCR)", _TOWER),
+    "heads": ("H_v, the number of heads (DeepSeek-OCR)", "weights: learned distances have the width of a head"),
+    "downsample_channels": ("the widths of the convolutions after SAM's encoder (DeepSeek-OCR)", _TOWER),
+    "use_bias": ("whether the linear layers of the tower have biases (dots.ocr)", _TOWER),
+    "post_norm": ("whether the tower has a norm after its layers (dots.ocr)", _TOWER),
     "high_res_vision_config": ("the tower for larger images (DeepSeek-VL 7B), an object", _TOWER),
     "mlp_dim": ("F_v, the width of the MLP in each layer of the tower", _TOWER),
     "mlp_bias": ("whether the MLPs of the tower have biases", _TOWER),
@@ -1066,6 +1082,8 @@ TOWER_KEYS: dict[str, Entry] = {
         hidden_dropout_prob is_composition
         init_pos_emb_time
         attention_probs_dropout_prob downsample_mode drop_vision_last_layer hidden_dropout_rate image_text_hidden_size img_max_token_num
+        candidate_resolutions embedding_cls global_view_pos hd_transform_order init_merger_std is_causal layer_idx model_name name
+        num_img_tokens tile_tag type_feature with_learnable_separator
         insert_layer_id interpolate_mode max_value_projector_patch_to_query_dict max_vit_seq_len min_image_size mtp_config num_pos_feats
         position_embedding_type projection_dropout tokenize_function use_decoder_only_language_model visual_indicator_token_ids
         min_dynamic_patch model_patch_size num_image_tokens num_soft_tokens pad2square

@@ -37,7 +37,9 @@ from .families.wrappers import (
     TIED_BY_EITHER,
     TIED_BY_TEXT,
     TOWER_KEYS,
+    TOWER_OBJECTS,
     UNTIED_BY_DEFAULT,
+    WRAPPER_OF_CLASS,
     with_wrapper_prefix,
 )
 from .model import Model
@@ -299,6 +301,10 @@ _STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "d
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
+_OUTER_KEYS = ("model_type", "architectures", *TOWER_OBJECTS, *_STORAGE_KEYS)
+"""Keys at the outer level of a flat configuration that are not of the text model."""
+
+
 class _Sections(NamedTuple):
     """A configuration, divided."""
 
@@ -311,6 +317,9 @@ def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
     model_type = Config(data, source).get("model_type", "")
     data = _nested(data, model_type)
+    classes = data.get("architectures")
+    if isinstance(classes, list) and classes:
+        model_type = WRAPPER_OF_CLASS.get((model_type, str(classes[0])), model_type)
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return _Sections("", data)
@@ -362,7 +371,7 @@ def _nested(data: Keys, model_type: str) -> Keys:
     """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
     if model_type not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
         return data
-    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in ("model_type", "architectures", *_STORAGE_KEYS)}
+    outer = {key: x for key, x in data.items() if key.endswith("_config") or key in _OUTER_KEYS}
     if not any(isinstance(x, Mapping) and key not in _STORAGE_KEYS for key, x in outer.items()) and model_type in MODEL_TYPES:
         return data
     text = {key: x for key, x in data.items() if key not in outer}

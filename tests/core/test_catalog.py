@@ -14,6 +14,7 @@ from llamath import catalog
 from llamath.catalog import Preset, normalize_name, normalize_with_dots
 from llamath.core.tree import walk
 from llamath.families.registry import MODEL_TYPES
+from llamath.families.wrappers import COMPLETE_TYPES
 from support.reference_data import published, truth
 
 PRESETS = {preset.slug: preset for preset in catalog.presets()}
@@ -25,7 +26,7 @@ TEXT = ("language_model", "lm_head")
 
 def is_multimodal(preset: Preset) -> bool:
     """Whether a preset has a vision tower beside its text model."""
-    return "vision_config" in preset.config
+    return "vision_config" in preset.config or preset.config["model_type"] in COMPLETE_TYPES
 
 
 DOT_DECIDES = {"opt13b", "facebookopt13b", "cerebrasgpt13b", "cerebrascerebrasgpt13b"}

@@ -10,8 +10,10 @@ MULTIMODAL = {
     "blip_2": "blip-2 instructblip instructblipvideo",
     "cohere2_vision": "cohere2_vision",
     "cosmos3_omni": "cosmos3_omni",
+    "deepseek_ocr": "deepseek_ocr",
     "deepseek_vl": "deepseek_vl",
     "deepseek_vl_hybrid": "deepseek_vl_hybrid",
+    "dots_ocr": "dots_ocr",
     "exaone4_5": "exaone4_5",
     "fuyu": "fuyu",
     "gemma3": "gemma3",
@@ -42,6 +44,7 @@ MULTIMODAL = {
     "muse_glimmer": "muse_glimmer",
     "ovis2": "ovis2",
     "paligemma": "paligemma",
+    "phi3_v": "phi3_v",
     "qianfan_ocr": "qianfan_ocr",
     "qwen2_vl": "qwen2_vl qwen2_5_vl",
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
@@ -129,6 +132,7 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
     **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
+    "deepseek_ocr": "deepseek_v2",
     "exaone4_5": "exaone4",
     "fuyu": "persimmon",
     **dict.fromkeys(("glm46v", "glmga"), "glm4v_text"),
@@ -151,7 +155,20 @@ TEXT_MODEL_TYPES = {
 NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
 """Wrappers whose text model computes otherwise than by itself."""
 
-FLAT_WRAPPERS = {"hunyuan_vl": "hunyuan_vl_text", "mimo_v2": "mimo_v2", "qwen2_5_vl": "qwen2_5_vl_text", "qwen2_vl": "qwen2_vl_text"}
+WRAPPER_OF_CLASS = {("deepseek_vl_v2", "DeepseekOCRForCausalLM"): "deepseek_ocr"}
+"""Model type and class in a configuration → the wrapper, where one model type has several."""
+
+TOWER_OBJECTS = ("embd_layer", "img_processor")
+"""Keys of objects at the outer level that are not the text model's (Phi-3 Vision)."""
+
+FLAT_WRAPPERS = {
+    "dots_ocr": "qwen2",
+    "hunyuan_vl": "hunyuan_vl_text",
+    "phi3_v": "phi3",
+    "mimo_v2": "mimo_v2",
+    "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text",
+}
 """Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""
 
 TEXT_CONFIG_DEFAULTS = {
