@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .analysis.cost.cost_report import CostReport
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .analysis.verify.weight_names import NamesReport
     from .api import (
         convert,
+        cost,
         count,
         design,
         diff,
@@ -80,6 +82,7 @@ __all__ = [
     "ConfigError",
     "ConversionReport",
     "ConvertError",
+    "CostReport",
     "CountReport",
     "Decoder",
     "DesignReport",
@@ -124,6 +127,7 @@ __all__ = [
     "VerifyReport",
     "Weight",
     "convert",
+    "cost",
     "count",
     "design",
     "diff",
@@ -149,7 +153,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit pair place plan quants inspect verify names convert merge edit models gpus "
+    "api": "count diff explain design memory flops fit cost pair place plan quants inspect verify names convert merge edit models gpus "
     "same hash_weights",
     "loading": "load",
     "model": "Model",
@@ -170,6 +174,7 @@ _MODULES = {
     "analysis.fit.fit_comparison": "FitComparison",
     "analysis.fit.fit_report": "FitReport",
     "analysis.fit.gpu_ranking": "GPURanking",
+    "analysis.cost.cost_report": "CostReport",
     "analysis.fit.quants_report": "QuantsReport",
     "analysis.plan.plan_ranking": "PlanReport",
     "analysis.plan.serving_plan": "ServeReport",

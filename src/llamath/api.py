@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
+    from .analysis.cost.cost_report import CostReport, Price
     from .analysis.count.count_report import CountReport, StoredNamesReport
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -634,6 +635,61 @@ def plan(
         tokens=training_tokens,
     )
     return plan_training(loaded, cluster, request)
+
+
+def cost(
+    model: _ModelSource,
+    *,
+    on: GPUs,
+    price: float | str | None = None,
+    context: Tokens | None = None,
+    output: Tokens = 256,
+    batch: int | None = None,
+    dtype: str = "",
+    kv_dtype: str = "",
+    grid: float | None = None,
+    train: Count | None = None,
+) -> CostReport:
+    """Estimate what a million generated tokens cost on GPUs, prompts included, and a training run: intervals with their assumptions.
+
+    `price` is that of a GPU for an hour (`2.5`, `"$2.5/h"`); `output` are the generated tokens of a sequence, whose prompt is the rest of
+    `context`; `batch` is as many sequences as fit by default; `grid` is in kg CO₂e per kWh; `train` are the tokens of a training run.
+    """
+    from .analysis.cost.cost_report import CostRequest
+    from .analysis.cost.cost_report import cost as cost_on
+    from .analysis.cost.ecologits import WORLD_GRID
+    from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+
+    loaded, (count, gpu) = load(model), _gpus(on)
+    if batch is not None:
+        _positive("batch", batch)
+    if grid is not None and not 0 <= grid < 10:
+        raise ArgumentError("grid", f" should be kg of CO₂e per kWh, from 0 to 10, found {grid!r}")
+    _check_text(dtype=dtype, kv_dtype=kv_dtype)
+    request = MemoryRequest(dtype=dtype, kv_dtype=kv_dtype, context=_context(loaded, context))
+    calculator = MemoryCalculator(loaded, request, None if dtype else _stored_weights(loaded), _file_notes(loaded) if dtype else ())
+    tokens = None if train is None else _count("train", train)
+    if tokens is not None and tokens >= _MAX_TRAINING_TOKENS:
+        raise ArgumentError("train", f" {safe(str(train), 40)}: more text than exists", hint="like 15.6T")
+    asked = CostRequest(
+        output=_tokens("output", output),
+        batch=batch,
+        price=None if price is None else _price(price),
+        grid=WORLD_GRID if grid is None else grid,
+        train_tokens=tokens,
+    )
+    return cost_on(calculator, gpu, count, asked)
+
+
+def _price(value: float | str) -> Price:
+    """Parse the price of a GPU for an hour: 2.5, `2.5/h` or `$2.5/h`."""
+    from .analysis.cost.cost_report import Price
+
+    text = f"{value}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+    match = re.fullmatch(r"([$€£¥₹]?)(\d{1,6}(?:\.\d{1,6})?)(?:/h)?", text) if isinstance(text, str) else None
+    if match is None or not float(match[2]):
+        raise ArgumentError("price", f" should be a price for an hour of a GPU, such as 2.5/h or $2.5/h, found {safe(repr(value), 40)}")
+    return Price(amount=float(match[2]), currency=match[1])
 
 
 def quants(

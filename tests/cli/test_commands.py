@@ -28,6 +28,7 @@ OF_LATER_COMMANDS = {
     ("fit", "--offload"),
     ("count", "--part"),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
+    *(("cost", x) for x in ("--batch", "--context", "--dtype", "--grid", "--kv-dtype", "--on", "--output", "--price", "--train")),
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
     *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
     *(("place", x) for x in ("--batch", "--context", "--disk", "--dtype", "--kv-dtype", "--on", "--ram", "--ram-bandwidth", "--svg")),

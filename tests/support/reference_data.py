@@ -22,6 +22,11 @@ def published(name: str) -> Any:
     return json.loads((TRUTH / "published.json").read_text())[name]
 
 
+def published_runs(name: str) -> Any:
+    """Return one of the tables of `truth/published_runs.json`."""
+    return json.loads((TRUTH / "published_runs.json").read_text())[name]
+
+
 def tiny_configs() -> list[Any]:
     """Return every tiny config of `tests/tiny/FAMILY.json`: `{"label": {HF keys with model_type}}`."""
     return _configs_in(TINY)

@@ -43,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "fit": "does it fit on these GPUs, and how fast at most?",
         "quants": "sizes in each dtype, and which GGUF file to choose",
         "place": "which weights go to the GPUs, RAM and disk, as flags",
+        "cost": "price, energy and CO₂ of tokens and of training",
         "pair": "does a draft model belong to a model, and what is it worth?",
         "flops": "FLOPs of prefill, decode and training, and the MFU",
         "plan": "rank the ways to split a model over a cluster",

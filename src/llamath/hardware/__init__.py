@@ -29,7 +29,7 @@ _MAX_DEVICES = 10**7
 _VENDOR_WORDS = r"\b(nvidia|amd|intel|google|apple|aws|instinct|geforce|tesla|generation|data center gpu|hbm\w*)\b"
 """Words of drivers' names that are not needed to tell devices apart."""
 COUNT = r"(?si)\s*([0-9]{1,9})\s*[x×*]\s*(.+)"
-HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8"
+HINT = "like 'mem=80GiB bw=3.35TB/s bf16=989TF'; optional are fp8=… int8=… fp4=… link=450GB/s net=50GB/s node=8 power=700W"
 
 
 class Device(Record):
@@ -47,10 +47,11 @@ class Device(Record):
     network: int  # across nodes, bytes per second of each device in one direction
     node: int  # devices that the link connects
     source: str
+    power: int = 0  # of the board in watts, the most that it may draw; 0: unknown
     members: tuple[Device, ...] = ()  # the different devices of one machine, of which this one has the lowest figures
 
     json_fields: ClassVar[tuple[str, ...]] = (
-        *("name", "title", "vendor", "memory", "nominal", "bandwidth", "flops", "link", "kind", "network", "node", "source"),
+        *("name", "title", "vendor", "memory", "nominal", "bandwidth", "flops", "link", "kind", "network", "node", "power", "source"),
     )
 
 
@@ -178,6 +179,7 @@ def _lowest_figures(counted: Sequence[tuple[int, Device]]) -> Device:
         network=min(x.network for x in all_devices),
         node=min(x.node for x in all_devices),
         source="the least of each",
+        power=0 if not all(x.power for x in all_devices) else sum(n * x.power for n, x in counted) // sum(n for n, _ in counted),
         members=tuple(x for n, x in counted for _ in range(min(n, _MAX_MEMBERS))),
     )
 
@@ -225,6 +227,7 @@ def _parse_entry(x: Mapping[str, Any], vendor: str) -> Device:
         kind=x.get("kind", ""),
         network=parse_bandwidth(x["network"]) if "network" in x else _DEFAULT_NETWORK,
         node=x["node"],
+        power=x.get("power", 0),
         source=x["source"],
     )
 
@@ -235,12 +238,19 @@ def _parse_node(text: str) -> int:
     return int(text)
 
 
+def _parse_power(text: str) -> int:
+    if not (match := re.fullmatch(r"([1-9]\d{0,4})W", text, re.ASCII)):
+        raise LlamathError(f"power should be watts like 700W, found {safe(text, 20)}", hint=HINT)
+    return int(match[1])
+
+
 _READERS = {
     "mem": parse_bytes,
     "bw": parse_bandwidth,
     "link": parse_bandwidth,
     "net": parse_bandwidth,
     "node": _parse_node,
+    "power": _parse_power,
     **dict.fromkeys(DTYPES, parse_flops),
 }
 
@@ -262,7 +272,7 @@ def _build_device(name: str, properties: Mapping[str, str], base: Device | None)
         base = Device(name=name, title=name, memory=values["mem"], nominal=values["mem"], bandwidth=values.get("bw", 0), **defaults)
     else:
         base = base.replace(name=name, title=name, source=f"{base.source}; changed: {', '.join(f'{x}={y}' for x, y in properties.items())}")
-    fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node"}
+    fields = {"mem": "memory", "bw": "bandwidth", "link": "link", "net": "network", "node": "node", "power": "power"}
     changes = {fields[key]: value for key, value in values.items() if key in fields}
     rates = {key: values.get(key) or base.flops[key] for key in DTYPES if key in values or key in base.flops}
     return base.replace(flops=rates, **changes, **({"nominal": values["mem"]} if "mem" in values else {}))
