@@ -28,6 +28,7 @@ from llamath.analysis.training.saved_activations import SavedActivations
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
+from published_engines import ENGINE_SECTIONS
 from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
@@ -36,7 +37,7 @@ Rows = Iterable[Sequence[str]]
 HEAD = """# How accurate the numbers are
 
 Written by `tools/accuracy.py`, which runs llamath; the published figures are in
-`tests/truth/published_runs.json`, each with its source.
+`tests/truth/published_runs.json` and `tests/truth/engines.json`, each with its source.
 
 Counts of weights, bytes, caches and FLOPs are exact: where a publication prints an integer, llamath
 gives the same integer, and where it prints digits, the same digits. Activations are exact for the
@@ -293,6 +294,10 @@ def page() -> str:
     lines = [HEAD, "## Exact: equal, or equal to the printed digits", ""]
     for title, key, header, rows in SECTIONS:
         lines += [f"### {title}", "", fill(f"{DATA[key]['source']}.", 100), "", *table(header, rows()), ""]
+    lines += ["## Engines: what they print, refuse and reach", ""]
+    for title, source, header, engine_rows in ENGINE_SECTIONS:
+        lines += [f"### {title}", "", fill(f"{source}.", 100, break_on_hyphens=False), "", *table(header, engine_rows()), ""]
+    lines += ["## More comparisons", ""]
     lines += ["### Quantization recipes and what they are compared with", "", fill(_RECIPE_TEXT, 100), ""]
     lines += [*table(("recipe", "compared with", "equal"), recipes()), ""]
     lines += ["### By other programs", "", "Tests compare with torch, transformers, peft, bitsandbytes and others:", "", *tests(), ""]

@@ -14,7 +14,7 @@ import llamath
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.serving.engine_layouts import check_engine_layout
-from llamath.analysis.serving.engine_report import EngineReport, EngineSettings, _state_bytes, plan_engine
+from llamath.analysis.serving.engine_report import EngineReport, EngineSettings, plan_engine, state_element_bytes
 from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers
 from llamath.analysis.serving.rank_shapes import EngineLayout
 from llamath.engines import ENGINES, Engine, find_engine
@@ -38,7 +38,7 @@ def calculator(row: dict[str, Any]) -> MemoryCalculator:
 
 def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
     sizes = calculator(row)
-    caches = layer_caches(record(sizes.tree, decode=True), row.get("tp", 1), sizes.kv_dtype, _state_bytes(engine, sizes))
+    caches = layer_caches(record(sizes.tree, decode=True), row.get("tp", 1), sizes.kv_dtype, state_element_bytes(engine, sizes))
     assert not isinstance(caches, str)
     paged = page_layers(
         sizes.tree, caches, engine, in_flight=batched * engine.figure("batches_in_flight", 1), stages=[[(0, int(sizes.tree.layers.n))]]

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
+import published_engines
 from llamath.analysis.inference.checkpoint_weights import read_stored_weights
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.serving.layer_sizes import layer_sizes
@@ -166,3 +167,24 @@ def test_forms_agree_and_exit_codes_say_whether_it_fits() -> None:
     report = place("llama-3.1-8b", ram="16GiB", dtype="q4_k_m")
     assert ran.exit_code == 0 and json.loads(ran.stdout) == json.loads(json.dumps(report.to_json()))
     assert CliRunner().invoke(cli, ["place", "llama-3.1-405b", "--on", "rtx-3060", "--ram", "16GiB"]).exit_code == 1
+
+
+REACHED = list(published_engines.reached())
+
+
+@pytest.mark.parametrize("name,rate,ceiling", [x[:3] for x in REACHED], ids=[x[0] for x in REACHED])
+def test_no_published_rate_passes_its_ceiling(name: str, rate: float, ceiling: float) -> None:
+    assert 0.4 < rate / ceiling < 1, name
+
+
+def test_files_are_as_large_as_gguf_parser_says() -> None:
+    for _, theirs, ours in published_engines.estimates():
+        if "bits" in theirs:
+            assert theirs == ours
+        else:  # theirs has a compute buffer of at most 0.32 GiB, too
+            assert 0.2 < float(theirs.split()[0]) - float(ours.split()[0]) < 0.33
+
+
+def test_eagle_heads_are_as_large_as_published() -> None:
+    for slug, theirs, ours in published_engines.heads():
+        assert abs(float(theirs.split()[0]) - float(ours.split()[0])) < 0.0051, slug

@@ -224,7 +224,7 @@ def _verdict(needed: int, memory: EngineMemory) -> Verdict:
 def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device) -> _Trial:
     memory, layout = trial.memory, trial.layout
     assert memory is not None
-    caches = layer_caches(calculator.decode, layout.tp, calculator.kv_dtype, _state_bytes(engine, calculator))
+    caches = layer_caches(calculator.decode, layout.tp, calculator.kv_dtype, state_element_bytes(engine, calculator))
     reason = caches if isinstance(caches, str) else ""
     cache: PagedCache | str = ""
     if not isinstance(caches, str):
@@ -243,7 +243,7 @@ def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, sha
     return trial.replace(verdict=verdict, least=low, most=high, cache=cache, prints=lines, notes=())
 
 
-def _state_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
+def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
     """Return the bytes of an element of a recurrent state: those that the config, the type of the model, or its dtype say."""
     if "state_dtype_keys" not in engine.figures:
         return 4

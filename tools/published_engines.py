@@ -1,0 +1,206 @@
+"""Rows of docs/concepts/accuracy.md about engines: what they print, refuse and reach, next to llamath's figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import llamath
+from llamath.analysis.inference.choose_storage import weight_storage
+from llamath.analysis.inference.gpu_shards import ShardedModel
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.inference.weight_bytes import GGUFNaming
+from llamath.analysis.parallel_layout import Layout
+from llamath.analysis.serving.engine_layouts import check_engine_layout
+from llamath.analysis.serving.engine_report import EngineSettings, plan_engine, state_element_bytes
+from llamath.analysis.serving.llama_cpp_cache import llama_cpp_cache
+from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers
+from llamath.analysis.serving.rank_shapes import EngineLayout
+from llamath.checkpoint.quantization.schemes import parse_weight_format
+from llamath.engines import Engine, find_engine
+from llamath.hardware import find_device
+
+FACTS = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "engines.json").read_text())
+GIB, MIB = 2**30, 2**20
+Rows = Iterable[Sequence[str]]
+
+
+def calculator(row: dict[str, Any]) -> MemoryCalculator:
+    """Return the sizes of a row's model."""
+    model = llamath.load(row["model"], changes=row["changes"]) if row.get("changes") else llamath.load(row["model"])
+    return MemoryCalculator(
+        model, MemoryRequest(dtype=row.get("dtype", ""), kv_dtype=row.get("kv_dtype", ""), context=row.get("length", 8192))
+    )
+
+
+def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
+    """Return the pages of a row's model."""
+    sizes = calculator(row)
+    caches = layer_caches(sizes.decode, row.get("tp", 1), sizes.kv_dtype, state_element_bytes(engine, sizes))
+    assert not isinstance(caches, str)
+    in_flight = batched * engine.figure("batches_in_flight", 1)
+    paged = page_layers(sizes.tree, caches, engine, in_flight=in_flight, stages=[[(0, int(sizes.tree.layers.n))]])
+    assert isinstance(paged, PagedCache)
+    return paged
+
+
+def where(url: str) -> str:
+    """Return a source as a link with a short text."""
+    if not url.startswith("https://"):
+        return url
+    address, _, rest = url.partition(", ")
+    return f"[{'/'.join(address.split('/')[3:])}]({address})" + (f", {rest}" if rest else "")
+
+
+def logs() -> Rows:
+    """Start-up logs: what they print, and what llamath gives for the same memory."""
+    for row in FACTS["logs"]:
+        if "model" not in row or row.get("all_full"):
+            continue
+        engine = find_engine(row["engine"])
+        paged = pages(engine, row)
+        name = f"{row['model']}" + (f", TP {row['tp']}" if row.get("tp") else "") + (f", {row['kv_dtype']}" if row.get("kv_dtype") else "")
+        bytes_of_token = paged.block_bytes[0] / paged.groups[0].block_tokens
+        if "needs" in row:
+            found = paged.capacity(int(row["available"] * GIB), row["length"])
+            printed = f"{row['length']:,} tokens need {row['needs']} GiB; in {row['available']} GiB fit {row['estimate']:,}"
+            here = f"{found.needed / GIB:.2f} GiB; {found.longest:,}"
+        elif "gib" in row:
+            printed, here = f"{row['tokens']:,} tokens in {row['gib']} GiB", f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
+        elif "available" in row:
+            printed = f"{row['available']:.2f} GiB are {row['tokens']:,} tokens"
+            here = f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
+        elif "blocks" in row:
+            printed, here = f"{row['blocks']:,} blocks are {row['tokens']:,} tokens", f"{row['blocks'] * paged.groups[0].block_tokens:,}"
+        else:
+            block, groups = min(x.block_tokens for x in paged.groups), len(paged.groups)
+            blocks = range(row["tokens"] // block * groups, row["tokens"] // block * groups + groups)
+            low, high = (n / paged.blocks_of_request(row["length"]) for n in (blocks[0], blocks[-1]))
+            printed = f"{row['tokens']:,} tokens, {row['times']}x of {row['length']:,}"
+            here = f"blocks of {block} tokens, {low:.2f}x to {high:.2f}x"
+        yield name, engine.label, printed, here, where(row["url"])
+
+
+def memory() -> Rows:
+    """Weights, and the memory for the cache, of start-up logs."""
+    for group in FACTS["memory"]:
+        for model, dtype, tp, fraction, weights, kv, *_ in group["rows"]:
+            device = find_device("h100").replace(memory=int(group["device_gib"] * GIB))
+            if device.memory < 40 * GIB:
+                device = find_device("rtx-5090")
+            sizes = calculator({"model": model, "dtype": dtype, "length": 16000})
+            found = plan_engine(sizes, group["engine"], device, tp, EngineSettings(layout=EngineLayout(tp), fraction=fraction)).memory
+            assert found is not None
+            low, high = (x / GIB for x in found.available)
+            name = f"{model}{f' {dtype}' if dtype else ''}, TP {tp}, {fraction:g} of {group['device_gib']} GiB"
+            yield name, f"{weights:.2f}", f"{found.weights / GIB:.2f}", f"{kv:.2f}", f"{low:.2f} to {high:.2f}", where(group["url"])
+
+
+def refusals() -> Rows:
+    """Threads in which an engine refused a layout, or did not."""
+    for row in FACTS["threads"]:
+        engine = find_engine(row["engine"])
+        layout = EngineLayout(row["tp"], row.get("pp", 1), row.get("dp", 1), row.get("ep", False))
+        found = check_engine_layout(engine, calculator(row), layout)
+        here = next((x.says for x in found.broken if x.says == row["says"]), found.broken[0].says if found.broken else "starts")
+        yield (
+            row["asked"],
+            engine.label,
+            row["says"] or "starts",
+            "the same" if here == (row["says"] or "starts") else here,
+            where(row["url"]),
+        )
+
+
+def planner() -> Rows:
+    """Models with vLLM's own planner's numbers."""
+    for row in FACTS["planner"]["rows"]:
+        found = pages(find_engine("vllm"), row, row["batched_tokens"]).capacity(row["available"], row["length"])
+        name = f"{row['model']}, TP {row['tp']}, {row['kv_dtype']}, {row['available'] / GIB:.2f} GiB, {row['length']:,} tokens"
+        printed = f"{row['blocks']:,} blocks, {row['tokens']:,} tokens, {row['concurrency']:.4f}x"
+        yield name, printed, f"{found.blocks:,} blocks, {found.tokens:,} tokens, {found.concurrency:.4f}x"
+
+
+def buffers() -> Rows:
+    """Buffers that llama.cpp prints, in MiB."""
+    for row in FACTS["buffers"]:
+        report = llamath.place(row["model"], on=row["on"], ram="64GiB", dtype=row["dtype"], context=row.get("context", 8192))
+        gpu, ram = report.devices
+        printed, here = [f"CPU {row['cpu_mib']:.2f}"], [f"CPU {(ram.dense + ram.experts) / MIB:.2f}"]
+        if "gpu_mib" in row:
+            printed.append(f"GPU {row['gpu_mib']:.2f}")
+            here.append(f"GPU {(gpu.dense + gpu.experts) / MIB:.2f}")
+        if "kv_mib" in row:
+            printed.append(f"cache {row['kv_mib']:.2f}")
+            here.append(f"cache {gpu.cache / MIB:.2f}")
+        yield f"{row['model']} {row['dtype'].upper()}", ", ".join(printed), ", ".join(here), where(row["url"])
+
+
+def estimates() -> Rows:
+    """Files and caches that gguf-parser estimates, in GiB."""
+    facts = FACTS["gguf_parser"]
+    for slug, dtype, gib, bits, *measured in facts["rows"]:
+        model = llamath.load(slug)
+        assert model.family.gguf is not None
+        kept = weight_storage(model.tree, parse_weight_format(dtype), GGUFNaming(model.family.gguf, model.family.gguf_arch), bool(measured))
+        yield f"{slug} {dtype.upper()}", f"{gib:.2f} GiB, {bits:.2f} bits", f"{kept.bytes / GIB:.2f} GiB, {kept.bits:.2f} bits"
+    engine = find_engine("llama.cpp")
+    for slug, context, gib in facts["caches"]:
+        sizes = calculator({"model": slug, "dtype": "q4_k_m", "length": context})
+        cache = llama_cpp_cache(engine, sizes, ShardedModel(sizes, Layout())).bytes / GIB
+        yield f"{slug}, cache of {context:,} tokens", f"{gib:.2f} GiB with a compute buffer", f"{cache:.2f} GiB"
+
+
+def heads() -> Rows:
+    """EAGLE heads, in billions of parameters."""
+    for slug, billions in FACTS["heads"]["rows"]:
+        yield slug, f"{billions:.2f} B", f"{llamath.pair(slug, 'eagle').parameters / 1e9:.3f} B"
+
+
+def reached() -> Iterator[tuple[str, float, float, str]]:
+    """Yield decode rates that were reached by one sequence, and the ceilings at 128 tokens of context."""
+    for group in FACTS["throughput"]:
+        for slug, dtype, rate in group["rows"]:
+            found = llamath.place(slug, on=group["on"], ram="64GiB", dtype=dtype, context=128)
+            yield f"{slug} {dtype.upper()} on {group['device']}", rate, found.decode_ceiling, where(group["url"])
+
+
+def throughput() -> Rows:
+    """Decode rates, ceilings and their ratio."""
+    for name, rate, ceiling, source in reached():
+        yield name, f"{rate:,.1f}", f"{ceiling:,.1f}", f"{rate / ceiling:.2f}", source
+
+
+ENGINE_SECTIONS = (
+    (
+        "Start-up logs: tokens of a KV cache",
+        "What engines print as they start, and what llamath gives from the printed memory or tokens",
+        ("model", "engine", "printed", "llamath", "source"),
+        logs,
+    ),
+    (
+        "Start-up logs: memory of a GPU, GiB",
+        "Weights, and the memory that vLLM leaves for the KV cache; its own memory is an interval in `src/llamath/engines/vllm.json`. "
+        "vLLM pads MXFP4 experts, and two of the models have a vision tower that is not counted here",
+        ("model, tensor parallelism, share", "weights", "llamath", "for the cache", "llamath", "source"),
+        memory,
+    ),
+    (
+        "Layouts that engines refuse",
+        "Threads, and what the rules of that version say",
+        ("asked", "engine", "it said", "llamath", "source"),
+        refusals,
+    ),
+    ("vLLM's own planner", FACTS["planner"]["source"], ("model and memory", "vLLM", "llamath"), planner),
+    ("llama.cpp's buffers, MiB", "`load_tensors` and `llama_kv_cache` of start-up logs", ("file", "printed", "llamath", "source"), buffers),
+    ("gguf-parser's estimates", FACTS["gguf_parser"]["url"], ("file", "gguf-parser", "llamath"), estimates),
+    ("EAGLE heads", FACTS["heads"]["url"], ("target", "published", "llamath"), heads),
+    (
+        "Decode rates that were reached, tokens/s",
+        "One sequence; the ceiling is bytes over the data sheet's bandwidth at 128 tokens of context. None was passed",
+        ("file and GPU", "reached", "ceiling", "ratio", "source"),
+        throughput,
+    ),
+)
