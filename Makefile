@@ -2,6 +2,7 @@
 # make test       install what the tests need and run them        make test-fast  the tests of a minute, without torch or a browser
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
+# make sanitize   the C++ kernels on random shapes under the address and undefined-behavior sanitizers
 # make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
 #
 # With CPython 3.11 on Linux, x86-64, pip accepts only files with the sha256 sums in requirements/. Elsewhere, or with LOCKED=0, versions
@@ -22,7 +23,7 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo test test-fast lint docs bench fuzz dist lock browser clean
+.PHONY: demo test test-fast lint docs bench fuzz sanitize dist lock browser clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
 	@echo; $(BIN)/llamath verify embedded
@@ -66,6 +67,9 @@ bench: $(VENV)/.oracles
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'
 	@for reader in safetensors gguf pth index config regex adapter dcp deepspeed npz pipeline; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
+
+sanitize: $(VENV)/.package
+	$(BIN)/python tools/sanitize.py
 
 dist: $(VENV)/.package
 	$(BIN)/python tools/dist.py

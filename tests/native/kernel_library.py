@@ -95,8 +95,10 @@ class Library:
         return function(*map(_argument, arguments))
 
     def pooled(self, name: str, *arguments: Any) -> Any:
-        """Call a function whose first argument is the pool."""
-        return self(name, PTR(self.pool), *arguments)
+        """Call a function whose first argument is the pool; when it returns, no thread reads its arrays."""
+        result = self(name, PTR(self.pool), *arguments)
+        self("pool_wait", PTR(self.pool))
+        return result
 
     @contextmanager
     def using(self, path: str) -> Iterator[None]:
