@@ -32,6 +32,7 @@ OF_LATER_COMMANDS = {
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),
     *(("pair", x) for x in ("--context", "--engine", "--kv-dtype")),
     *(("place", x) for x in ("--batch", "--context", "--disk", "--dtype", "--kv-dtype", "--on", "--ram", "--ram-bandwidth", "--svg")),
+    *((name, x) for name in ("run", "chat", "logits") for x in ("--engine", "--verbose")),
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),
