@@ -89,7 +89,7 @@ def ggml(kind: str) -> str:
 @pytest.mark.slow
 def test_tensor_types_equal_llama_cpp_snapshots(slug: str) -> None:
     version, length, title, sizes = SNAPSHOTS[slug]
-    model = llamath.load(slug, changes={"tie_word_embeddings": False})
+    model = llamath.load(slug, changes={"tie_word_embeddings": False}).text
     assert model.family.gguf is not None
     tensors, traits = [x.tensor for x in gguf_tensors(model.tree, model.family.gguf)], gguf_traits(model.tree, model.family.gguf_arch)
     text = f"{version}# Model: {title}\n# {sizes}\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import llamath
+from llamath.analysis.inference.stored_names import stored_names
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
 from support.sparse_checkpoints import header_of, write_config, write_safetensors
 
@@ -27,10 +28,14 @@ def stored(model: llamath.Model) -> int:
 
 @pytest.mark.parametrize(
     ("slug", "published"),
-    [("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)],
+    [
+        *(("glm-4.5", 358_337_791_296), ("glm-4.5-air", 110_468_824_832)),
+        *(("qwen3.5-4b", 4_659_865_088), ("qwen3.5-9b", 9_653_104_368), ("qwen3.5-27b", 27_781_427_952)),
+        *(("qwen3.5-35b-a3b", 35_951_822_704), ("qwen3.5-122b-a10b", 125_086_497_008), ("qwen3.5-397b-a17b", 403_397_928_944)),
+    ],
 )
 def test_total_with_mtp_layers_equals_published_file_size(slug: str, published: int) -> None:
-    """Totals of zai-org/GLM-4.5 and GLM-4.5-Air as reported by the Hub."""
+    """Totals of zai-org's and Qwen's repositories as reported by the Hub; those of Qwen3.5 with the tower."""
     assert stored(llamath.load(slug)) == published
 
 
@@ -73,6 +78,18 @@ def test_glm_4_6_files_leave_the_copies_out() -> None:
     assert len(stored) - len(copies) == 44_689 and len(copies) == 2 and all(x.mtp for x in copies)
     assert any("7,976,139,584 without copies" in x for x in llamath.memory(model).notes)
     assert 2 * model.parameters.total + 7_976_139_584 == 713_571_797_632
+
+
+def test_qwen_names_its_mtp_layer_outside_of_the_text_model() -> None:
+    model = llamath.load("qwen3.5-4b")
+    names = [x.name for x in model.family.hf.mtp_tensors(model.tree)]
+    assert {"mtp.fc.weight", "mtp.norm.weight", "mtp.pre_fc_norm_hidden.weight", "mtp.layers.0.self_attn.q_proj.weight"} <= set(names)
+    assert len(names) == 15 and all(x.startswith("mtp.") for x in names)
+    report = stored_names(model, "hf")
+    listed = [x.name for x in report.tensors]
+    assert listed[-15:] == names and listed[0] == "model.language_model.embed_tokens.weight"
+    assert report.notes == ("the last 15 tensors are for multi-token prediction",)
+    assert any(f"{2 * 120_599_552:,} bytes in the files" in x for x in llamath.memory(model).notes)
 
 
 def test_endless_mtp_layers_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..core.blocks import Decoder, Layer
 from ..core.config import Config
 from ..core.constructors import decoder, rms
-from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, experts_with_shared, gated_attention, one_in_four
+from .qwen_shared import NAMES_DELTA, NAMES_DELTA_GGUF, delta_net, experts_with_shared, gated_attention, one_in_four, qwen_mtp
 from .registry import family
 
 
@@ -17,4 +17,5 @@ def qwen3_5_moe(c: Config) -> Decoder:
     linear, full = (Layer(attn_norm=norm, attn=x, mlp_norm=norm, mlp=moe) for x in (delta_net(c, d, eps), gated_attention(c, d, eps)))
     layers = one_in_four(c, linear, full)
     c.ignore("mlp_only_layers", "decoder_sparse_step", "norm_topk_prob", "intermediate_size")
-    return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied, context=context, mtp=qwen_mtp(c, V, d, full, norm))

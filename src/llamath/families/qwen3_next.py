@@ -27,5 +27,5 @@ def qwen3_next(c: Config) -> Decoder:
         return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=mlp)
 
     layers = sparse_every(c, one_in_four(c, delta_net(c, d, eps), gated_attention(c, d, eps)), layer)
-    c.ignore("intermediate_size")
+    c.ignore("intermediate_size", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings")
     return decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))

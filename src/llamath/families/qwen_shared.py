@@ -11,13 +11,13 @@ from ..checkpoint.naming.gguf_names import GGUF
 from ..checkpoint.naming.hf_names import HF
 from ..checkpoint.naming.scheme import Scheme
 from ..config_keys import any_name
-from ..core.blocks import Attention, Layer, MoE
+from ..core.blocks import Attention, Layer, MoE, Norm
 from ..core.config import Config
 from ..core.constructors import gqa, linear, rms, swiglu
 from ..core.expr import Expr
 from ..core.mixers import DeltaHeads, GatedDeltaNet, gated_delta
 from ..core.tree import Block, Stack, repeat
-from .shared import every_nth, layers_by_type, read_rope, rotary_dim
+from .shared import every_nth, layers_by_type, mtp_layers, read_rope, rotary_dim
 
 MAX_PERIOD = 1000
 """Upper limit of the period of a layer pattern."""
@@ -67,9 +67,13 @@ NAMES_DELTA = hybrid(
         "attn.z": "linear_attn.in_proj_z",
         "attn.beta": "linear_attn.in_proj_b",
         "attn.alpha": "linear_attn.in_proj_a",
+        "embed_norm": "/mtp.pre_fc_norm_embedding",
+        "hidden_norm": "/mtp.pre_fc_norm_hidden",
+        "join": "/mtp.fc",
+        "norm": "/mtp.norm",
     },
     {},
-)
+).replace(mtp_layer="mtp.layers.{l}.")
 """Qwen3.5's names."""
 
 NAMES_DELTA_GGUF = hybrid_gguf(
@@ -132,11 +136,20 @@ def gated_attention(c: Config, d: Expr, eps: float, kv: int = 2) -> Attention:
     return gqa(d, heads, bias, rope=rotary, gate=linear(H * h, d, bias), q_norm=norm, k_norm=norm)
 
 
+def qwen_mtp(c: Config, V: Expr, d: Expr, layer: Layer, norm: Norm) -> Stack | None:
+    """Read the layer for multi-token prediction, which classes leave out."""
+    if c.get("mtp_use_dedicated_embeddings", False):
+        raise c.error("mtp_use_dedicated_embeddings", "should be false, as in every published model")
+    if c.get("mtp_num_hidden_layers", 0) > 1:
+        raise c.error("mtp_num_hidden_layers", "should be at most 1, as in every published model")
+    return mtp_layers(c, V, d, layer, keys="mtp_num_hidden_layers", norm=norm)
+
+
 def delta_net(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
     """Read the gated delta net."""
     Hk, hk = c.dim("Hk", "linear_num_key_heads"), c.dim("hk", "linear_key_head_dim")
     Hv, hv = c.dim("Hv", "linear_num_value_heads"), c.dim("hv", "linear_value_head_dim")
     if Hv % Hk:
         raise c.error("linear_num_key_heads", f"is {Hk}, which does not divide the {Hv} value heads")
-    c.ignore("mamba_ssm_dtype", "output_gate_type", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "full_attention_interval")
+    c.ignore("mamba_ssm_dtype", "output_gate_type", "full_attention_interval")
     return gated_delta(d, DeltaHeads(Hk, hk, Hv, hv), c.dim("c", "linear_conv_kernel_dim"), eps, c.activation("hidden_act"))

@@ -8,7 +8,7 @@ from math import log
 from typing import TYPE_CHECKING
 
 from ..core.attention_facts import ScoreTransform
-from ..core.blocks import ExpertGroups, Layer, MoE, MTPLayer
+from ..core.blocks import ExpertGroups, Layer, MoE, MTPLayer, Norm
 from ..core.config import Config
 from ..core.constructors import embedding, linear, rms, swiglu, unembedding, weight
 from ..core.expr import Expr
@@ -276,13 +276,20 @@ MTP_KEYS = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers
 """Numbers of multi-token prediction layers."""
 
 
-def mtp_layers(c: Config, V: Expr, d: Expr, layer: Layer, kind: type[MTPLayer] = MTPLayer) -> Stack | None:
+def mtp_layers(
+    c: Config,
+    V: Expr,
+    d: Expr,
+    layer: Layer,
+    kind: type[MTPLayer] = MTPLayer,
+    keys: str = "num_nextn_predict_layers|num_mtp_layers",
+    norm: Norm | None = None,
+) -> Stack | None:
     """Return DeepSeek-V3's multi-token prediction layers, each a `layer` with additional norms and projections."""
-    n = c.get("num_nextn_predict_layers|num_mtp_layers", 0)
+    n = c.get(keys, 0)
     if n < 0:
-        raise c.error("num_nextn_predict_layers", f"should not be negative, like {n}")
-    norm = rms(d, c.get("rms_norm_eps", 1e-6))
-    embed = embedding(V, d)
+        raise c.error(keys.partition("|")[0], f"should not be negative, like {n}")
+    norm, embed = norm or rms(d, c.get("rms_norm_eps", 1e-6)), embedding(V, d)
     mtp_layer = layer.extended(
         kind,
         embed=embed.replace(weight=embed.weight.replace(tied="embed.weight")),

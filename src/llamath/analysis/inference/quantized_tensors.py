@@ -84,16 +84,11 @@ def mtp_quantized_tensors(model: Model, packer: WeightFormat, with_copies: bool 
     tree = model.tree
     if tree.mtp is None or packer.gguf_file_type:
         return
-    choose, by_layer = _Chooser(model, packer), int(tree.layers.n)
-    tensors: dict[int, list[StoredTensor]] = {}
-    scheme = model.scheme("hf")
-    start, _, rest = (scheme.prefix + (scheme.mtp_layer or scheme.layer)).partition("{l}")
-    for x in scheme.mtp_tensors(tree):
-        tensors.setdefault(int(x.name.removeprefix(start).partition(rest)[0]), []).append(x)
-    for i, block in enumerate(tree.mtp, 0 if scheme.mtp_layer else by_layer):
+    choose = _Chooser(model, packer)
+    for block, (i, tensors) in zip(tree.mtp, model.scheme("hf").mtp_tensors_by_layer(tree), strict=True):
         folded = _folded_layer(block)
         copies = {x.pattern for x in folded if x.weight.tied}
-        yield from choose.all((x for x in tensors[i] if with_copies or x.parts[0].pattern not in copies), folded, i)
+        yield from choose.all((x for x in tensors if with_copies or x.parts[0].pattern not in copies), folded, i)
 
 
 _MAX_MTP_TENSORS = 100_000

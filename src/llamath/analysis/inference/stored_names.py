@@ -30,7 +30,7 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
     else:
         mtp = names.mtp_tensors(model.tree) if scheme == "hf" else ()
         tensors = (*map(_stored, names.tensors(model.stored_tree(names))), *(_stored(x, mtp=True) for x in mtp))
-    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors, notes=tuple(_notes(model, tensors)))
+    return StoredNamesReport(model=model, scheme=scheme, tensors=tensors, notes=tuple(_notes(model, tensors, bool(names.mtp_layer))))
 
 
 def _packed(x: QuantizedTensor, mtp: bool = False) -> StoredTensor:
@@ -41,10 +41,11 @@ def _stored(x: TensorOfFile, mtp: bool = False) -> StoredTensor:
     return StoredTensor(name=x.name, shape=tuple(x.shape), parameters=sum(int(part.weight.parameters) for part in x.parts), mtp=mtp)
 
 
-def _notes(model: Model, tensors: tuple[StoredTensor, ...]) -> Iterator[str]:
+def _notes(model: Model, tensors: tuple[StoredTensor, ...], without_copies: bool) -> Iterator[str]:
     """Yield a note on the tensors for multi-token prediction."""
     if (n := sum(x.mtp for x in tensors)) and model.tree.mtp is not None:
-        copies = sum(int(times) * sum(bool(x.weight.tied) for x in fold(layer)) for layer, times in model.tree.mtp.distinct())
+        leaves = (x for layer, times in model.tree.mtp.distinct() for x in fold(layer) for _ in range(int(times)))
+        copies = 0 if without_copies else sum(bool(x.weight.tied) for x in leaves)
         yield f"the last {n:,} tensors are for multi-token prediction" + (
             f"; {copies} of them are copies of the embedding and the head, which not all files have" if copies else ""
         )

@@ -1,7 +1,8 @@
 """`Scheme`: the names and layouts of stored tensors, by canonical path of the weights.
 
 A table maps modules to stored names; the name of the leaf (`weight`, `bias`) is appended unless the table maps the leaf itself. Weights
-with the same stored name are concatenated in tree order; without `{e}` in a stored name, experts are stacked along a new first axis.
+with the same stored name are concatenated in tree order; without `{e}` in a stored name, experts are stacked along a new first axis. A
+stored name that begins with `/` gets no prefix.
 
 A layout is a list of words:
 `flip`: transposed, `[in, out]`.
@@ -70,10 +71,10 @@ class Scheme(Record):
         if pattern.startswith("layers.{l}."):
             table, prefix, local = self.inside, self.prefix + self.layer, pattern[11:]
         if stored := table.get(local):
-            return prefix + stored
+            return _with_prefix(prefix, stored)
         module, _, leaf = local.rpartition(".")
         if stored := table.get(module):
-            return f"{prefix}{stored}.{leaf}"
+            return f"{_with_prefix(prefix, stored)}.{leaf}"
         raise UnnamedWeight(f"{self.name} has no name for {pattern}")
 
     def layout_of(self, pattern: str) -> str:
@@ -111,15 +112,19 @@ class Scheme(Record):
         return names, tensors
 
     def mtp_tensors(self, block: Block) -> Iterator[StoredTensor]:
-        """Yield the tensors of the multi-token prediction layers; without names of their own they are numbered after the others, and tied
-        matrices are stored again.
+        """Yield the tensors of the multi-token prediction layers."""
+        for _, tensors in self.mtp_tensors_by_layer(block):
+            yield from tensors
+
+    def mtp_tensors_by_layer(self, block: Block) -> Iterator[tuple[int, list[StoredTensor]]]:
+        """Yield the number and the tensors of each multi-token prediction layer; without names of their own they are numbered after the
+        others, and tied matrices are stored again.
         """
         stack: Stack | None = getattr(block, "mtp", None)
         scheme = self.replace(layer=self.mtp_layer) if self.mtp_layer else self
         for i, x in enumerate(stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0):  # type: ignore[attr-defined]
             leaves = (x if self.mtp_layer else x._replace(weight=x.weight.replace(tied="")) for x in _inside("layers", x))
-            for stored in scheme._group(leaves):
-                yield stored._replace(name=stored.name.replace("{l}", str(i)))
+            yield i, [stored._replace(name=stored.name.replace("{l}", str(i))) for stored in scheme._group(leaves)]
 
     def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
         """Return the tensors of a field that is not a Stack."""
@@ -158,6 +163,10 @@ def renamed_scheme(scheme: Scheme, name: str, prefixes: Mapping[str, str]) -> Sc
 
 class UnnamedWeight(LlamathError):
     """A scheme has no name for a weight."""
+
+
+def _with_prefix(prefix: str, stored: str) -> str:
+    return stored[1:] if stored.startswith("/") else prefix + stored
 
 
 def _inside(name: str, block: Block) -> Iterator[Leaf]:

@@ -64,7 +64,7 @@ def muse_glimmer(c: Config, text: Decoder) -> Assembly:
         linear_1=linear(inner, width := c.dim("D_v", "out_hidden_size", default=6144)),
         linear_2=linear(inner, inner),
         linear=linear(text.width, inner),
-        norm=RMSNorm(eps=c.sub("text_config").get("rms_norm_eps", 1e-5)),
+        norm=RMSNorm(eps=text.norm.eps if text.norm is not None else 1e-5),
         activation=c.activation("projector_hidden_act", "gelu"),
         merge=k,
         by_channel=True,
