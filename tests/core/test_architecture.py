@@ -48,6 +48,7 @@ EXTRAS = {
     "torch": {"run", "generic"},
     "transformers": {"generic"},
     "tokenizers": {"tokenizers"},
+    "jinja2": {"tokenizers"},
     "numpy": {"checkpoint", "native"},
     "rich": {"cli"},
     "huggingface_hub": {"checkpoint"},
@@ -86,7 +87,7 @@ def imports(name: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
             base = ".".join((*package[: len(package) - node.level + 1], *(node.module or "").split("."))).strip(".")
             yield from ((f".{base}", x.name) for x in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module or "", ""
+            yield from ((node.module or "", x.name) for x in node.names)
         elif isinstance(node, ast.Import):
             yield from ((x.name, "") for x in node.names)
 
@@ -162,10 +163,18 @@ def test_nothing_executes_or_unpickles_files() -> None:
                 assert node.func.id not in {"eval", "exec", "compile", "__import__"}, name
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 assert (node.value.id, node.attr) not in {("torch", "load"), ("yaml", "load"), ("os", "system")}, name
-        forbidden = {"pickle", "marshal", "shelve", "subprocess", "ctypes", "runpy", "yaml", "jinja2"}
+        forbidden = {"pickle", "marshal", "shelve", "subprocess", "ctypes", "runpy", "yaml"}
         allowed = {"subprocess"} if name in ("generic/transformers_process.py", "native/build.py") else set()
         allowed |= {"ctypes"} if package_of(name) == "native" else set()  # its own library only
         assert not {module.partition(".")[0] for module, _ in imports(name, tree)} & (forbidden - allowed), name
+
+
+def test_jinja_only_parses_templates() -> None:
+    imported = {(name, module, x) for name, tree in modules() for module, x in imports(name, tree) if module.partition(".")[0] == "jinja2"}
+    assert {name for name, _, _ in imported} == {"tokenizers/jinja/evaluate_template.py", "tokenizers/jinja/render_template.py"}
+    assert {(module, x) for _, module, x in imported} == {("jinja2", x) for x in ("Environment", "TemplateSyntaxError", "ext", "nodes")}
+    code = (ROOT / "tokenizers/jinja/render_template.py").read_text()
+    assert [call for call in ("compile(", "from_string(", "compile_expression(", "get_template(") if call in code] == []
 
 
 def test_only_the_script_of_the_subprocess_imports_transformers() -> None:

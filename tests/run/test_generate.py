@@ -120,6 +120,16 @@ def test_sequence_does_not_depend_on_its_batch(config: dict[str, Any]) -> None:
     assert ids(module, prompts, how, max_tokens=50, stop_ids=ends) == together
 
 
+def test_rows_do_not_repeat_the_first_rows_of_other_seeds() -> None:
+    module = tiny()
+    how = Sampling(temperature=1.0, seed=11)
+    rows = ids(module, [[5, 6, 7]] * 8, how, max_tokens=12)
+    assert len({tuple(x) for x in rows}) == 8
+    first = [ids(module, [[5, 6, 7]], how.replace(seed=11 + i), max_tokens=12)[0] for i in range(8)]
+    assert rows[0] == first[0]
+    assert all(row not in first for row in rows[1:])
+
+
 def test_learned_positions_limit_each_row() -> None:
     module = tiny(model_type="gpt2", max_position_embeddings=32)
     generated = ids(module, [list(range(5, 34)), [5, 6]], context=32)

@@ -116,13 +116,54 @@ def test_quiet_prints_only_the_text(typed: Typed, plain: Path) -> None:
     assert result.out == typed("run", plain, "The cat", "--max-tokens", 3).out
 
 
-def test_unknown_chat_template_is_a_note(typed: Typed, tmp_path: Path) -> None:
-    place = tiny_checkpoint(tmp_path, template="<<{{ messages[0].content }}>>")
-    text = (place / "tokenizer.json").read_text()
-    (place / "tokenizer.json").write_text(text.replace("<|im_start|>", "<|jm_start|>"))
+def test_published_chat_template_is_rendered(typed: Typed, tmp_path: Path) -> None:
+    template = "<<{{ messages[-1].content }}{% if enable_thinking is defined %}|{{ enable_thinking }}|{{ tools|length }}{% endif %}>>"
+    place = tiny_checkpoint(tmp_path, template=template)
     result = typed("run", place, "The cat", "--max-tokens", 3)
-    assert result.err.startswith("note: unknown chat template: continuing the prompt as it is")
-    assert "its chat template is unknown" in typed("chat", place).err
+    assert result.out == Llama.open(place).generate("<<The cat>>", max_tokens=3).text + "\n" or "<s>" in template
+    assert result.err.endswith("; chat template the model's own\n")
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"name": "f"}, {"name": "g"}]')
+    given = ("--template-arg", "enable_thinking=false", "--template-arg", f"tools=@{tools}")
+    tokens = json.loads(typed("run", place, "The cat", "--max-tokens", 3, "--json", *given).out)["prompt_tokens"]
+    llama = Llama.open(place)
+    assert tokens == len(llama.tokenizer.encode("<<The cat|False|2>>", add_special_tokens=False))
+    asked = llama.chat([("user", "The cat")], template_args={"enable_thinking": False, "tools": [{}, {}]}, max_tokens=3)
+    assert asked.prompt_tokens == tokens
+    other = tmp_path / "other.jinja"
+    other.write_text("{{ messages[-1].content * 3 }}")
+    longer = json.loads(typed("run", place, "The cat", "--max-tokens", 3, "--json", "--chat-template", other).out)["prompt_tokens"]
+    assert longer == len(llama.tokenizer.encode("The cat" * 3, add_special_tokens=False))
+
+
+def test_chat_template_that_refuses_exits_with_2(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path, template="{{ raise_exception('System role not supported') }}")
+    for words in (("run", place, "The cat"), ("chat", place)):
+        result = typed(*words, stdin=b"hi\n")
+        assert result.status == 2
+        assert "the template refuses the conversation: System role not supported" in result.err
+        assert "hint: --chat-template NAME" in result.err
+
+
+THINKING = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}"
+
+
+def test_thinking_is_hidden_on_request(typed: Typed, tmp_path: Path) -> None:
+    place = tiny_checkpoint(tmp_path, template=THINKING)
+    shown = typed("run", place, "The cat", "--max-tokens", 6)
+    assert shown.out.strip()
+    assert typed("run", place, "The cat", "--max-tokens", 6, "--hide-thinking").out == "\n"
+    assert json.loads(typed("run", place, "The cat", "--max-tokens", 6, "--hide-thinking", "--json").out)["text"] == ""
+    answers = [
+        json.loads(x) for x in typed("chat", place, "--max-tokens", 6, "--hide-thinking", "--json", stdin=b"The cat\n").out.splitlines()
+    ]
+    assert [x["text"] for x in answers] == [""]
+
+
+def test_message_of_several_lines_and_aliases(typed: Typed, talker: Path) -> None:
+    quoted = typed("chat", talker, "--max-tokens", 3, "--json", stdin=b'"""The\ncat"""\n/clear\n/bye\nnever\n')
+    assert [json.loads(x)["prompt"] for x in quoted.out.splitlines()] == ["The\ncat"]
+    assert quoted.status == 0
 
 
 def test_stop_string_ends_generation(typed: Typed, plain: Path) -> None:
@@ -156,7 +197,7 @@ def test_prompt_is_answered_with_a_chat_template(typed: Typed, talker: Path) -> 
     expected = llama.chat([("system", "Be brief."), ("user", "The cat")], max_tokens=6)
     data = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--system", "Be brief.").out)
     assert (data["ids"], data["text"]) == (list(expected.ids), expected.text)
-    assert typed("run", talker, "The cat", "--max-tokens", 6, "--system", "Be brief.").err.endswith("; chat template chatml\n")
+    assert typed("run", talker, "The cat", "--max-tokens", 6, "--system", "Be brief.").err.endswith("; chat template the model's own\n")
     asked = llama.chat([{"role": "user", "content": "The cat"}], max_tokens=6)
     assert json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json").out)["ids"] == list(asked.ids)
     raw = json.loads(typed("run", talker, "The cat", "--max-tokens", 6, "--json", "--raw").out)
@@ -194,6 +235,24 @@ BAD: dict[str, tuple[tuple[object, ...], bytes, str]] = {
     "a line too long": ((".", "--batch-file", "-"), b"a\n" + b"The cat " * 200, "prompt 2: the prompt of"),
     "both": ((".", "The cat", "--batch-file", "-"), b"a", "not both"),
     "a format": ((".", "The cat", "--chat-template", "chatlm"), b"", "unknown chat format"),
+    "an argument without a value": ((".", "The cat", "--template-arg", "x"), b"", "--template-arg: expected NAME=VALUE, found x"),
+    "an argument twice": (
+        (".", "The cat", "--template-arg", "x=1", "--template-arg", "x=2", "--chat-template", "chatml"),
+        b"",
+        "x is given twice",
+    ),
+    "an argument of a named format": (
+        (".", "The cat", "--template-arg", "x=1", "--chat-template", "chatml"),
+        b"",
+        "the chat format chatml has no arguments, found x",
+    ),
+    "an argument without a template": ((".", "The cat", "--template-arg", "x=1"), b"", "--template-arg is for the chat template"),
+    "a file for an argument": (
+        (".", "The cat", "--template-arg", "x=@nowhere", "--chat-template", "chatml"),
+        b"",
+        "nowhere: No such file",
+    ),
+    "a file that is no template": ((".", "The cat", "--chat-template", "nowhere.jinja"), b"", "nowhere.jinja: No such file"),
     "a base model": ((".", "The cat", "--chat"), b"", "has no chat format: it has no chat template (a base model?)"),
 }
 

@@ -127,20 +127,15 @@ def test_private_use_characters_in_a_message_stay_what_they_are() -> None:
     assert ours.decode(ids) == f"user\n{text}\n"
 
 
-@pytest.mark.parametrize("name", [name for name, form in CHAT_FORMATS.items() if form.markers and "Cutting" not in "".join(form.markers)])
-def test_format_is_detected_by_template_and_special_tokens(name: str) -> None:
+@pytest.mark.parametrize("name", [x.name for x in CHAT_FORMATS.values() if "Cutting Knowledge Date" not in x.markers])
+def test_format_is_detected_by_special_tokens(name: str) -> None:
     form = CHAT_FORMATS[name]
-    template = next((x["text"] for x in RENDERED if x["format"] == name), "".join(form.markers))
-    if name not in ("llama-2", "mistral-v3", "mistral-v7", "gemma"):
-        assert chat.detect_chat_format(bytes_tokenizer([]), template + "".join(form.stop_tokens)) == form
-    if name != "llama-2":
-        assert chat.detect_chat_format(bytes_tokenizer([*form.markers]), "") == form
+    if form.markers and name != "llama-2":  # its markers are no tokens
+        assert chat.detect_chat_format(bytes_tokenizer([*form.markers])) == form
 
 
-def test_template_distinguishes_llama_3_from_3_1() -> None:
-    ours = bytes_tokenizer(["<|start_header_id|>", "<|eot_id|>"])
-    assert chat.detect_chat_format(ours) == CHAT_FORMATS["llama-3"]
-    assert chat.detect_chat_format(ours, "<|start_header_id|> <|eot_id|> Cutting Knowledge Date") == CHAT_FORMATS["llama-3.1"]
+def test_format_of_the_family_is_the_last_resort() -> None:
+    assert chat.detect_chat_format(bytes_tokenizer(["<|start_header_id|>", "<|eot_id|>"]), "llama-2") == CHAT_FORMATS["llama-3"]
     assert chat.detect_chat_format(bytes_tokenizer([])) is None
     assert chat.detect_chat_format(bytes_tokenizer([]), default="llama-2") == CHAT_FORMATS["llama-2"]
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import gguf
 import pytest
 
-from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_template, read_sampling_settings
+from llamath.tokenizers.chat_template import MAX_TEMPLATE_BYTES, find_chat_templates, read_sampling_settings, read_special_tokens
+from llamath.tokenizers.tokenizer import Tokenizer
 from llamath.utils.errors import LlamathError
+from tokenizers import Tokenizer as Engine
+from tokenizers import models
 
 WORDS = "{{ bos_token }}{% for m in messages %}<|im_start|>{% endfor %}"
 
@@ -22,23 +25,24 @@ def write_file(folder: Path, name: str, content: object) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("tokenizer_config.json", {"chat_template": WORDS}, WORDS),
+        ("tokenizer_config.json", {"chat_template": WORDS}, {"default": WORDS}),
         (
             "tokenizer_config.json",
-            {"chat_template": [{"name": "default", "template": WORDS}, {"name": "rag", "template": "b"}]},
-            WORDS + "\nb",
+            {"chat_template": [{"name": "default", "template": WORDS}, {"name": "rag", "template": "b"}, {"name": 1}, 2]},
+            {"default": WORDS, "rag": "b"},
         ),
-        ("tokenizer_config.json", {"chat_template": None}, ""),
-        ("tokenizer_config.json", {"chat_template": 7}, ""),
-        ("tokenizer_config.json", {}, ""),
-        ("tokenizer.json", {}, ""),
-        ("chat_template.json", {"chat_template": WORDS}, WORDS),
-        ("chat_template.jinja", WORDS, WORDS),
+        ("tokenizer_config.json", {"chat_template": {"default": WORDS, "rag": "b", "bad": 1}}, {"default": WORDS, "rag": "b"}),
+        ("tokenizer_config.json", {"chat_template": None}, {}),
+        ("tokenizer_config.json", {"chat_template": 7}, {}),
+        ("tokenizer_config.json", {}, {}),
+        ("tokenizer.json", {}, {}),
+        ("chat_template.json", {"chat_template": WORDS}, {"default": WORDS}),
+        ("chat_template.jinja", WORDS, {"default": WORDS}),
         ("tokenizer.model", "", None),
     ],
 )
-def test_template_is_found_in_every_file(name: str, content: object, expected: str | None, tmp_path: Path) -> None:
-    assert find_chat_template(str(write_file(tmp_path, name, content))) == expected
+def test_template_is_found_in_every_file(name: str, content: object, expected: dict[str, str] | None, tmp_path: Path) -> None:
+    assert find_chat_templates(str(write_file(tmp_path, name, content))) == expected
 
 
 @pytest.mark.parametrize("content", ["", WORDS, WORDS * 9000])
@@ -51,12 +55,50 @@ def test_template_is_read_from_gguf(content: str, tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    assert find_chat_template(str(path)) == content
+    assert find_chat_templates(str(path)) == ({"default": content} if content else {})
+
+
+def test_named_templates_are_read_from_gguf(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
+    writer.add_chat_template([{"name": "default", "template": WORDS}, {"name": "tool_use", "template": "b"}])
+    writer.add_token_list(["<s>", "</s>", "a"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    path = str(tmp_path / "model.gguf")
+    assert find_chat_templates(path) == {"default": WORDS, "tool_use": "b"}
+    engine = Engine(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2}, unk_token="a"))
+    assert read_special_tokens(path, Tokenizer(engine, "test")) == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def test_additional_templates_are_read_by_name(tmp_path: Path) -> None:
+    write_file(tmp_path, "chat_template.jinja", WORDS)
+    write_file(tmp_path, "tokenizer_config.json", {"chat_template": "older"})
+    (tmp_path / "additional_chat_templates").mkdir()
+    write_file(tmp_path, "additional_chat_templates/rag.jinja", "b")
+    assert find_chat_templates(str(tmp_path)) == {"default": WORDS, "rag": "b"}
+
+
+def test_special_tokens_are_read_from_tokenizer_files(tmp_path: Path) -> None:
+    config = {
+        "bos_token": {"content": "<s>", "lstrip": False},
+        "eos_token": "</s>",
+        "pad_token": None,
+        "extra_special_tokens": {"image_token": "<image>", "other": "x"},
+        "tokenizer_class": "X",
+    }
+    write_file(tmp_path, "tokenizer_config.json", config)
+    write_file(tmp_path, "special_tokens_map.json", {"eos_token": "<older>", "unk_token": "<unk>", "additional_special_tokens": ["<a>"]})
+    tokens = read_special_tokens(str(tmp_path), Tokenizer(Engine(models.WordLevel({"a": 0}, unk_token="a")), "test"))
+    assert tokens == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "image_token": "<image>"}
 
 
 def test_oversized_template_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LlamathError, match="expected a chat template of at most"):
-        find_chat_template(str(write_file(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
+        find_chat_templates(str(write_file(tmp_path, "chat_template.jinja", "x" * (MAX_TEMPLATE_BYTES + 1))))
 
 
 @pytest.mark.parametrize(

@@ -18,25 +18,30 @@ from .generation_options import (
     generation_options,
     model_name,
     open_model,
+    parse_template_args,
     stream,
     under_torchrun,
     write,
 )
 from .model_options import MODEL
 from .output import echo, echo_json, note, print_error
+from .reply_output import ReplyWriter
 
 if TYPE_CHECKING:
-    from ..generation.generation import GeneratedPiece, GenerationLimits
+    from ..generation.generation import GenerationLimits
     from ..generation.sampling_parameters import Sampling
     from ..generation.session import ChatSession
 
 _EXAMPLES = ("llamath chat ./Llama-3.2-1B-Instruct", "llamath chat ./model.gguf --temperature 0.7 --system 'Answer briefly.'")
-_HELP = """/reset        start again with the same system prompt
+_HELP = """/reset        start again with the same system prompt; also /clear
 /system TEXT  start again with another system prompt; without TEXT, show it
-/regenerate   generate the last answer again
-/help         this
-/quit         leave, as Ctrl-D does; Ctrl-C stops an answer"""
-_PROMPT = "> "
+/regenerate   generate the last answer again; also /regen
+/help         this; also /?
+/quit         leave, as Ctrl-D does; also /bye and /exit; Ctrl-C stops an answer
+\"\"\"           begins and ends a message of several lines"""
+_ALIASES = {"/clear": "/reset", "/regen": "/regenerate", "/?": "/help", "/bye": "/quit", "/exit": "/quit"}
+"""The names that ollama and llama.cpp give these commands."""
+_PROMPT, _MORE, _QUOTES = "> ", "... ", '"""'
 
 
 @make_command("chat", _EXAMPLES)
@@ -52,13 +57,16 @@ def command(model: str | None, *, form: str | None, **options: Any) -> None:
     if under_torchrun():
         with device_or_mesh(options["device"]):  # only the first process reports the error
             raise click.UsageError("chat runs in one process; use `llamath run` with torchrun")
+    as_json = form == "json"
     llama = open_model(model, options)
-    session = ChatSession(llama, llama.find_format(options["chat_template"]), options["system"])
+    prompting = llama.find_format(options["chat_template"], parse_template_args(options["template_args"]))
+    session = ChatSession(llama, prompting, options["system"])
     if llama.chat_template is None and not options["chat_template"]:
         note(f"no chat template in the files; using {session.chat_format.name} (--chat-template NAME for another)")
-    _Conversation(
-        session, choose_sampling(llama, options), choose_limits(llama, options), as_json=form == "json", verbose=options["verbose"]
-    ).run()
+    how, ends = choose_sampling(llama, options), choose_limits(llama, options)
+    conversation = _Conversation(session, how, ends, as_json=as_json, verbose=options["verbose"])
+    conversation.hides_thinking = options["hide_thinking"]
+    conversation.run()
 
 
 class _Conversation:
@@ -66,7 +74,7 @@ class _Conversation:
 
     def __init__(self, session: ChatSession, sampling: Sampling, limits: GenerationLimits, *, as_json: bool, verbose: bool) -> None:
         self.session, self.sampling, self.limits, self.as_json = session, sampling, limits, as_json
-        self.verbose, self.interactive = verbose, sys.stdin.isatty()
+        self.verbose, self.interactive, self.hides_thinking = verbose, sys.stdin.isatty(), False
         self.answers = self.tokens = 0
         self.seconds = 0.0
         self.commands: dict[str, Callable[[str], bool]] = {
@@ -75,14 +83,14 @@ class _Conversation:
             "/regenerate": self._regenerate,
             "/help": self._help,
             "/quit": lambda _: False,
-            "/exit": lambda _: False,
         }
+        self.commands |= {also: self.commands[name] for also, name in _ALIASES.items()}
 
     def run(self) -> None:
         """Answer until the user leaves."""
         if self.interactive:
             echo(f"{self.session.chat_format.title}. /help lists the commands; Ctrl-D leaves.", err=True)
-        while (line := self._read_line()) is not None:
+        while (line := self._read_message()) is not None:
             try:
                 if not self._handle(line.strip()):
                     break
@@ -97,7 +105,20 @@ class _Conversation:
             engine = self.session.llama.describe_engine(self.verbose)
             echo(f"{self.answers:,} answer{plural}, {self.tokens:,} tokens, {rate:,.1f} tokens/s; {engine}", err=True)
 
-    def _read_line(self) -> str | None:
+    def _read_message(self) -> str | None:
+        """Return the next line, or the lines between triple quotes; None at the end."""
+        line = self._read_line()
+        if line is None or not line.lstrip().startswith(_QUOTES):
+            return line
+        lines = [line.lstrip().removeprefix(_QUOTES)]
+        while _QUOTES not in lines[-1]:
+            if (line := self._read_line(_MORE)) is None:
+                break
+            lines.append(line)
+        text = ("" if not self.interactive else "\n").join(lines)
+        return text.partition(_QUOTES)[0].strip("\r\n")
+
+    def _read_line(self, prompt: str = _PROMPT) -> str | None:
         """Return the next line; None at the end."""
         if not self.interactive:
             data = sys.stdin.buffer.readline()
@@ -105,7 +126,7 @@ class _Conversation:
         import readline  # noqa: F401  line editing for input()
 
         try:
-            return input(_PROMPT)
+            return input(prompt)
         except EOFError:
             echo("", err=True)
             return None
@@ -129,26 +150,17 @@ class _Conversation:
         return self.commands[word](rest.strip())
 
     def _answer(self, text: str) -> None:
-        how = self.sampling
-        if how.seed is not None:
-            how = how.replace(seed=(how.seed + self.answers) % 2**63)
-        generation = self.session.send(text, how, self.limits)
-        parts: list[str] = []
-
-        def out(piece: GeneratedPiece) -> None:
-            parts.append(piece.text)
-            if not self.as_json:
-                write(piece.text)
-
-        stream(generation, out)
-        answer, finish = "".join(parts), generation.rows[0].finish
+        generation = self.session.send(text, self.sampling, self.limits, self.answers)
+        reply = ReplyWriter(self.session.llama, generation, hides_thinking=self.hides_thinking, is_silent=self.as_json)
+        stream(generation, reply)
+        answer, finish = reply.text, generation.rows[0].finish
         if self.as_json:
             echo_json(
                 {"model": model_name(self.session.llama), "prompt": text, "text": answer, "finish": finish, "tokens": generation.num_tokens}
             )
         else:
             write("\n")
-        self.session.commit(answer)
+        self.session.commit(reply.reader.content, reply.reader.reasoning)
         self.answers += 1
         self.tokens += generation.num_tokens
         self.seconds += generation.last_token_at - generation.started_at

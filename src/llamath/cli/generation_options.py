@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -28,6 +29,8 @@ _SAMPLING: Mapping[str, Reader] = {
     "repetition_penalty": number(0, float("inf")),
 }
 """Keys of --sampling, besides the options of their own."""
+_MAX_ARGUMENT_BYTES = 1 << 24
+"""Size of the largest file with a variable of a chat template."""
 _NARROWING = ("top_k", "top_p", "min_p")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -59,7 +62,17 @@ _OPTIONS: tuple[Decorator, ...] = (
     engine_option,
     click.option("--verbose", is_flag=True, help="Show the engine's instruction set and threads."),
     set_option,
-    click.option("--chat-template", default="", metavar="NAME", help="Chat format, if not MODEL's own: chatml, llama3, …"),
+    click.option(
+        "--chat-template", default="", metavar="NAME", help="Chat template, if not MODEL's own: chatml, llama-3, …, or a file *.jinja."
+    ),
+    click.option(
+        "--template-arg",
+        "template_args",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Variable of MODEL's chat template: enable_thinking=false, tools=@tools.json; may be repeated.",
+    ),
+    click.option("--hide-thinking", is_flag=True, help="Do not print reasoning such as <think>…</think>."),
     click.option("--system", default="", metavar="TEXT", help="System prompt."),
 )
 
@@ -69,6 +82,35 @@ def generation_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def parse_template_args(texts: Sequence[str]) -> dict[str, Any]:
+    """Return the variables of `NAME=VALUE`; a value is JSON if it can be, and `@FILE` is the content of a file."""
+    args: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.UsageError(f"--template-arg: expected NAME=VALUE, found {safe(text, 60)}")
+        if name in args:
+            raise click.UsageError(f"--template-arg: {name} is given twice")
+        if value.startswith("@"):
+            value = _read_argument(value[1:])
+        try:
+            args[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            args[name] = value
+    return args
+
+
+def _read_argument(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_ARGUMENT_BYTES + 1)
+    except OSError as error:
+        raise LlamathError(f"{safe(path)}: {error.strerror}") from None
+    if len(data) > _MAX_ARGUMENT_BYTES:
+        raise LlamathError(f"{safe(path)}: expected at most {_MAX_ARGUMENT_BYTES:,} bytes for a variable of a chat template, found more")
+    return decode_utf8(data, path)
 
 
 def under_torchrun() -> bool:
@@ -204,11 +246,11 @@ def stream(pieces: Iterable[GeneratedPiece], out: Callable[[GeneratedPiece], Non
     return finish == "interrupted"
 
 
-def write(text: str) -> None:
+def write(text: str, style: Callable[[str], str] = str) -> None:
     """Write a piece of text to stdout at once; exit when the reader closed the pipe."""
     from ..render.text.generation_text import printable
 
-    if text and not echo(printable(text) if sys.stdout.isatty() else text, end=""):
+    if text and not echo(style(printable(text)) if sys.stdout.isatty() else text, end=""):
         raise click.exceptions.Exit(0)
 
 

@@ -25,17 +25,19 @@ from .generation_options import (
     generation_options,
     model_name,
     open_model,
+    parse_template_args,
     stream,
     under_torchrun,
     write,
 )
 from .model_options import MODEL
-from .output import echo, echo_json, note
+from .output import echo, echo_json
+from .reply_output import ReplyWriter, visible_texts
 
 if TYPE_CHECKING:
     from ..generation.generation import GeneratedPiece, Generation, GenerationLimits
     from ..generation.sampling_parameters import Sampling
-    from ..generation.session import LlamaBase
+    from ..generation.session import Completion, LlamaBase
 
 _DEFAULT_MAX_TOKENS, _DEFAULT_BATCH = 256, 8
 """New tokens of one prompt, and prompts of a file in one batch."""
@@ -91,11 +93,13 @@ class _Job:
         if (template or self.system) and chat is False:
             raise click.UsageError("--raw continues the prompt alone: not with --system or --chat-template")
         chat = chat or bool(template or self.system)
-        if not chat and options["chat"] is None and llama.chat_template:
-            chat = llama.chat_format is not None
-            if not chat:
-                note("unknown chat template: continuing the prompt as it is (--chat-template NAME answers it)")
-        self.form = llama.find_format(template) if chat else None
+        if options["chat"] is None and llama.chat_template:
+            chat = True
+        arguments = parse_template_args(options["template_args"])
+        if arguments and not chat:
+            raise click.UsageError("--template-arg is for the chat template: not with --raw, and not for a model without one")
+        self.form = llama.find_format(template, arguments) if chat else None
+        self.hides_thinking = options["hide_thinking"] and chat
 
     def ids(self, prompt: str) -> list[int]:
         """Return the tokens of a prompt, with the chat template if there is one."""
@@ -117,6 +121,17 @@ class _Job:
         generation = self.llama.start(ids, sampling or self.sampling, ends, first_row)
         return generation.attach_tokenizer(self.llama.tokenizer, ids if self.form is None else None)
 
+    def complete(self, generation: Generation) -> list[Completion]:
+        """Run a generation to its end."""
+        from ..generation.session import collect_completions
+
+        pieces: list[GeneratedPiece] = []
+        completions = collect_completions(generation, pieces.append)
+        if not self.hides_thinking:
+            return completions
+        texts = visible_texts(self.llama, generation, pieces)
+        return [completion.replace(text=text) for completion, text in zip(completions, texts, strict=True)]
+
     def token(self, token: int) -> str:
         """Return the text of a token."""
         return self.llama.tokenizer.decode([token], keep_special_tokens=True)
@@ -126,9 +141,12 @@ class _Job:
         from ..render.text.generation_text import finish_text, logprob_text, sampling_text, speed_text
 
         generation = self.begin([prompt])
+        reply = ReplyWriter(self.llama, generation, hides_thinking=self.hides_thinking) if self.form is not None else None
 
         def out(piece: GeneratedPiece) -> None:
-            if not self.logprobs:
+            if not self.logprobs and reply is not None:
+                reply(piece)
+            elif not self.logprobs:
                 write(piece.text)
             elif piece.logprob is not None:
                 write(logprob_text(piece.token, piece.logprob, piece.top, self.token) + "\n")
@@ -156,18 +174,16 @@ class _Job:
 
     def print_completion(self, prompt: str) -> None:
         """Write the finished text and its statistics as JSON."""
-        from ..generation.session import collect_completions
         from ..render.text.generation_text import completion_json
 
         with Progress("generating"):
-            (completion,) = collect_completions(self.begin([prompt]))
+            (completion,) = self.complete(self.begin([prompt]))
         echo_json({"model": model_name(self.llama), **completion_json(completion, self.token if self.logprobs else None)})
         if completion.finish == "interrupted":
             exit_interrupted()
 
     def run_batches(self, prompts: Sequence[str], batch: int) -> None:
         """Write a line of JSON for each prompt, in order."""
-        from ..generation.session import collect_completions
         from ..render.text.generation_text import completion_json
 
         for number, prompt in enumerate(prompts, 1):
@@ -178,7 +194,7 @@ class _Job:
             generation = self.begin(part, None if seed is None else self.sampling.replace(seed=seed), first)
             seed = generation.seed if seed is None else seed
             with Progress(f"generating from prompts {first + 1:,} to {first + len(part):,} of {len(prompts):,}"):
-                completions = collect_completions(generation)
+                completions = self.complete(generation)
             for prompt, completion in zip(part, completions, strict=True):
                 as_json = completion_json(completion, self.token if self.logprobs else None)
                 echo_json({"model": model_name(self.llama), "prompt": prompt} | as_json)

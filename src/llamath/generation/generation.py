@@ -60,7 +60,7 @@ class _SequenceState:
 
     def __init__(self, index: int, prompt: Sequence[int], limits: GenerationLimits) -> None:
         self.index, self.limits, self.max_new_tokens = index, limits, limits.max_new_tokens(len(prompt))
-        self.prompt_length, self.ids, self.finish = len(prompt), list[int](), ""
+        self.prompt, self.prompt_length, self.ids, self.finish = tuple(prompt), len(prompt), list[int](), ""
         self.detokenizer: StreamingDetokenizer | None = None
         self.stop_matcher = StopStringMatcher(limits.stop_strings)
 
@@ -138,7 +138,7 @@ class TokenSource(Protocol):
 
 
 class Generation:
-    """Generation from several prompts; each sequence depends only on its own prompt and seed, however many are decoded together."""
+    """Generation from several prompts; each sequence depends on its prompt, the seed and its row, not on the others."""
 
     source: TokenSource
 

@@ -10,8 +10,9 @@ from ..checkpoint.open import tokenizer_files
 from ..model import Model
 from ..tokenizers import Tokenizer, load_tokenizer
 from ..tokenizers import chat_prompt as chats
-from ..tokenizers.chat_formats import ChatFormat
-from ..tokenizers.chat_template import find_chat_template, read_sampling_settings
+from ..tokenizers.chat_formats import CHAT_FORMATS
+from ..tokenizers.chat_template import find_chat_templates, read_sampling_settings, read_special_tokens, read_template_file
+from ..tokenizers.model_template import ModelTemplate
 from ..utils.errors import LlamathError, safe
 from ..utils.record_type import Record
 from .generation import GeneratedPiece, Generation, GenerationLimits
@@ -64,7 +65,7 @@ class LlamaBase:
         check_tokenizer(tokenizer, rows)
         self.tokenizer, self.model, self.context = tokenizer, model, context
         self.sampling = Sampling()
-        self.chat_format: ChatFormat | None = None
+        self.chat_format: chats.Prompting | None = None  # its own template, or a format that its files suggest
         self.chat_template: str | None = None  # the Jinja template; empty if there is a place for one, but none
         self.notes: tuple[str, ...] = ()
 
@@ -73,11 +74,16 @@ class LlamaBase:
         return f"{self.engine} engine"
 
     def read_folder(self, folder: str, default_format: str) -> None:
-        """Read the chat format and the sampling parameters that a folder or GGUF file has."""
-        chat_template = find_chat_template(folder)
-        self.chat_template = chat_template
-        if chat_template != "":
-            self.chat_format = chats.detect_chat_format(self.tokenizer, chat_template or "", "" if chat_template else default_format)
+        """Read the chat template and the sampling parameters that a folder or GGUF file has."""
+        templates = find_chat_templates(folder)
+        if templates:
+            choice = "" if "default" in templates else next(iter(templates))
+            own = ModelTemplate(templates, folder, read_special_tokens(folder, self.tokenizer), choice=choice)
+            self.chat_format, self.chat_template = own, own.text
+        elif templates is None:
+            self.chat_format = chats.detect_chat_format(self.tokenizer, default_format)
+        else:
+            self.chat_template = ""
         self.sampling = _publisher_sampling(folder)
 
     def encode(self, prompt: str) -> list[int]:
@@ -132,29 +138,58 @@ class LlamaBase:
 
     def chat(
         self,
-        messages: Sequence[tuple[str, str] | Mapping[str, str]],
+        messages: Sequence[tuple[str, str] | Mapping[str, Any]],
         *,
         chat_format: str = "",
+        template_args: Mapping[str, Any] | None = None,
         sampling: Sampling | None = None,
         **limits: Unpack[_LimitOptions],
     ) -> Completion:
-        """Answer a conversation of (role, text) pairs or {"role", "content"} mappings."""
+        """Answer a conversation of (role, text) pairs or {"role", "content"} mappings.
+
+        `template_args` are variables of the model's own chat template: `tools`, `documents`, `enable_thinking` and the like.
+        """
         parsed = [parse_message(x) for x in messages]
-        return collect_completions(self.reply(parsed, self.find_format(chat_format), sampling, _limits(limits)))[0]
+        return collect_completions(self.reply(parsed, self.find_format(chat_format, template_args), sampling, _limits(limits)))[0]
 
     def reply(
-        self, messages: Sequence[chats.ChatMessage], chat_format: ChatFormat, sampling: Sampling | None, limits: GenerationLimits
+        self,
+        messages: Sequence[chats.Message],
+        chat_format: chats.Prompting,
+        sampling: Sampling | None,
+        limits: GenerationLimits,
+        first_row: int = 0,
     ) -> Generation:
         """Start a generation that answers a conversation."""
         limits = limits.replace(stop_ids=limits.stop_ids | chats.chat_stop_ids(chat_format, self.tokenizer))
-        return self.start([chats.encode_chat(chat_format, self.tokenizer, messages)], sampling, limits).attach_tokenizer(self.tokenizer)
+        ids = chats.encode_chat(chat_format, self.tokenizer, messages)
+        return self.start([ids], sampling, limits, first_row).attach_tokenizer(self.tokenizer)
 
-    def find_format(self, name: str = "") -> ChatFormat:
-        """Return the chat format with this name, or the model's own."""
-        if name or self.chat_format is not None:
-            return chats.find_chat_format(name) if name or self.chat_format is None else self.chat_format
-        near = chats.detect_chat_format(self.tokenizer, "", self.model.family.chat if self.model else "")
-        why = "it has no chat template (a base model?)" if self.chat_template == "" else "its chat template is unknown"
+    def find_format(self, name: str = "", template_args: Mapping[str, Any] | None = None) -> chats.Prompting:
+        """Return the model's own chat template or format, or another: a named format, one of the model's templates, or a file."""
+        form = self._choose_format(name)
+        if not template_args:
+            return form
+        if not isinstance(form, ModelTemplate):
+            first = safe(next(iter(template_args)), 40)
+            raise LlamathError(
+                f"the chat format {form.name} has no arguments, found {first}", hint="arguments are for a model's own template"
+            )
+        return form.with_arguments(template_args)
+
+    def _choose_format(self, name: str) -> chats.Prompting:
+        own = self.chat_format
+        if name and (name.endswith(".jinja") or os.path.sep in name):
+            special_tokens = own.special_tokens if isinstance(own, ModelTemplate) else {}
+            return ModelTemplate({"default": read_template_file(name)}, name, special_tokens)
+        if name and isinstance(own, ModelTemplate) and name in own.templates and name not in CHAT_FORMATS:
+            return own.choose(name)
+        if name:
+            return chats.find_chat_format(name)
+        if own is not None:
+            return own
+        near = chats.detect_chat_format(self.tokenizer, self.model.family.chat if self.model else "")
+        why = "it has no chat template (a base model?)" if self.chat_template == "" else "its files name none"
         hint = f"the chat template {near.name} is likely" if near else "continue a text without a chat template, or name a template"
         raise LlamathError(f"{safe(self.model.name) if self.model else 'the model'} has no chat format: {why}", hint=hint)
 
@@ -162,9 +197,9 @@ class LlamaBase:
 class ChatSession:
     """A conversation whose KV cache is kept between turns: `send` a message, read the answer, then `commit` or `rollback`."""
 
-    def __init__(self, llama: LlamaBase, chat_format: ChatFormat, system: str = "") -> None:
+    def __init__(self, llama: LlamaBase, chat_format: chats.Prompting, system: str = "") -> None:
         self.llama, self.chat_format = llama, chat_format
-        self.messages: list[chats.ChatMessage] = []
+        self.messages: list[chats.Message] = []
         self._prefix: Any = None
         self._answer: Generation | None = None
         self.set_system_prompt(system)
@@ -176,36 +211,45 @@ class ChatSession:
     @property
     def system_prompt(self) -> str:
         """The system prompt, or an empty string."""
-        return self.messages[0].content if self.messages and self.messages[0].role == "system" else ""
+        first = self.messages[0] if self.messages else None
+        return first.content if isinstance(first, chats.ChatMessage) and first.role == "system" else ""
 
-    def send(self, text: str, sampling: Sampling | None, limits: GenerationLimits) -> Generation:
-        """Add a user message and start generating the answer; the conversation is unchanged if the prompt is invalid."""
+    def send(self, text: str, sampling: Sampling | None, limits: GenerationLimits, first_row: int = 0) -> Generation:
+        """Add a user message and start generating the answer; the conversation is unchanged if the prompt is invalid.
+
+        Random numbers depend on the seed and on `first_row`, the number of answers before this one.
+        """
         messages = [*self.messages, chats.ChatMessage("user", text)]
-        answer = self.llama.reply(messages, self.chat_format, sampling, limits)
+        answer = self.llama.reply(messages, self.chat_format, sampling, limits, first_row)
         if self._prefix is not None:
             answer.resume(self._prefix)
         self.messages, self._answer = messages, answer
         return answer
 
-    def commit(self, text: str) -> None:
-        """Add the answer, or the part of it that was generated, to the conversation."""
-        self.messages.append(chats.ChatMessage("assistant", text))
+    def commit(self, text: str, reasoning: str = "") -> None:
+        """Add the answer, or the part of it that was generated, to the conversation, with reasoning that is not part of its text."""
+        answer = chats.ChatMessage("assistant", text)
+        self.messages.append({**answer._asdict(), "reasoning_content": reasoning} if reasoning else answer)
         if self._answer is not None:
             self._prefix, self._answer = self._answer.prefix_cache, None
 
     def rollback(self) -> None:
         """Remove a user message that was not answered."""
-        if self.messages and self.messages[-1].role == "user":
+        if self.messages and _role(self.messages[-1]) == "user":
             self.messages.pop()
         self._prefix = self._answer = None
 
     def regenerate(self) -> str:
         """Remove the last user message and its answer; return the message, to be sent again."""
-        if len(self.messages) < 2 or self.messages[-1].role != "assistant":
+        question = self.messages[-2] if len(self.messages) > 1 and _role(self.messages[-1]) == "assistant" else None
+        if not isinstance(question, chats.ChatMessage):
             raise LlamathError("there is no answer to regenerate yet")
-        text = self.messages[-2].content
         self.messages = self.messages[:-2]
-        return text
+        return question.content
+
+
+def _role(message: chats.Message) -> str:
+    return message.role if isinstance(message, chats.ChatMessage) else str(message.get("role"))
 
 
 def _limits(options: _LimitOptions) -> GenerationLimits:
@@ -242,14 +286,17 @@ def check_tokenizer(tokenizer: Tokenizer, rows: int) -> None:
         )
 
 
-def parse_message(message: tuple[str, str] | Mapping[str, str]) -> chats.ChatMessage:
-    """Convert a (role, text) pair or a {"role", "content"} mapping."""
-    if isinstance(message, Mapping):
-        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-            keys = ", ".join(map(str, message)) or "no keys"
-            raise LlamathError(f'expected a message with "role" and "content", both strings, found {keys}')
-        return chats.ChatMessage(message["role"], message["content"])
-    return chats.ChatMessage(*message)
+def parse_message(message: tuple[str, str] | Mapping[str, Any]) -> chats.Message:
+    """Convert a (role, text) pair or a {"role", "content"} mapping; a mapping with more is for the model's own template."""
+    if not isinstance(message, Mapping):
+        return chats.ChatMessage(*message)
+    content, calls = message.get("content"), message.get("tool_calls")
+    if not isinstance(message.get("role"), str) or not (isinstance(content, str | list) or (content is None and calls)):
+        keys = ", ".join(map(str, message)) or "no keys"
+        raise LlamathError(f'expected a message with "role" and "content", a string or a list of parts, found {keys}')
+    if isinstance(content, str) and message.keys() == {"role", "content"}:
+        return chats.ChatMessage(message["role"], content)
+    return message
 
 
 def collect_completions(generation: Generation, on_piece: Callable[[GeneratedPiece], object] = lambda _piece: None) -> list[Completion]:

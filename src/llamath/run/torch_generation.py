@@ -53,7 +53,7 @@ class _TorchTokens:
 
 
 class Generation(generation.Generation):
-    """Generation from several prompts; each sequence depends only on its own prompt and seed, however many are decoded together."""
+    """Generation from several prompts; each depends on its prompt, the seed and its row, not on the others."""
 
     source: _TorchTokens
 

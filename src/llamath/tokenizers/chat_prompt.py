@@ -1,13 +1,15 @@
-"""Chat prompts as text and as token ids. A checkpoint's own template is never rendered, only searched for markers of known formats."""
+"""Chat prompts as text and as token ids: by a named format, or by the template that a checkpoint was published with."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from ..utils.errors import LlamathError, nearest
+from ..utils.errors import LlamathError, nearest, safe
 from .chat_formats import CHAT_FORMATS, ROLES, ChatFormat
+from .jinja import origin_runs
+from .model_template import ModelTemplate
 from .tokenizer import Tokenizer
 
 
@@ -18,6 +20,12 @@ class ChatMessage(NamedTuple):
     content: str
 
 
+Message = ChatMessage | Mapping[str, Any]
+"""A message of text, or with everything that a model's own template may read: tool calls, reasoning, several parts."""
+Prompting = ChatFormat | ModelTemplate
+"""How a conversation becomes a prompt."""
+
+
 class _Part(NamedTuple):
     """A part of a rendered conversation."""
 
@@ -25,13 +33,33 @@ class _Part(NamedTuple):
     is_message: bool  # written by someone, not by the template
 
 
-def render_chat(chat_format: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool = True) -> str:
+def render_chat(form: Prompting, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
     """Return the conversation as text."""
-    return "".join(x.text for x in _render_parts(chat_format, messages, add_generation_prompt))
+    return "".join(x.text for x in _render_parts(form, messages, add_generation_prompt))
 
 
-def _render_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool) -> list[_Part]:
-    """Return the template's text and the messages, in order."""
+def _render_parts(form: Prompting, messages: Sequence[Message], add_generation_prompt: bool) -> list[_Part]:
+    """Return the template's text and that of the messages, in order."""
+    if isinstance(form, ModelTemplate):
+        text = form.render([x._asdict() if isinstance(x, ChatMessage) else x for x in messages], add_generation_prompt)
+        return [_Part(run, not from_template) for run, from_template in origin_runs(text)]
+    return _format_parts(form, [_text_message(form, x) for x in messages], add_generation_prompt)
+
+
+def _text_message(fmt: ChatFormat, message: Message) -> ChatMessage:
+    """Return a message of text alone."""
+    if isinstance(message, ChatMessage):
+        return message
+    role, content = message.get("role"), message.get("content")
+    others = [name for name, x in message.items() if name not in ("role", "content") and x is not None]
+    if not isinstance(role, str) or not isinstance(content, str) or others:
+        found = f"the key {safe(str(others[0]), 40)}" if others else "another type"
+        raise LlamathError(f"the chat format {fmt.name} has messages with a role and a text alone, found {found}")
+    return ChatMessage(role, content)
+
+
+def _format_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generation_prompt: bool) -> list[_Part]:
+    """Return the text of a named format and the messages, in order."""
     _check_messages(messages)
     system = "".join(x.content for x in messages if x.role == "system")
     parts = [_Part(fmt.prefix, False)]
@@ -51,19 +79,17 @@ def _render_parts(fmt: ChatFormat, messages: Sequence[ChatMessage], add_generati
     return parts
 
 
-def encode_chat(
-    chat_format: ChatFormat, tokenizer: Tokenizer, messages: Sequence[ChatMessage], add_generation_prompt: bool = True
-) -> list[int]:
+def encode_chat(form: Prompting, tokenizer: Tokenizer, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
     """Return the conversation as ids.
 
     The texts between control tokens are encoded separately, as Llama's and Mistral's reference implementations do. Control tokens are all
-    added tokens that contain a visible character, marked as special or not; those that are written in a message stay plain text.
+    added tokens that contain a visible character, marked as special or not, where the template alone wrote all of their characters; those
+    that are written in a message stay plain text.
     """
-    control = {x.content: (token, x) for token, x in tokenizer.engine.get_added_tokens_decoder().items() if x.special or x.content.strip()}
-    names = sorted(filter(None, control), key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
+    control = _control_tokens(tokenizer)
+    pattern = _control_pattern(control)
     texts, between = [""], []  # each control token is between two texts
-    for part in _render_parts(chat_format, messages, add_generation_prompt):
+    for part in _render_parts(form, messages, add_generation_prompt):
         at = 0
         for found in () if part.is_message else pattern.finditer(part.text):
             texts[-1] += part.text[at : found.start()]
@@ -74,19 +100,60 @@ def encode_chat(
     ids: list[int] = []
     for i, text in enumerate(texts):
         if i:
-            ids.append(control[between[i - 1]][0])
-            if control[between[i - 1]][1].rstrip:
+            ids.append(control[between[i - 1]].token)
+            if control[between[i - 1]].strips_right:
                 text = text.lstrip()
-        if i < len(between) and control[between[i]][1].lstrip:
+        if i < len(between) and control[between[i]].strips_left:
             text = text.rstrip()
         if text:
             ids += tokenizer.encode_plain(text)
     return ids
 
 
-def chat_stop_ids(chat_format: ChatFormat, tokenizer: Tokenizer) -> frozenset[int]:
+class _ControlToken(NamedTuple):
+    """An added token with a visible character."""
+
+    token: int
+    strips_left: bool  # spaces before it belong to it
+    strips_right: bool
+
+
+def _control_tokens(tokenizer: Tokenizer) -> dict[str, _ControlToken]:
+    added = tokenizer.engine.get_added_tokens_decoder()
+    return {added[i].content: _ControlToken(i, added[i].lstrip, added[i].rstrip) for i in tokenizer.control_ids if added[i].content}
+
+
+def _control_pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of these names, the longest first."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def chat_stop_ids(form: Prompting, tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids that end a reply, including those of the tokenizer."""
-    return tokenizer.stop_ids.union(token for x in chat_format.stop_tokens if (token := tokenizer.token_id(x)) is not None)
+    if isinstance(form, ModelTemplate):
+        known = _format_by_markers(lambda marker: marker in form.text)
+        names = [*(known.stop_tokens if known else ()), *_end_of_reply(form, _control_pattern(_control_tokens(tokenizer)))]
+    else:
+        names = [*form.stop_tokens]
+    return tokenizer.stop_ids.union(token for x in names if (token := tokenizer.token_id(x)) is not None)
+
+
+_PROBE = "llamath"
+"""A reply that no template changes or writes itself."""
+
+
+def _end_of_reply(template: ModelTemplate, control: re.Pattern[str]) -> list[str]:
+    """Return the control token that a template puts after a reply: at the end of a conversation, else before the next message."""
+    for more in ([], [ChatMessage("user", "?")]):
+        turns = [ChatMessage("user", "?"), ChatMessage("assistant", _PROBE), *more]
+        try:
+            parts = _render_parts(template, turns, False)
+        except LlamathError:
+            continue
+        after = "".join(x.text for x in parts).rpartition(_PROBE)[2]
+        if any(x.is_message and _PROBE in x.text for x in parts) and (found := control.match(after.lstrip())):
+            return [found[0]]
+    return []
 
 
 def _check_messages(messages: Sequence[ChatMessage]) -> None:
@@ -110,13 +177,15 @@ def find_chat_format(name: str) -> ChatFormat:
     raise LlamathError(f"unknown chat format {name!r}", hint=hint)
 
 
-def detect_chat_format(tokenizer: Tokenizer, template: str = "", default: str = "") -> ChatFormat | None:
-    """Return the format of a checkpoint: by the markers in its template, else by its special tokens, else the default of its family."""
-    for has_marker in (lambda marker: marker in template, lambda marker: tokenizer.token_id(marker) is not None):
-        matching = [x for x in CHAT_FORMATS.values() if x.markers and all(map(has_marker, x.markers))]
-        if matching:
-            return max(matching, key=lambda x: len(x.markers))
-    return CHAT_FORMATS.get(default)
+def detect_chat_format(tokenizer: Tokenizer, default: str = "") -> ChatFormat | None:
+    """Return the format of a checkpoint without a template: by its special tokens, else the default of its family."""
+    return _format_by_markers(lambda marker: tokenizer.token_id(marker) is not None) or CHAT_FORMATS.get(default)
+
+
+def _format_by_markers(has_marker: Callable[[str], bool]) -> ChatFormat | None:
+    """Return the format with most markers, all of which are there."""
+    matching = [x for x in CHAT_FORMATS.values() if x.markers and all(map(has_marker, x.markers))]
+    return max(matching, key=lambda x: len(x.markers)) if matching else None
 
 
 def _strip(chat_format: ChatFormat, role: str, text: str) -> str:

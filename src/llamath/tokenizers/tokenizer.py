@@ -84,15 +84,15 @@ class Tokenizer:
         Runs of spaces stay tokens: vocabularies such as GPT-NeoX's store them as added tokens, and they cannot forge anything.
         """
         ids = self.encode(text, add_special_tokens=False)
-        if self._control_ids.isdisjoint(ids):
+        if self.control_ids.isdisjoint(ids):
             return ids
         engine, self.engine = self.engine, self._plain_engine
         try:
             ids = self.encode(text, add_special_tokens=False)
         finally:
             self.engine = engine
-        if not self._control_ids.isdisjoint(ids):
-            found = self.engine.id_to_token(next(x for x in ids if x in self._control_ids))
+        if not self.control_ids.isdisjoint(ids):
+            found = self.engine.id_to_token(next(x for x in ids if x in self.control_ids))
             raise LlamathError(
                 f"{safe(self.source)}: the control token {safe(str(found))} is written in a message and cannot be encoded as plain text",
                 hint="remove it from the message",
@@ -100,7 +100,7 @@ class Tokenizer:
         return ids
 
     @cached_property
-    def _control_ids(self) -> frozenset[int]:
+    def control_ids(self) -> frozenset[int]:
         """The ids of the added tokens that contain a visible character."""
         return frozenset(i for i, x in self.engine.get_added_tokens_decoder().items() if x.special or x.content.strip())
 
@@ -111,8 +111,8 @@ class Tokenizer:
 
         with wrap_engine_errors(self.source):
             data = json.loads(self.engine.to_str())
-            control = {x["content"] for x in data["added_tokens"] if x["id"] in self._control_ids}
-            data["added_tokens"] = [x for x in data["added_tokens"] if x["id"] not in self._control_ids]
+            control = {x["content"] for x in data["added_tokens"] if x["id"] in self.control_ids}
+            data["added_tokens"] = [x for x in data["added_tokens"] if x["id"] not in self.control_ids]
             data["post_processor"] = None
             model = data["model"]
             hidden = {text: f"\0{secrets.token_hex(16)}" for text in control}

@@ -1,0 +1,147 @@
+"""`TemplateText`: a string that knows which of its characters the template wrote.
+
+A plain `str` is text from elsewhere: messages, tools, documents, arguments. Operations that are not listed here return a plain `str`, so
+that an origin can be lost but never gained: what a user wrote is never taken for text of the template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+
+class TemplateText(str):
+    """A string with a byte per character: 1 where the template wrote it, 0 where it was passed in."""
+
+    __slots__ = ("origins",)
+    origins: bytes
+
+    def __new__(cls, text: str, origins: bytes | None = None) -> TemplateText:
+        self = super().__new__(cls, text)
+        self.origins = b"\1" * len(text) if origins is None else origins
+        return self
+
+
+class MarkupText(TemplateText):
+    """The result of the filter `safe`: a text that is added to it has its HTML characters escaped, as Jinja's own does."""
+
+    __slots__ = ()
+
+
+_ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"}
+
+
+def mark_safe(text: str) -> MarkupText:
+    """Return a text that needs no escaping."""
+    return MarkupText(text, origins_of(text))
+
+
+def add(left: str, right: str) -> str:
+    """Return two texts one after the other; if one is safe, the other is escaped."""
+    if isinstance(left, MarkupText) or isinstance(right, MarkupText):
+        return mark_safe(concat([x if isinstance(x, MarkupText) else _escape(x) for x in (left, right)]))
+    return concat([left, right])
+
+
+def _escape(text: str) -> str:
+    escaped = [_ESCAPES.get(x, x) for x in text]
+    return with_origins("".join(escaped), b"".join(bytes([origin]) * len(x) for x, origin in zip(escaped, origins_of(text), strict=True)))
+
+
+def origins_of(text: str) -> bytes:
+    """Return the origin of each character."""
+    return text.origins if isinstance(text, TemplateText) else bytes(len(text))
+
+
+def is_from_template(text: str) -> bool:
+    """Return whether the template wrote all of a text; an empty text is from nobody."""
+    return not text or (isinstance(text, TemplateText) and 0 not in text.origins)
+
+
+def origin_runs(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the longest parts of one origin, and whether the template wrote them."""
+    start = 0
+    for origin, group in groupby(origins_of(text)):
+        end = start + sum(1 for _ in group)
+        yield str.__getitem__(text, slice(start, end)), bool(origin)
+        start = end
+
+
+def with_origins(text: str, origins: bytes) -> str:
+    """Return a text with these origins."""
+    return TemplateText(text, origins) if 1 in origins else str(text)
+
+
+def concat(parts: Sequence[str]) -> str:
+    """Return the parts as one text."""
+    return with_origins("".join(parts), b"".join(map(origins_of, parts)))
+
+
+def cut(text: str, key: slice | int) -> str:
+    """Return a slice or a character."""
+    key = slice(key, key + 1 or None) if isinstance(key, int) else key
+    return with_origins(str.__getitem__(text, key), origins_of(text)[key])
+
+
+def characters(text: str) -> Iterator[str]:
+    """Yield each character."""
+    origins = origins_of(text)
+    return (with_origins(x, origins[i : i + 1]) for i, x in enumerate(text))
+
+
+def strip(text: str, chars: str | None, left: bool, right: bool) -> str:
+    """Return the text without these characters, or without spaces, at its ends."""
+    start = len(text) - len(text.lstrip(chars)) if left else 0
+    end = len(text.rstrip(chars)) if right else len(text)
+    return cut(text, slice(start, max(start, end)))
+
+
+def split(text: str, parts: Sequence[str], separator: str | None) -> list[str]:
+    """Give the parts that `str.split` or `str.rsplit` found in a text their origins."""
+    found, at = [], 0
+    for part in parts:
+        at = text.index(part, at) if separator is None else at
+        found.append(cut(text, slice(at, at + len(part))))
+        at += len(part) + len(separator or "")
+    return found
+
+
+def split_lines(text: str, keep_ends: bool) -> list[str]:
+    """Return the lines of a text."""
+    lines, at = [], 0
+    for whole, line in zip(text.splitlines(True), text.splitlines(keep_ends), strict=True):
+        lines.append(cut(text, slice(at, at + len(line))))
+        at += len(whole)
+    return lines
+
+
+def partition(text: str, parts: tuple[str, str, str]) -> tuple[str, str, str]:
+    """Give the parts that `str.partition` found in a text their origins."""
+    first, separator, _ = parts
+    end = len(first) + len(separator)
+    return cut(text, slice(0, len(first))), cut(text, slice(len(first), end)), cut(text, slice(end, None))
+
+
+def join(separator: str, parts: Iterable[str]) -> str:
+    """Return the parts with a separator between them."""
+    joined: list[str] = []
+    for part in parts:
+        joined += [separator, part] if joined else [part]
+    return concat(joined)
+
+
+def replace(text: str, old: str, new: str, count: int = -1) -> str:
+    """Return the text with `new` in place of `old`."""
+    if not old:
+        return derived(text.replace(old, new, count), text, new)
+    return join(new, split(text, text.split(old, count), old))
+
+
+def change_case(text: str, changed: str) -> str:
+    """Give a text whose characters were changed one by one their origins."""
+    return with_origins(changed, origins_of(text)) if len(changed) == len(text) else derived(changed, text)
+
+
+def derived(result: str, *sources: str) -> str:
+    """Return a text computed from others: it is the template's if all of them are."""
+    return TemplateText(result) if all(map(is_from_template, sources)) else str(result)
