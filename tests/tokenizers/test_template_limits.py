@@ -95,6 +95,7 @@ REFUSED = {
     "a class of a list": ("{{ messages | map(attribute='__class__') | list }}", "access to the attribute '__class__' is not allowed"),
     "a class in braces": ("{{ '{0.__class__}'.format(1) }}", "of format.…. is not supported"),
     "the globals of a function": ("{{ raise_exception.__globals__ }}", "access to the attribute '__globals__' is not allowed"),
+    "the code of a function": ("{{ raise_exception[1] }}{{ raise_exception.call.x }}", "it is undefined"),
     "an attribute of a namespace": ("{% set ns = namespace() %}{% set ns.__class__ = 1 %}", "access to the attribute '__class__' is not allowed"),
     "a message removed": ("{{ messages.pop() }}", "would change a list"),
     "a message changed": ("{{ messages[0].update({'a': 1}) }}", "would change a dict"),

@@ -75,7 +75,7 @@ def _additional_templates(path: str) -> dict[str, str]:
     """Return the templates in `additional_chat_templates`, next to the default one."""
     folder = os.path.join(path, "additional_chat_templates")
     files = sorted(x for x in os.listdir(folder) if x.endswith(".jinja")) if os.path.isdir(folder) else []
-    return {x.removesuffix(".jinja"): read_template_file(resolve_inside(path, f"additional_chat_templates/{x}")) for x in files}
+    return {x.removesuffix(".jinja"): read_template_file(resolve_inside(folder, x)) for x in files}
 
 
 def read_template_file(path: str) -> str:

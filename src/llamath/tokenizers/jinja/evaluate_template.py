@@ -454,11 +454,8 @@ class Evaluator:
     def _slice(self, value: Any, *bounds: Any) -> Any:
         if isinstance(value, Undefined):
             raise value.error()
-        if not isinstance(value, str | list | tuple):
-            raise TemplateError(f"{_kind(value)!r} cannot be sliced")
-        for x in bounds:
-            if isinstance(x, Undefined):
-                raise x.error()
+        if not isinstance(value, str | list | tuple | range) or not all(x is None or isinstance(x, int) for x in bounds):
+            return Undefined(f"a slice of {_kind(value)!r}")
         key = slice(*bounds)
         if isinstance(value, str):
             self.budget.charge_text(len(value))
@@ -554,7 +551,7 @@ class Evaluator:
         if isinstance(value, str):
             self.budget.charge_text(len(value))
             return value
-        if value is None or isinstance(value, int | float):
+        if value is None or isinstance(value, int | float | range):
             return TemplateText(str(value))
         if isinstance(value, Undefined):
             return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 
 class TemplateError(Exception):
@@ -125,11 +125,13 @@ def check_attribute_name(name: object) -> None:
         raise TemplateError(f"access to the attribute {name[:60]!r} is not allowed")
 
 
-class Function(NamedTuple):
-    """Something that a template can call."""
+class Function:
+    """Something that a template can call, and nothing else."""
 
-    name: str
-    call: Callable[..., Any]
+    __slots__ = ("call", "name")
+
+    def __init__(self, name: str, call: Callable[..., Any]) -> None:
+        self.name, self.call = name, call
 
 
 class Joiner:
