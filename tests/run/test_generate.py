@@ -11,7 +11,6 @@ import torch
 from llamath.analysis.inference.cache_bytes import kv_cache_size as predicted
 from llamath.core.config import Config
 from llamath.families.registry import find_family
-from llamath.generation.sampling_parameters import row_seed
 from llamath.run import Decoder, Generation, GenerationLimits, Llama, Sampling, build, initialize
 from llamath.run.torch_session import check_tokenizer, collect_completions
 from llamath.tokenizers import Tokenizer
