@@ -988,6 +988,8 @@ TOWER_KEYS: dict[str, Entry] = {
     "projector_input_dim": ("the width of features before the projector (Llama 4)", _PROJECTOR),
     "projector_output_dim": ("the width of features after the adapter (Llama 4)", _PROJECTOR),
     "vision_output_dim": ("the width of all features of a patch", _PROJECTOR),
+    "projection_intermediate_size": ("F_p, the width inside the projector", _PROJECTOR),
+    "swiglu_limit": ("the limit of both factors of gated MLPs", "compute"),
     "out_hidden_size": ("the outputs of the merger, the width of the text model", _PROJECTOR),
     "output_proj_dims": ("the outputs of a tower, which the projector reads", _PROJECTOR),
     "audio_embed_dim": ("d_a, the samples of a frame of sound (Gemma 4 12B)", _PROJECTOR),

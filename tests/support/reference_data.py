@@ -42,6 +42,14 @@ def multimodal_configs() -> list[Any]:
     return _configs_in(TINY.with_name("tiny_multimodal"))
 
 
+def is_computed(tree: Any) -> bool:
+    """Whether every block of a tree has a forward pass; others are counted only."""
+    from llamath.core.multimodal import CountedBlock
+    from llamath.core.tree import fold_blocks
+
+    return not any(isinstance(x.block, CountedBlock) for x in fold_blocks(tree))
+
+
 def renamed_configs() -> list[Any]:
     """Return those of models whose class in transformers saves other names than the published files have."""
     return [x for x in unproven_configs() if str(x.id).startswith(("inkling-", "minimax_m3-"))]

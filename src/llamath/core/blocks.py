@@ -765,10 +765,23 @@ class AltUpDecoder(Decoder):
         return m.softcap(m.scale(self.head(m, x), self.logit_scale), self.softcap)
 
 
+class StreamMean(Block):
+    """The mean of residual streams (GLM-5.3 Flash)."""
+
+    sizes: tuple[int, ...]
+    streams: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        y, *others = m.split(x, *self.sizes)
+        for other in others:
+            y = m.add(y, other)
+        return m.scale(y, 1 / self.streams)
+
+
 class HyperDecoder(Decoder):
     """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
 
-    collapse: StreamSum
+    collapse: StreamSum | StreamMean
     sizes: tuple[int, ...]  # of the streams
 
     def forward(self, m: Machine[X], ids: X) -> X:

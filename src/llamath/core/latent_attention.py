@@ -14,7 +14,7 @@ from .constructors import layer_norm, linear, rms
 from .expr import Expr
 from .machine import Machine, X
 from .positions import Rope
-from .tree import Cut, Weight
+from .tree import Block, Cut, Weight
 
 _PLAIN_SCORES = ScoreTransform()
 
@@ -100,7 +100,7 @@ class IndexedAttention(LatentAttention):
     cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, **dict.fromkeys(("gate", "sinks"), Cut(0, "heads"))}
     gate: Linear | None = None  # its sigmoid multiplies the output of the heads
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
-    indexer: Indexer | None = None
+    indexer: Block | None = None
     top_k: int
 
     def forward(self, m: Machine[X], x: X) -> X:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
-from .blocks import Decoder, Layer, Linear, Norm, apply_optional
+from ..utils.errors import LlamathError
+from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, Linear, Norm, StreamMean, StreamSum, apply_optional
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
 
@@ -26,6 +27,7 @@ class Multimodal(Decoder):
         "audio": "audio",
         "audio_projector": "projector",
     }
+    text_type: ClassVar[type[Decoder]] = Decoder
     vision: Block | None = None
     projector: Block | None = None
     audio: Block | None = None
@@ -34,14 +36,43 @@ class Multimodal(Decoder):
     @property
     def text(self) -> Decoder:
         """The text model."""
-        text: Decoder = vars(self).setdefault("_text", Decoder(**{name: getattr(self, name) for name in Decoder.fields}))
-        return text
+        if (text := vars(self).get("_text")) is None:
+            text = vars(self)["_text"] = self.text_type(**{name: getattr(self, name) for name in self.text_type.fields})
+        found: Decoder = text
+        return found
+
+
+class MultimodalAltUp(Multimodal, AltUpDecoder):
+    """The same whose text model is an `AltUpDecoder`."""
+
+    text_type: ClassVar[type[Decoder]] = AltUpDecoder
+    expand: Stack
+    contract: Stack
+    streams: int
+
+
+class MultimodalHyper(Multimodal, HyperDecoder):
+    """The same whose text model is a `HyperDecoder`."""
+
+    text_type: ClassVar[type[Decoder]] = HyperDecoder
+    collapse: StreamSum | StreamMean
+    sizes: tuple[int, ...]
+
+
+def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
+    """Return the multimodal model of a text model and its towers and projectors, by field."""
+    kind = next(x for x in (MultimodalAltUp, MultimodalHyper, Multimodal) if x.text_type is type(text))
+    return text.extended(kind, **parts)
 
 
 class CountedBlock(Block):
-    """A module of a tower or projector that is counted but not computed: its weights and modules, by their names in files."""
+    """A module that is counted but not computed: its weights and modules, by their names in files."""
 
     parts: Mapping[str, Weight | Block | Stack]
+
+    def forward(self, *_: object) -> NoReturn:
+        hint = "`count`, `names`, `verify`, `ls` and `diff` have its weights"
+        raise LlamathError("this model has modules that are counted, but what they compute is not known", hint=hint)
 
     @property
     def children(self) -> Iterator[tuple[str, Weight | Block | Stack]]:
@@ -79,7 +110,7 @@ def parts_of(tree: Block) -> dict[str, Block]:
 
 def with_text(tree: Decoder, text: Decoder) -> Decoder:
     """Return a model with another text model."""
-    return tree.replace(**{name: getattr(text, name) for name in Decoder.fields}) if isinstance(tree, Multimodal) else text
+    return tree.replace(**{name: getattr(text, name) for name in text.fields}) if isinstance(tree, Multimodal) else text
 
 
 class CrossAttention(Block):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ..core.blocks import Linear
 from ..core.constructors import weight
 from ..core.multimodal import CountedBlock
-from ..core.tree import Block, Stack, Weight, fold
+from ..core.tree import Block, Stack, Weight, fold, repeat
 from .multimodal_registry import Part
 
 Modules = Mapping[str, Weight | Block | Stack | None]
@@ -38,3 +38,13 @@ def conv(out: int, *kernel: int, bias: bool = True) -> Linear:
 def table(rows: int, d: int) -> CountedBlock:
     """An embedding module `[rows, d]`."""
     return CountedBlock(parts={"weight": weight(rows, d, role="lookup")})
+
+
+def each(prefix: str, names: str, module: Weight | Block | Stack | None) -> dict[str, Weight | Block | Stack | None]:
+    """Return a module under each of these names: `each("attn.", "q k v", linear(d, d))`."""
+    return dict.fromkeys((prefix + x for x in names.split()), module)
+
+
+def stack(n: int, modules: Modules) -> Stack:
+    """Return n modules of the same kind, numbered from 0."""
+    return repeat(counted(modules), n)

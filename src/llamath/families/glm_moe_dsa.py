@@ -37,12 +37,12 @@ def glm_moe_dsa(c: Config) -> Decoder:
     )
     dense = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=swiglu(d, F, c.activation("hidden_act")))
     layers = dense_or_sparse(c, dense, dense.replace(mlp=moe), default=3)
-    layers = layers_with_indexers(c, layers, _indexer_types(c, len(layers)), without_indexer)
+    layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), without_indexer)
     mtp = mtp_layers(c, V, d, dense.replace(mlp=moe))
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"), mtp=mtp)
 
 
-def _indexer_types(c: Config, n: int) -> list[str]:
+def indexer_types(c: Config, n: int) -> list[str]:
     """Read the schedule of indexers: a pattern of F and S, or every `index_topk_freq`th layer from an offset on."""
     every, offset = max(c.get("index_topk_freq", 1), 1), c.get("index_skip_topk_offset", 2)
     pattern: object = c.get("index_topk_pattern", None)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..checkpoint.naming.scheme import renamed_scheme
 from ..core.blocks import Decoder
 from ..core.config import Config
-from ..core.multimodal import Multimodal
+from ..core.multimodal import Multimodal, add_parts
 from ..core.towers import VisionTower
 from ..core.tree import Block
 from ..utils.record_type import Record
@@ -63,7 +63,7 @@ def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembl
     for field, (prefix, part) in present.items():
         names |= {f"{field}.{path}": prefix + name for path, name in part.names.items()}
         layouts |= {f"{field}.{path}": layout for path, layout in part.layouts.items()}
-    return Assembly(text.extended(Multimodal, **{field: part.block for field, (_, part) in present.items()}), names, layouts)
+    return Assembly(add_parts(text, {field: part.block for field, (_, part) in present.items()}), names, layouts)
 
 
 class MultimodalFamily(Record):

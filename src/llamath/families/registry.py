@@ -63,6 +63,7 @@ FAMILIES = {
     "glm4_moe": "glm4_moe glm4v_moe_text",
     "glm4v": "glm4v_text glm_ocr_text",
     "glm4_moe_lite": "glm4_moe_lite",
+    "glm5_next": "glm5_next_text",
     "glm_moe_dsa": "glm_moe_dsa",
     "gpt2": "gpt2",
     "gpt_bigcode": "gpt_bigcode",
@@ -242,7 +243,6 @@ UNSUPPORTED_TYPES = {
     **dict.fromkeys(
         ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
     ),
-    **dict.fromkeys(("glm5_next", "glm5_next_text"), "its indexer selects pools of keys, which it expands to tokens"),
     **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "it has tables of hashed n-grams, and hyper-connections of low rank"),
     "deepseek_v41": "transformers has no class for it, and no published total proves a count",
     "rwkv5": "it has no attention, and it needs custom code from its repository",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder
+from collections.abc import Callable
+
+from ...core.blocks import MLP, Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, rms, swiglu, weight
 from ...core.expr import Expr, product
@@ -28,11 +30,17 @@ _PROJECTOR = {
     **{f"mlp.{x}": f"merger.{x}_proj" for x in ("gate", "up", "down")},
 }
 
+Limit = Callable[[Config, MLP], MLP]
+
 
 @multimodal()
 def glm4v(c: Config, text: Decoder) -> Assembly:
+    return glm_vision(c, text, is_ocr=c.get("model_type", "") == "glm_ocr")
+
+
+def glm_vision(c: Config, text: Decoder, is_ocr: bool, limit: Limit = lambda _, x: x, inner: int = 0) -> Assembly:
+    """Read the tower and projector; in GLM-5.3 Flash `limit` changes their MLPs, and `inner` is the default width of the projector."""
     v = part_config(c, "vision_config", {})
-    is_ocr = c.get("model_type", "") == "glm_ocr"
     v.sub("rope_parameters").ignore("rope_type", "rope_theta")
     v.ignore("attention_dropout", "hidden_dropout_prob", "initializer_range")
     d, out = (
@@ -49,7 +57,7 @@ def glm4v(c: Config, text: Decoder) -> Assembly:
     attention = encoder_attention(v, d, H, bias=bias, rope=rope, o_bias=bias if is_ocr else False)
     if is_ocr:
         attention = attention.replace(q_norm=rms(attention.head_dim, eps), k_norm=rms(attention.head_dim, eps))
-    feed_forward = swiglu(d, F, activation, bias=True) if is_ocr else swiglu(d, out, activation)
+    feed_forward = limit(v, swiglu(d, F, activation, bias=bias) if is_ocr else swiglu(d, out, activation))
     tower = VisionTower(
         patches=PatchEmbedding(weight=weight(d, channels, times, p, p), bias=weight(d, role="bias")),
         patch_norm=None if is_ocr else norm,
@@ -60,12 +68,14 @@ def glm4v(c: Config, text: Decoder) -> Assembly:
         patch_size=p,
         image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=12_544 // 2, most=9_633_792 // 2),  # published limits count two frames
     )
-    inner = product((out, channels)) if is_ocr else F
+    joined = product((out, channels)) if is_ocr else F
+    if inner:
+        joined = v.dim("F_p", "projection_intermediate_size", default=inner)
     projector = DownsampleProjector(
         downsample=PatchEmbedding(weight=weight(out, d, k, k), bias=weight(out, role="bias")),
         linear=linear(out, out),
         norm=layer_norm(out, 1e-5),
-        mlp=swiglu(out, inner, activation),
+        mlp=limit(v, swiglu(out, joined, activation)),
         merge=k,
     )
     return assemble(text, vision=("model.visual.", Tower(tower, _NAMES)), projector=("model.visual.", Part(projector, _PROJECTOR)))

@@ -1,0 +1,112 @@
+"""GLM-5.3 Flash: Kimi's delta attention, latent attention to pools of keys in every fourth layer, several residual streams."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF_LATENT
+from ..core.blocks import Decoder, HyperDecoder, HyperLayer, Layer, StreamMean, StreamMixer
+from ..core.config import Config
+from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
+from ..core.expr import Expr
+from ..core.latent_attention import IndexedAttention, LatentSizes, mla
+from ..core.mixers import KimiDeltaAttention, kimi_delta
+from ..core.multimodal import CountedBlock
+from ..core.tree import Block, repeat, sequence
+from .glm_moe_dsa import indexer_types
+from .hyper_shared import hyper_connection, limited
+from .indexed_shared import INDEXER_NAMES, layers_with_indexers, without_indexer
+from .kimi_shared import DELTA_LAYOUTS, delta_names, kimi_experts
+from .registry import family
+from .shared import layer_kinds
+
+_FACTORS = {"weight": "fn", "bias": "base", "scale": "scale"}
+NAMES = HF_LATENT.with_changes(
+    inside=delta_names("self_attn")
+    | INDEXER_NAMES
+    | {f"attn.indexer.{ours}": f"self_attn.indexer.index_kpool_compress_{ours}" for ours in ("ape", "gate")}
+    | {
+        f"{x}_hc.{y}.{w}": f"hc_{z}_{n}"
+        for x, z in (("attn", "attn"), ("mlp", "ffn"))
+        for y in ("pre", "post", "mix")
+        for w, n in _FACTORS.items()
+    },
+    layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS},
+)
+
+
+@family(hf=NAMES)
+def glm5_next(c: Config) -> Decoder:
+    d, V, eps, n = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5), c.dim("hc", "hc_mult", default=4)
+    if c.get("qk_rope_head_dim", 0):
+        raise c.error("qk_rope_head_dim", f"is {c['qk_rope_head_dim']}; latent attention of this family has no positions")
+    c.ignore(
+        "num_key_value_heads", "head_dim", "qk_head_dim", "output_router_logits", "router_aux_loss_coef", "index_kpool_always_select_tail"
+    )
+    mixers: dict[str, Block] = {"linear_attention": _delta(c, d, eps), "full_attention": _indexed(c, d, eps)}
+    mixers["indexed_attention"] = mixers["full_attention"]
+    F, act, L = c.dim("F", "intermediate_size", default=12_288), c.activation("hidden_act"), c.dim("L", "num_hidden_layers")
+    moe = kimi_experts(c, d, groups=1, kept=1, factor=2.5)
+    expert = limited(c, swiglu(d, c.dim("Fe", "moe_intermediate_size"), act))
+    assert moe.experts is not None
+    moe = moe.replace(
+        experts=repeat(expert, moe.experts.n, active=moe.top_k), shared=None if moe.shared is None else limited(c, moe.shared)
+    )
+    mlps: dict[str, Block] = {"dense": limited(c, swiglu(d, F, act)), "sparse": moe}
+    mix = StreamMixer(
+        weight=weight(n * n, n * d),
+        bias=weight(n * n, role="bias"),
+        scale=weight(1, role="scale"),
+        streams=n,
+        iterations=c.get("hc_sinkhorn_iters", 20),
+        eps=c.get("hc_eps", 1e-6),
+    )
+    connection, norm = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=mix), rms(d, eps)
+    types = layer_kinds(c, L, mixers, lambda i: "linear_attention" if i % 4 != 3 else "indexed_attention")
+    mlp_types = layer_kinds(c, L, mlps, lambda i: "dense" if i < 3 else "sparse", "mlp_layer_types")
+    kinds = {
+        (x, y): Layer(attn_norm=norm, attn=mixers[x], mlp_norm=norm, mlp=mlps[y]).extended(
+            HyperLayer, attn_hc=connection, mlp_hc=connection
+        )
+        for x, y in dict.fromkeys(zip(types, mlp_types, strict=True))
+    }
+    layers = sequence((kinds[x] for x in zip(types, mlp_types, strict=True)), count_dim=L)
+    layers = layers_with_indexers(c, layers, indexer_types(c, len(layers)), _shared)
+    tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied, context=context).extended(
+        HyperDecoder, collapse=StreamMean(sizes=(d,) * n, streams=int(n)), sizes=(d,) * n
+    )
+
+
+def _shared(layer: Layer) -> Layer:
+    """Return a layer whose attention, if it is to pools, uses the choice of an earlier layer."""
+    return without_indexer(layer) if isinstance(layer.attn, IndexedAttention) else layer
+
+
+def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
+    s = c.sub("linear_attn_config")
+    if s.data:
+        raise s.error("linear_attn_config", "is an object", "its sizes are linear_num_heads, linear_head_dim and others")
+    H, h = c.dim("Hk", "linear_num_heads", default=64), c.dim("hk", "linear_head_dim", default=128)
+    kernel, bound = c.dim("c", "linear_conv_kernel_dim", default=4), c.get("linear_lower_bound", -5.0)
+    found = kimi_delta(d, H, h, kernel, eps, c.activation("hidden_act"), lower_bound=bound)
+    return found.replace(a_log=weight(H, role="scale"))
+
+
+def _indexed(c: Config, d: Expr, eps: float) -> IndexedAttention:
+    """Read latent attention to the pools that an indexer selects; the indexer is counted alone."""
+    H, n, v = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim", default=256), c.dim("v", "v_head_dim", default=256)
+    s, r = c.dim("s", "q_lora_rank", default=1536), c.dim("r", "kv_lora_rank", default=512)
+    attn = mla(d, LatentSizes(H, n, Expr.const(0), v, s, r), c.get("attention_bias", False), rope=None)
+    attn = attn.replace(q_norm=rms(s, eps), kv_norm=rms(r, eps))
+    h = c.dim("hi", "index_head_dim", default=128)
+    Hi, pool = c.dim("Hi", "index_n_heads", default=32), c.dim("pool", "index_kpool", default=16)
+    indexer = CountedBlock(
+        parts={
+            "ape": weight(pool, h, role="bias"),
+            "gate": weight(h, d),
+            "q": linear(Hi * h, s),
+            "k": linear(h, d),
+            "k_norm": layer_norm(h, 1e-6),
+            "head_weights": linear(Hi, d),
+        }
+    )
+    return attn.extended(IndexedAttention, indexer=indexer, top_k=c.dim("ki", "index_topk", default=2048))
