@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from ..core.blocks import Linear
 from ..core.constructors import weight
 from ..core.multimodal import CountedBlock
 from ..core.tree import Block, Stack, Weight, fold, repeat
-from .multimodal_registry import Part
+from .multimodal_registry import Names, Part
 
 Modules = Mapping[str, Weight | Block | Stack | None]
 """Name in files → weight, block or stack; None for what a configuration leaves out."""
@@ -24,10 +25,15 @@ def counted(modules: Modules) -> CountedBlock:
     return CountedBlock(parts={name: x for name, x in parts.items() if x is not None})
 
 
-def counted_part(modules: Modules) -> Part:
-    """Return a tower or projector of these modules, whose paths are its names in files."""
+def counted_part(modules: Modules, renames: Names = MappingProxyType({}), in_memory: str = "") -> Part:
+    """Return a tower or projector of these modules. Their paths are their names in files, in which `renames` replaces words; those of the
+    modules in transformers, if they differ, begin with `in_memory`.
+    """
     block = counted(modules)
-    return Part(block, {x.pattern: x.pattern for x in fold(block)})
+    names = {x.pattern: x.pattern for x in fold(block)}
+    for old, new in renames.items():
+        names = {path: name.replace(old, new) for path, name in names.items()}
+    return Part(block, names, in_memory={path: in_memory + path for path in names} if in_memory else {})
 
 
 def conv(out: int, *kernel: int, bias: bool = True) -> Linear:

@@ -37,6 +37,7 @@ class Part(NamedTuple):
     block: Block
     names: Names
     layouts: Names = MappingProxyType({})
+    in_memory: Names = MappingProxyType({})  # names in the modules of transformers, where they differ by more than their beginning
 
 
 class Tower(NamedTuple):
@@ -53,6 +54,7 @@ class Assembly(NamedTuple):
     tree: Multimodal
     names: Names
     layouts: Names
+    in_memory: Names = MappingProxyType({})
 
 
 def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembly:
@@ -60,10 +62,12 @@ def assemble(text: Decoder, **parts: tuple[str, Part | Tower] | None) -> Assembl
     present = {field: x for field, x in parts.items() if x is not None}
     names: dict[str, str] = {}
     layouts: dict[str, str] = {}
+    in_memory: dict[str, str] = {}
     for field, (prefix, part) in present.items():
         names |= {f"{field}.{path}": prefix + name for path, name in part.names.items()}
         layouts |= {f"{field}.{path}": layout for path, layout in part.layouts.items()}
-    return Assembly(add_parts(text, {field: part.block for field, (_, part) in present.items()}), names, layouts)
+        in_memory |= {f"{field}.{path}": name for path, name in part.in_memory.items()} if isinstance(part, Part) else {}
+    return Assembly(add_parts(text, {field: part.block for field, (_, part) in present.items()}), names, layouts, in_memory)
 
 
 class MultimodalFamily(Record):
@@ -78,17 +82,19 @@ class MultimodalFamily(Record):
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
-        tree, names, layouts = self.build(config, text)
+        tree, names, layouts, in_memory = self.build(config, text)
+        modules = {**self.modules, **in_memory}
         published = with_wrapper_prefix(family.hf, wrapper)
         hf = published.with_changes(outside=names, layouts={**published.layouts, **layouts})
         forms = tuple(renamed_scheme(hf, name, x) for name, x in self.forms.items())
         hf = hf.with_changes(inside=self.inside)
-        if self.modules:
-            split = {x for x in hf.layouts if hf.layouts[x] == "rows" and _IN_LAYERS + x in self.modules}
-            unchanged = {path: x for path, x in hf.layouts.items() if path not in self.modules and path not in split}
-            inside = {x.removeprefix(_IN_LAYERS): name for x, name in self.modules.items() if x.startswith(_IN_LAYERS)}
-            outside = {x: name for x, name in self.modules.items() if not x.startswith(_IN_LAYERS)}
-            forms += (renamed_scheme(hf, "hf-modules", _IN_MODEL).with_changes(outside=outside, inside=inside, layouts=unchanged),)
+        if modules:
+            split = {x for x in hf.layouts if hf.layouts[x] == "rows" and _IN_LAYERS + x in modules}
+            unchanged = {path: x for path, x in hf.layouts.items() if path not in modules and path not in split}
+            inside = {x.removeprefix(_IN_LAYERS): name for x, name in modules.items() if x.startswith(_IN_LAYERS)}
+            outside = {x: name for x, name in modules.items() if not x.startswith(_IN_LAYERS)}
+            base = renamed_scheme(hf, "hf-modules", self.forms.get("hf-modules", _IN_MODEL))
+            forms += (base.with_changes(outside=outside, inside=inside, layouts=unchanged),)
         if self.saves_outputs_first:
             forms += (hf.replace(name="hf-5", layouts={path: x for path, x in hf.layouts.items() if ".experts." not in path}),)
         return family.replace(hf=hf, hf_forms=forms), tree

@@ -51,6 +51,7 @@ MULTIMODAL = {
     "qwen3_vl": "qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe",
     "shieldgemma2": "shieldgemma2",
     "smolvlm": "smolvlm",
+    "step3p7": "step3p7",
     "video_llama_3": "video_llama_3",
     "video_llava": "video_llava",
     "vipllava": "vipllava",
