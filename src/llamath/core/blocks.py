@@ -51,6 +51,12 @@ class SinusoidalEmbedding(Embedding):
         return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset)
 
 
+class ExtendedEmbedding(Embedding):
+    """A table whose last rows, for tokens that no text has, are stored apart and not looked up here (Molmo 2)."""
+
+    extra: Weight
+
+
 class ProjectedEmbedding(Embedding):
     """An embedding narrower than the model, projected to its width (OPT-350m)."""
 

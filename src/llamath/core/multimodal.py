@@ -69,6 +69,11 @@ class CountedBlock(Block):
     """A module that is counted but not computed: its weights and modules, by their names in files."""
 
     parts: Mapping[str, Weight | Block | Stack]
+    kind: str = ""  # the group of its weights
+
+    @property
+    def group(self) -> str:  # type: ignore[override]  # of each block, not of the class
+        return self.kind
 
     def forward(self, *_: object) -> NoReturn:
         hint = "`count`, `names`, `verify`, `ls` and `diff` have its weights"

@@ -9,7 +9,7 @@ from ..core.blocks import Linear
 from ..core.constructors import weight
 from ..core.multimodal import CountedBlock
 from ..core.tree import Block, Stack, Weight, fold, repeat
-from .multimodal_registry import Names, Part
+from .multimodal_registry import Names, Part, Tower
 
 Modules = Mapping[str, Weight | Block | Stack | None]
 """Name in files → weight, block or stack; None for what a configuration leaves out."""
@@ -34,6 +34,11 @@ def counted_part(modules: Modules, renames: Names = MappingProxyType({}), in_mem
     for old, new in renames.items():
         names = {path: name.replace(old, new) for path, name in names.items()}
     return Part(block, names, in_memory={path: in_memory + path for path in names} if in_memory else {})
+
+
+def counted_tower(tower: Tower) -> Part:
+    """Return a tower whose weights are those of another, but which computes something else."""
+    return Part(CountedBlock(parts=dict(tower.block.children)), tower.names, tower.layouts)
 
 
 def conv(out: int, *kernel: int, bias: bool = True) -> Linear:

@@ -19,10 +19,10 @@ def qwen3_moe(c: Config) -> Decoder:
     return qwen3_moe_decoder(c, kv_heads=4, norm_topk_prob=c.get("norm_topk_prob", False))
 
 
-def qwen3_moe_decoder(c: Config, kv_heads: int, norm_topk_prob: bool) -> Decoder:
+def qwen3_moe_decoder(c: Config, kv_heads: int, norm_topk_prob: bool, rounded_down: bool = False) -> Decoder:
     """Build a Qwen3 mixture with the defaults of one of its configuration classes."""
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    heads, eps = c.heads(d, num_kv_heads=kv_heads), c.get("rms_norm_eps", 1e-6)
+    heads, eps = c.heads(d, num_kv_heads=kv_heads, rounded_down=rounded_down), c.get("rms_norm_eps", 1e-6)
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     window = c.nullable("sliding_window", 4096) if c.get("use_sliding_window", False) else None
     bias, turned = c.get("attention_bias", False), read_rope(c, heads.head_dim)

@@ -180,6 +180,17 @@ def plain_siglip_tower(c: Config, width: int = 768, heads: int = 12, patch: int 
     return tower._replace(names={path: name.removeprefix("vision_model.") for path, name in tower.names.items()})
 
 
+def paddleocr_tower(c: Config) -> Tower:
+    """Read PaddleOCR-VL's SigLIP."""
+    return _siglip(c, vit_sizes(c, 1152, 4304, 27, 16), 14, head=False, size=side(c, "s_v", "image_size", 384))
+
+
+def granite_docling_tower(c: Config) -> Tower:
+    """Read Granite Docling's SigLIP, whose names have no `vision_model`."""
+    tower = _siglip(c, vit_sizes(c), 16, head=False, size=side(c, "s_v", "image_size", 512))
+    return tower._replace(names={path: name.removeprefix("vision_model.") for path, name in tower.names.items()})
+
+
 def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: bool, size: Expr | None = None) -> Tower:
     d, F, L, H = sizes
     p, s = side(c, "p_v", "patch_size", patch), size or side(c, "s_v", "image_size", 224)
@@ -205,11 +216,20 @@ def _siglip(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], patch: int, head: b
 
 def siglip2_tower(c: Config) -> Tower:
     """Read SigLIP 2 for images of any shape, whose positions are resized to them."""
+    return _siglip2(c, vit_sizes(c), c.get("vision_use_head", True))
+
+
+def cosmos3_edge_tower(c: Config) -> Tower:
+    """Read Cosmos 3 Edge's SigLIP 2."""
+    return _siglip2(c, vit_sizes(c, 1152, 4304, 27, 16), head=False)
+
+
+def _siglip2(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], head: bool) -> Tower:
     side_of_grid = isqrt(patches := c.get("num_patches", 256))
     if side_of_grid**2 != patches:
         raise c.error("num_patches", f"should be a square number, not {patches}")
     size = Expr("s_v", side_of_grid * int(side(c, "p_v", "patch_size", 16)))
-    tower = _siglip(c, vit_sizes(c), 16, c.get("vision_use_head", True), size)
+    tower = _siglip(c, sizes, 16, head, size)
     d, *pixels = tower.block.patches.weight.shape
     flat = PatchEmbedding(weight=weight(d, product(pixels)), bias=tower.block.patches.bias)
     return tower._replace(block=tower.block.replace(patches=flat, resizing="antialias"))

@@ -10,14 +10,14 @@ from ..towers import part_config
 
 _PARTS = {x: f"model.visual.{x}" for x in ("blocks.", "merger.", "patch_embed.", "pos_embed.", "deepstack_merger_list.")}
 _TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "norm")}
-_DIFFUSERS = {
+DIFFUSERS = {
     **{f"attn.{x}": f"self_attn.to_{x}" for x in "qkv"},
     "attn.o": "self_attn.to_out",
     **{f"attn.{x}_norm": f"self_attn.norm_{x}" for x in "qk"},
 }
 
 
-@multimodal(inside=_DIFFUSERS, forms={"hf-older": {}, "hf-modules": {**_TEXT, **_PARTS}})
+@multimodal(inside=DIFFUSERS, forms={"hf-older": {}, "hf-modules": {**_TEXT, **_PARTS}})
 def cosmos3_omni(c: Config, text: Decoder) -> Assembly:
     vision = part_config(c, "vision_config", {})
     tower = qwen3_tower(vision)

@@ -40,7 +40,6 @@ _MODULES = {
 def step3p7(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, L = v.dim("d_v", "hidden_size|width", default=1536), v.dim("L_v", "num_hidden_layers|layers", default=47)
-    v.ignore("num_attention_heads", "heads", "intermediate_size", "ls_init_value", "layer_scale_init_value", "image_size")
     F, p = Expr("F_v", int(d * v.get("mlp_ratio", 8960 / 1536))), side(v, "p_v", "patch_size", 14)
     channels, places = v.dim("C_v", "num_channels", default=Expr.const(3)), v.dim("N_v", "max_position_embeddings", default=2704)
     norm, square = layer_norm(d, 1e-5), linear(d, d, bias=True)

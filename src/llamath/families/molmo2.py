@@ -1,0 +1,50 @@
+"""The text model of Molmo 2: Qwen3, with rows of the embedding beyond those of the head."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import Decoder, ExtendedEmbedding, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, gqa, linear, rms, weight
+from ..core.multimodal import CountedBlock
+from ..core.tree import repeat
+from .registry import family
+from .shared import read_rope
+
+NAMES = HF.with_changes(
+    outside={
+        "embed.weight": "model.transformer.wte.embedding",
+        "embed.extra": "model.transformer.wte.new_embedding",
+        "norm": "model.transformer.ln_f",
+    },
+    inside={
+        "attn_norm": "attn_norm",
+        "mlp_norm": "ff_norm",
+        **{f"attn.{x}": "self_attn.att_proj" for x in "qkv"},
+        "attn.o": "self_attn.attn_out",
+        **dict.fromkeys(("mlp.gate", "mlp.up"), "mlp.ff_proj"),
+        "mlp.down": "mlp.ff_out",
+    },
+).replace(layer="model.transformer.blocks.{l}.")
+
+
+@family(hf=NAMES)
+def molmo2(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    heads, eps = c.heads(d, num_kv_heads=8, head_dim=128), c.get("rms_norm_eps", 1e-6)
+    if c.get("qk_norm_type", "qwen3") != "qwen3":
+        raise c.error("qk_norm_type", f"is {c['qk_norm_type']!r:.40}", "known: qwen3")
+    if c.get("norm_after", False):
+        raise c.error("norm_after", "is true, which is not known")
+    if c.get("rope_scaling_layers", None) not in (None, list(range(c.dim("L", "num_hidden_layers")))):
+        raise c.error("rope_scaling_layers", "lists some layers alone, which is not known")
+    norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
+    attn = gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), q_norm=head_norm, k_norm=head_norm)
+    up = linear(F, d)
+    feed_forward = CountedBlock(kind="mlp", parts={"up": up, "gate": up, "down": linear(d, F)})  # in this order in files
+    c.ignore("hidden_act")
+    layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
+    layers = repeat(layer, c.dim("L", "num_hidden_layers"))
+    found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
+    extra = c.dim("V_i", "additional_vocab_size", default=128)
+    return found.replace(embed=found.embed.extended(ExtendedEmbedding, extra=weight(extra, d, role="lookup")))

@@ -1,0 +1,38 @@
+"""Cosmos 3 Edge as a model that reads images: SigLIP 2, a norm and an MLP on squares of patches."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ...core.constructors import layer_norm, linear
+from ...core.expr import product
+from ..counted_towers import Modules, counted_part, counted_tower
+from ..multimodal_registry import Assembly, assemble, multimodal
+from ..towers import cosmos3_edge_tower, part_config
+from .cosmos3_omni import DIFFUSERS
+
+_MODULES = {f"layers.{{l}}.mlp.{x}": f"mlp.fc{i}" for i, x in ((1, "up"), (2, "down"))} | {
+    f"layers.{{l}}.attn.{x}": f"self_attn.{x}_proj" for x in "qkvo"
+}
+_SAVED = {f"layers.{{l}}.mlp.{x}": f"encoder.layers.{{l}}.mlp.{x}_proj" for x in ("up", "down")} | {
+    f"layers.{{l}}.attn.{x}": f"encoder.layers.{{l}}.self_attn.to_{x}" for x in "qkv"
+}
+"""Names of the tower that transformers saves."""
+_TEXT = {x: f"model.language_model.{x}" for x in ("embed_tokens", "layers.", "norm")}
+
+
+@multimodal(inside={x: DIFFUSERS[x] for x in ("attn.q", "attn.k", "attn.v", "attn.o")}, modules=_MODULES, forms={"hf-modules": _TEXT})
+def cosmos3_edge(c: Config, text: Decoder) -> Assembly:
+    v = part_config(c, "vision_config", {})
+    tower = cosmos3_edge_tower(v)
+    in_memory = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
+    names = {path: _SAVED.get(path, name) for path, name in in_memory.items()}
+    d, k = tower.block.patches.weight.shape[0], v.get("spatial_merge_size", 2)
+    inner, joined = c.dim("F_p", "projector_hidden_size", default=11_520), product((k, k, d))
+    projector: Modules = {
+        "norm": layer_norm(d, 1e-6),
+        "linear_fc1": linear(inner, joined, bias=True),
+        "linear_fc2": linear(text.width, inner, bias=True),
+    }
+    vision = counted_tower(tower)._replace(names=names, in_memory={path: f"model.visual.{name}" for path, name in in_memory.items()})
+    return assemble(text, vision=("model.visual.", vision), projector=("model.projector.", counted_part(projector)))
