@@ -150,7 +150,6 @@ TEXT_MODEL_TYPES = {
     **dict.fromkeys("minicpm_ocr minicpmv4_6 minicpmv4_7".split(), "qwen3_5_text"),
     **dict.fromkeys("granite_speech granite_speech_plus".split(), "granite"),
     "cosmos3_omni": "qwen3_vl_text",
-    **{x: f"{x}_text" for x in "glm4v glm4v_moe glm_ocr".split()},
     "deepseek_ocr": "deepseek_v2",
     **{x: f"{x}_text" for x in "glm4v glm4v_moe glm5_next glm_ocr".split()},
     "exaone4_5": "exaone4",
