@@ -96,9 +96,9 @@ struct Needs {  // what products read of their inputs
 char* lay_out(Activations& a, const Needs& needs, char* memory) {
     const int64_t groups = a.padded / GROUP, n = ceil_div(a.n, PACKED_ROWS) * PACKED_ROWS;
     if (needs.quantized) {
-        a.quantized = reinterpret_cast<int8_t*>(take(memory, n * a.padded));
+        a.quantized = reinterpret_cast<int8_t*>(take(memory, n * a.padded * ORDERS));
         a.scales = reinterpret_cast<float*>(take(memory, n * groups * GROUP_LANES * FLOAT_SIZE));
-        a.sums = reinterpret_cast<float*>(take(memory, n * groups * FLOAT_SIZE));
+        a.sums = reinterpret_cast<float*>(take(memory, n * groups * ORDERS * FLOAT_SIZE));
     }
     if (needs.floats) a.packed_floats = reinterpret_cast<float*>(take(memory, n * a.cols * FLOAT_SIZE));
     if (needs.bf16) a.packed_bf16 = reinterpret_cast<uint32_t*>(take(memory, n * a.padded * 2));

@@ -16,7 +16,8 @@ enum ProductMode {
 
 constexpr int64_t GROUP = 32;        // activations with one scale
 constexpr int64_t GROUP_LANES = 8;   // copies of a group's scale, so that a vector of them is one load
-constexpr int64_t PADDING = 64;      // prepared rows are zero-padded to a multiple of this
+constexpr int64_t PADDING = 256;     // prepared rows are zero-padded to a multiple of this
+constexpr int64_t ORDERS = 3;        // in which a path may hold quantized rows
 
 constexpr int PACKED_ROWS = 4;       // rows of inputs that are packed side by side; products of fewer rows read them one after the other
 
@@ -25,9 +26,9 @@ struct Activations {
     const float* x;
     int64_t stride, n, cols;
     int64_t padded;                // cols rounded up to PADDING
-    int8_t* quantized;             // INT8_PRODUCT of few rows: [n, padded]
-    float* scales;                 // [n, padded / GROUP, GROUP_LANES]
-    float* sums;                   // [n, padded / GROUP]: of the quantized values, times their scale
+    int8_t* quantized;             // INT8_PRODUCT of few rows: [n, ORDERS, padded]
+    float* scales;                 // [n, padded / GROUP, GROUP_LANES], as the path arranges them
+    float* sums;                   // [n, padded / GROUP, ORDERS]: of the quantized values, times their scale, alike
     float* packed_floats;          // [n / PACKED_ROWS, cols, PACKED_ROWS]
     uint32_t* packed_bf16;         // [n / PACKED_ROWS, padded / 2, PACKED_ROWS], pairs of columns
     uint32_t* packed_int8;         // [n / PACKED_ROWS, padded / 4, PACKED_ROWS], four columns each

@@ -3,6 +3,7 @@
 #ifndef LLAMATH_PRODUCT_H
 #define LLAMATH_PRODUCT_H
 
+#include "blocks512.h"
 #include "panel.h"
 
 namespace {
@@ -51,7 +52,7 @@ INLINE void float_tile(const T* w, int64_t w_stride, const float* x, int64_t x_s
 
 template <class T, int N>
 INLINE void float_rows(const ProductPiece& p, int64_t row_bytes, int64_t i) {
-    constexpr int R = N == 1 ? 1 : 2;
+    constexpr int R = 1;
     const Activations& a = *p.x;
     const float* x = a.x + (p.x_first + i) * a.stride;
     const char* w = static_cast<const char*>(p.w->data) + p.first * row_bytes;
@@ -74,6 +75,37 @@ void float_product(const ProductPiece& p, int64_t row_bytes) {
 
 // Blocks of weights and inputs in int8
 
+#if defined(__AVX512VNNI__)
+// The bytes of a row in the orders of Q8_0, Q4_0 and Q4_K; scales and sums [padded / 32] of 32 and then [padded / 16] of 16
+void quantize_rows(const Activations* a, int64_t first, int64_t last) {
+    const int64_t groups = a->padded / GROUP;
+    for (int64_t i = first; i < last; i++) {
+        int8_t* q = a->quantized + i * ORDERS * a->padded;
+        float *scales = a->scales + i * groups * ORDERS, *sums = a->sums + i * groups * ORDERS;
+        for (int64_t g = 0; g < groups; g++) {
+            int32_t negative_sums[2];
+            quantize_group(a->x + i * a->stride + g * GROUP, a->cols - g * GROUP, q + g * GROUP, scales + g, negative_sums);
+            sums[g] = scales[g] * -static_cast<float>(negative_sums[0] + negative_sums[1]);
+            for (int half = 0; half < 2; half++) {
+                scales[groups + 2 * g + half] = scales[g];
+                sums[groups + 2 * g + half] = scales[g] * -static_cast<float>(negative_sums[half]);
+            }
+        }
+        for (int64_t k = 0; k < a->padded; k += 256)
+            UNROLL for (int part = 0; part < 16; part++) {
+                memcpy(q + a->padded + k + 16 * part, q + k + 16 * Wide<Q4_0>::ORDER[part], 16);
+                memcpy(q + 2 * a->padded + k + 16 * part, q + k + 16 * Wide<Q4_K>::ORDER[part], 16);
+            }
+    }
+}
+
+template <class B, int N>
+INLINE void int8_row(const uint8_t* w, const Activations& a, int64_t i, float* y, int64_t y_stride) {
+    constexpr int ORDER = Wide<B>::ORDER[1] == 1 ? Wide<B>::ORDER[2] == 2 ? 0 : 2 : 1;
+    const int64_t groups = a.padded / GROUP, at = i * groups * ORDERS + (B::PER == 16 ? groups : 0);
+    wide_row<B, N>(w, a.cols, a.quantized + (i * ORDERS + ORDER) * a.padded, ORDERS * a.padded, a.scales + at, a.sums + at, groups * ORDERS, y, y_stride, AHEAD);
+}
+#else
 void quantize_rows(const Activations* a, int64_t first, int64_t last) {
     const int64_t groups = a->padded / GROUP;
     for (int64_t i = first; i < last; i++)
@@ -143,6 +175,8 @@ INLINE void int8_row(const uint8_t* w, const Activations& a, int64_t i, float* y
         y[n * y_stride] = total;
     }
 }
+
+#endif
 
 template <class B>
 void int8_product(const ProductPiece& p, int64_t row_bytes) {
