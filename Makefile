@@ -4,6 +4,7 @@
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
 # make sanitize   the C++ kernels on random shapes under the address and undefined-behavior sanitizers
 # make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
+# make wheels     the same, and fail without a compiler: the wheel has the native engine for every instruction set of this machine's kind
 #
 # With CPython 3.11 on Linux, x86-64, pip accepts only files with the sha256 sums in requirements/. Elsewhere, or with LOCKED=0, versions
 # are pinned by constraints.txt without sums. The sums of torch are those of its build without CUDA, which is at
@@ -23,12 +24,12 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo test test-fast lint docs bench fuzz sanitize dist lock browser clean
+.PHONY: demo test test-fast lint docs bench fuzz sanitize dist wheels lock browser clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
 	@echo; $(BIN)/llamath verify embedded
-	@echo; test -f $(VENV)/.run || echo 'Installing torch (about 200 MB) to run the bundled model'
-	@$(MAKE) --no-print-directory $(VENV)/.run
+	@echo; test -f $(VENV)/.native || echo 'Installing a tokenizer and compiling the native engine to run the bundled model'
+	@$(MAKE) --no-print-directory -j 2 $(VENV)/.run $(VENV)/.native
 	@echo; $(BIN)/llamath run 'Tell me a story about Anna and a kite.'
 	@echo; $(BIN)/llamath run 'Ben was in the park. He had a red ball. Ben went to the barn. Where is the ball?'
 
@@ -74,6 +75,9 @@ sanitize: $(VENV)/.package
 dist: $(VENV)/.package
 	$(BIN)/python tools/dist.py
 
+wheels: $(VENV)/.native
+	LLAMATH_NATIVE=require $(BIN)/python tools/dist.py
+
 lock: $(VENV)/.package
 	$(BIN)/python tools/lock.py
 
@@ -87,7 +91,14 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt requirements
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.package requirements/demo.txt
-	@$(call install,demo,torch tokenizers numpy)
+	@$(call install,demo,tokenizers numpy)
+	@touch $@
+
+# The native engine is compiled into the user's cache; root installs a compiler where it is missing, others get torch instead
+$(VENV)/.native: $(VENV)/.package $(wildcard src/llamath/native/*.cpp src/llamath/native/kernels/*)
+	@command -v c++ >/dev/null || command -v g++ >/dev/null || command -v clang++ >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && apt-get install -y -qq g++ >/dev/null; } || true
+	@$(BIN)/python -m llamath.native.build --cached || { echo 'Installing torch (about 200 MB) instead'; $(PIP) install $(PINS) torch numpy; }
 	@touch $@
 
 # without sums, torch is installed first, so that packages that depend on it find the CPU build already there

@@ -20,11 +20,12 @@ FOLDER = Path(__file__).resolve().parent
 LIBRARY = "libllamath.so"
 """File name of the library, in this folder where the package was built with it."""
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=default", "-pthread", "-ffp-contract=fast", "-Wall")
-_LINK_FLAGS = ("-shared", "-pthread", "-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none")
+_STATIC = ("-static-libstdc++", "-static-libgcc", "-Wl,--build-id=none", "-s")
+_LINK_FLAGS = ("-shared", "-pthread", *(() if sys.platform == "darwin" else _STATIC))
 _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
-    "x86_64": {"generic": (), "avx2": _AVX2, "avx512": _AVX512, "avx512_bf16": (*_AVX512, "-mavx512bf16")},
+    "x86_64": {"generic": ("-O1",), "avx2": _AVX2, "avx512": _AVX512, "avx512_bf16": (*_AVX512, "-mavx512bf16")},
     "aarch64": {"neon": (), "neon_dot": ("-march=armv8.2-a+dotprod+fp16",), "neon_bf16": ("-march=armv8.6-a+dotprod+fp16+bf16",)},
 }
 """Instruction sets by machine: the flags that `kernels/path.cpp` is compiled with for each."""
@@ -117,5 +118,16 @@ def cached_library() -> Path:
     return Path(base) / "llamath" / f"native-{source_hash(find_compiler() or '')}" / LIBRARY
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Compile into a file, or with --cached to where a checkout keeps its library."""
+    target = cached_library() if "--cached" in arguments else Path(arguments[0]) if arguments else FOLDER / LIBRARY
+    if "--cached" in arguments and target.exists():
+        return
+    try:
+        build(target)
+    except CompilerError as error:
+        raise SystemExit(f"{error}") from None
+
+
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / LIBRARY))
+    main(sys.argv[1:])
