@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export, quantize
+from readers import LlamaCpp, OpenVino, Reader, Rows, Task, export
 
 
 class Engine(NamedTuple):
@@ -46,18 +46,15 @@ def ids(rows: int, prompt: int) -> Rows:
     return [[(31 * i + 7 * row) % 30_000 + 10 for i in range(prompt)] for row in range(rows)]
 
 
-def llamath(task: Task, fused: bool) -> Engine:
-    from llamath.run import Generation, GenerationLimits, Sampling, open_model, torch
-    from llamath.run.cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
+def llamath_torch(task: Task) -> Engine:
+    from llamath.generation.generation import GenerationLimits
+    from llamath.generation.sampling_parameters import Sampling
+    from llamath.run import Generation, open_model, torch
 
     torch.set_num_threads(task.threads)
-    loaded = open_model(task.folder, None if task.dtype == "int8" else task.dtype)
-    if task.dtype == "int8":
-        optimize_for_cpu(loaded.module, "int8", loaded.files.release_pages)
+    loaded = open_model(task.folder, task.dtype)
 
     def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
-        if fused:
-            maybe_pack(loaded.module, new, rows, loaded.files.release_pages)  # as `Llama` does
         pieces = Generation(loaded.module, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
         return [now() for piece in pieces if piece.row == rows - 1]
 
@@ -68,6 +65,35 @@ def llamath(task: Task, fused: bool) -> Engine:
             several = [loaded.module(ids[:, i : i + 1], cache) for i in range(ids.shape[1] - DECODED, ids.shape[1])]
         x: list[list[float]] = several[-1][:, -1].tolist()
         return x
+
+    return Engine(generate, logits)
+
+
+def llamath_native(task: Task) -> Engine:
+    from llamath.analysis.verify.verified_checkpoint import open_verified
+    from llamath.generation.generation import GenerationLimits
+    from llamath.generation.sampling_parameters import Sampling
+    from llamath.native.engine import NativeSession, Row
+    from llamath.native.native_generation import NativeGeneration
+    from llamath.native.native_session import load_native
+
+    gguf = task.dtype in ("int8", "q4_k")  # the file that llama.cpp reads
+    model, *_ = load_native(open_verified(f"{task.folder}.gguf" if gguf else task.folder), threads=task.threads)
+
+    def generate(rows: int, prompt: int, new: int) -> list[tuple[float, float]]:
+        pieces = NativeGeneration(model, ids(rows, prompt), Sampling(), GenerationLimits(max_tokens=new))
+        return [now() for piece in pieces if piece.row == rows - 1]
+
+    def logits(rows: Rows) -> list[list[float]]:
+        results = []
+        for row in rows:
+            session = NativeSession(model, 1, len(row))
+            session.reserve(len(row), 0)
+            session.run([Row(0, row[:-DECODED], 0)])
+            for i in range(len(row) - DECODED, len(row)):
+                session.run([Row(0, [row[i]], i)])
+            results.append(session.logits(0))
+        return results
 
     return Engine(generate, logits)
 
@@ -158,8 +184,8 @@ def stream(task: Task) -> dict[str, float]:
 
 
 ENGINES: dict[str, Callable[[Task], Engine]] = {
-    "llamath": lambda task: llamath(task, True),
-    "llamath, plain modules": lambda task: llamath(task, False),
+    "llamath native": llamath_native,
+    "llamath torch": llamath_torch,
     "transformers": transformers,
     "llama.cpp": lambda task: reader_engine(LlamaCpp(task)),
     "OpenVINO": lambda task: reader_engine(OpenVino(task)),
@@ -180,20 +206,21 @@ def measure(task: Task) -> dict[str, float]:
         again.append((first[0] - wall, first[1] - cpu))
     costs["prefill"], costs["prefill_cpu"] = map(min, zip(*again, strict=True))
     costs["memory_first"] = peak()
-    for rows in (1, 8):
-        moments = engine.generate(rows, 16, task.tokens + 3)[2:]
+    for rows, prompt in ((1, 16), (8, 16), (1, task.context)):
+        moments = engine.generate(rows, prompt, task.tokens + 3)[2:]
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(moments)]
-        costs[f"decode_{rows}"], costs[f"decode_{rows}_cpu"] = map(statistics.median, zip(*steps, strict=True))
-        costs[f"decode_{rows}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
+        name = f"decode_{rows}" if prompt == 16 else "decode_long"
+        costs[name], costs[f"{name}_cpu"] = map(statistics.median, zip(*steps, strict=True))
+        costs[f"{name}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
     costs["memory"] = peak()
     costs["apart"] = distance(task, engine)
     return costs
 
 
 def main() -> None:
-    engine, folder, dtype, threads, tokens, began = sys.argv[1:]
-    task = Task(engine, folder, dtype, int(threads), int(tokens), float(began))
-    jobs = {"stream": stream, "quantize": quantize, "export": export, "reference": reference}
+    engine, folder, dtype, threads, tokens, began, context = sys.argv[1:]
+    task = Task(engine, folder, dtype, int(threads), int(tokens), float(began), int(context))
+    jobs = {"stream": stream, "export": export, "reference": reference}
     print(json.dumps(jobs.get(engine, measure)(task)))
 
 

@@ -22,6 +22,7 @@ class Task(NamedTuple):
     threads: int
     tokens: int
     began: float
+    context: int = 4096  # tokens before those that are decoded in a long context
 
 
 class Reader(Protocol):
@@ -34,7 +35,7 @@ class Reader(Protocol):
 
 
 class LlamaCpp:
-    """llama.cpp through its C API, on the GGUF file next to the folder; for int8 on the Q8_0 file.
+    """llama.cpp through its C API, on the GGUF file next to the folder.
 
     Its KV cache is in float16, the default.
     """
@@ -45,7 +46,7 @@ class LlamaCpp:
         self.api.llama_log_set(self.quiet, None)
         load, self.kept = self.api.llama_model_default_params(), self.no_vocab_overrides(self.api, task.folder)
         load.kv_overrides = self.kept
-        self.model = self.api.llama_model_load_from_file(file(task.folder, task.dtype), load)
+        self.model = self.api.llama_model_load_from_file(file(task.folder), load)
         how = self.api.llama_context_default_params()
         how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = 8192, 512, 512, 8
         how.n_threads = how.n_threads_batch = task.threads
@@ -138,15 +139,6 @@ def export(task: Task) -> dict[str, float]:
     return {}
 
 
-def file(folder: str, dtype: str) -> bytes:
+def file(folder: str) -> bytes:
     """Path of the GGUF file."""
-    return f"{folder}{'.q8_0' if dtype == 'int8' else ''}.gguf".encode()
-
-
-def quantize(task: Task) -> dict[str, float]:
-    """Quantize the GGUF file next to the folder to Q8_0 with llama.cpp."""
-    api: Any = importlib.import_module("llama_cpp")
-    how, kept = api.llama_model_quantize_default_params(), LlamaCpp.no_vocab_overrides(api, task.folder)
-    how.ftype, how.nthread = api.LLAMA_FTYPE_MOSTLY_Q8_0, task.threads
-    how.kv_overrides = ctypes.cast(kept, ctypes.POINTER(api.llama_model_kv_override))
-    return {"failed": float(api.llama_model_quantize(file(task.folder, ""), file(task.folder, "int8"), how))}
+    return f"{folder}.gguf".encode()

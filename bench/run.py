@@ -29,19 +29,23 @@ STORIES = {
     "num_attention_heads": 12,
     "num_key_value_heads": 12,
     "vocab_size": 32_000,
-    "max_position_embeddings": 1024,
+    "max_position_embeddings": 8192,
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 10_000.0,
     "tie_word_embeddings": True,
 }
-DTYPES = ("float32", "bfloat16", "int8")
+DTYPES = ("float32", "bfloat16", "int8", "q4_k")
+GGUF_TYPES = {"int8": "q8_0", "q4_k": "q4_k"}
+"""Types of GGUF files, which llamath writes for both engines that read them."""
+CONTEXT = 4096
+"""Tokens before those that are decoded in a long context; as many as the model has positions for at most."""
 CPP, VINO = "llama.cpp", "OpenVINO"
 BEFORE = ", before"
 """Marks an engine that runs the sources given with --before."""
-MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15}
+MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15, "q4_k": 0.5}
 """An engine whose logits are further from those of transformers in float32 runs a different model."""
-KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8")
+KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8", "decode_long")
 
 
 def configuration(shape: str) -> dict[str, object]:
@@ -67,12 +71,11 @@ def make_checkpoint(folder: Path, shape: str, dtype: torch.dtype) -> int:
     return sum(x.nbytes for x in tensors.values())
 
 
-def write_gguf(folder: Path, dtype: str, args: argparse.Namespace) -> None:
-    """Convert a checkpoint for llama.cpp, int8 as Q8_0."""
-    command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--names", "gguf"]
+def write_gguf(folder: Path, dtype: str) -> None:
+    """Convert a checkpoint to GGUF, int8 as Q8_0."""
+    command = [sys.executable, "-m", "llamath", "convert", str(folder), f"{folder}.gguf", "--names", "gguf", "--force"]
+    command += ["--dtype", GGUF_TYPES[dtype]] if dtype in GGUF_TYPES else []
     subprocess.run(command, check=True, capture_output=True)
-    if dtype == "int8" and once("quantize", folder, dtype, args.threads, 0, args.llama_cpp)["failed"]:
-        raise SystemExit("llama.cpp could not write Q8_0")
 
 
 def installed(python: str, *packages: str) -> dict[str, str]:
@@ -91,7 +94,7 @@ def once(
         | ({"PYTHONPATH": source} if source else {})
         | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     )
-    command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began]
+    command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began, str(CONTEXT)]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"{engine} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -120,14 +123,14 @@ def report(title: str, costs: dict[str, dict[str, float]], size: int, rounds: in
     against = "transformers" if "transformers" in costs else next(iter(costs))
     limit, base = costs["stream"]["wall"], costs[against]
     print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
-    heads = ("ready", "first of 512", "whole answer", "512 again", "decode × 1", "decode × 8", "beyond weights")
+    heads = ("ready", "first of 512", "whole answer", "512 again", "decode × 1", "decode × 8", "after 4,096", "beyond weights")
     print(f"  {'':24}" + "".join(f"{x:>17}" for x in heads))
     rows = {}
     for name, x in costs.items():
         if name == "stream":
             continue
         cells = "".join(f"{x[key]:9.3f} s {base[key] / x[key]:4.2f}×" for key in KEYS)
-        shares = ", ".join(f"{limit / x[key]:.2f}" for key in KEYS[-2:])
+        shares = ", ".join(f"{limit / x[key]:.2f}" for key in KEYS[-3:-1])
         print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {shares}; logits apart: {x['apart']:.1g}")
         rows[name] = {key: round(value, 5) for key, value in x.items()}
         rows[name]["apart"] = float(f"{x['apart']:.2g}")
@@ -175,33 +178,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="*", default=["110m", "1b"])
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES))
-    parser.add_argument("--engines", nargs="*", default=["llamath", "llamath, plain modules", "transformers"])
+    parser.add_argument("--engines", nargs="*", default=["llamath native", "llamath torch", "transformers"])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with llama-cpp-python, to compare")
     parser.add_argument("--openvino", metavar="PYTHON", help="interpreter with openvino, optimum-intel and nncf, to compare")
-    parser.add_argument("--before", metavar="SRC", help="src folder of an earlier commit, whose plain modules are compared too")
+    parser.add_argument("--before", metavar="SRC", help="src folder of an earlier commit, whose torch engine is compared too")
     args = parser.parse_args()
     if args.before:
-        args.engines.append(f"llamath, plain modules{BEFORE}")
+        args.engines.append(f"llamath torch{BEFORE}")
     where = machine(args)
     for shape in args.shapes:
         for dtype in args.dtypes:
-            kind = torch.bfloat16 if dtype == "int8" else getattr(torch, dtype)
+            kind = torch.bfloat16 if dtype in GGUF_TYPES else getattr(torch, dtype)
             with tempfile.TemporaryDirectory() as place:
                 size = make_checkpoint(Path(place) / "model", shape, kind)
-                engines = [x for x in args.engines if dtype != "int8" or x == "llamath"]
-                if args.llama_cpp:
-                    engines.append(CPP)
-                    write_gguf(Path(place) / "model", dtype, args)
+                engines = [x for x in args.engines if dtype not in GGUF_TYPES or x == "llamath native"]
+                if args.llama_cpp or dtype in GGUF_TYPES:
+                    write_gguf(Path(place) / "model", dtype)
+                    size = size if dtype not in GGUF_TYPES else (Path(place) / "model.gguf").stat().st_size
+                engines += [CPP] if args.llama_cpp else []
                 if args.openvino:
                     engines.append(VINO)
                     once("export", Path(place) / "model", dtype, args.threads, 0, args.openvino)
                 once("reference", Path(place) / "model", dtype, args.threads, 0)
-                costs = side_by_side(engines, Path(place) / "model", dtype, args, size // (1 + (dtype == "int8")))
+                costs = side_by_side(engines, Path(place) / "model", dtype, args, size)
             long = f", {args.tokens} tokens" if args.tokens != parser.get_default("tokens") else ""
-            result = report(f"{shape}, {dtype}{long}", costs, size // (1 + (dtype == "int8")), args.rounds)
+            result = report(f"{shape}, {dtype}{long}", costs, size, args.rounds)
             store(result, where)
 
 

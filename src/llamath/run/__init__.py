@@ -16,7 +16,6 @@ except ImportError:
 
 from ..generation.generation import GeneratedPiece, GenerationLimits
 from ..generation.sampling_parameters import Sampling
-from .cpu.optimize_for_cpu import optimize_for_cpu
 from .kv_cache import Cache
 from .memory_budget import check_memory_for, limit_threads
 from .module import Decoder, build, initialize
@@ -48,7 +47,6 @@ __all__ = [
     "limit_threads",
     "load_weights",
     "open_model",
-    "optimize_for_cpu",
     "parallelize",
     "torch",
 ]

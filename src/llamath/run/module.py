@@ -21,7 +21,6 @@ from ..core.mixers import RecurrentMixer
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
 from ..utils.errors import LlamathError
-from .cpu.weight_packing import PackedWeights
 from .forward_context import AttentionPattern, shared_pattern
 from .kv_cache import Cache, KVCache, LayerCache, RecurrentState, WindowCache
 from .torch_machine import TorchMachine, local_tensor
@@ -34,14 +33,6 @@ class TensorOptions(NamedTuple):
     device: torch.device
 
 
-class _FusedModule(Protocol):
-    """A faster implementation of a module's forward pass, installed by `optimize_for_cpu`."""
-
-    def usable(self) -> bool: ...
-
-    def __call__(self, *args: Any) -> Tensor: ...
-
-
 class Module(nn.Module):
     """A Parameter for each Weight of a block, a Module for each Block, a ModuleList for each Stack, all named as the block's fields.
 
@@ -50,7 +41,6 @@ class Module(nn.Module):
     """
 
     spec: Any
-    fused: _FusedModule | None = None  # what `forward` runs instead where it is usable
     pattern: AttentionPattern  # of a mixer with attention
     shares_kv: bool = False  # whether other layers read the keys and values of this mixer
     shares_selection: bool = False  # whether later layers use the selection of this indexer
@@ -90,8 +80,6 @@ class Module(nn.Module):
             self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
 
     def forward(self, m: TorchMachine, *inputs: Tensor) -> Tensor:
-        if self.fused is not None and m.fuses and self.fused.usable():
-            return self.fused(m, *inputs)
         if self.spec.without_gradient and torch.is_grad_enabled():
             with torch.no_grad():
                 return self._forward(self, m, *inputs)
@@ -136,7 +124,6 @@ class Decoder(Module):
 
     spec: blocks.Decoder
     mesh: DeviceMesh | None = None  # of the ranks that share the model, set by `parallelize`
-    packed_weights: PackedWeights | None = None  # set by `optimize_for_cpu`
 
     def __init__(self, spec: blocks.Decoder, options: TensorOptions) -> None:
         super().__init__(spec, options)

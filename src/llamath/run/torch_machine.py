@@ -39,8 +39,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class TorchMachine(ForwardContext):
     """One pass. It holds the positions, masks and rotary tables of its tokens, and writes to the cache."""
 
-    fuses = True  # whether blocks may compute in fused forms of several operations
-
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
         super().__init__(ids, cache)
         self.absorbs = self.new_length == 1

@@ -17,9 +17,8 @@ from ..generation.sampling_parameters import Sampling
 from ..generation.session import ChatSession, Completion, LlamaBase, check_tokenizer, collect_completions, find_tokenizer, parse_message
 from ..model import Model
 from ..tokenizers import Tokenizer
+from ..utils.errors import LlamathError
 from .batch import Batch
-from .cpu.optimize_for_cpu import maybe_pack, optimize_for_cpu
-from .cpu.weight_packing import LONG_GENERATION
 from .memory_budget import MEMORY_DTYPES, check_memory_for, check_memory_for_rank
 from .module import Decoder, TensorOptions
 from .torch_generation import Generation
@@ -36,7 +35,6 @@ class Llama(LlamaBase):
     def __init__(self, module: Decoder, tokenizer: Tokenizer, model: Model | None = None) -> None:
         super().__init__(tokenizer, module.embed.weight.shape[0], module.spec.context, model)
         self.module = module
-        self._release_pages: Callable[[], object] = lambda: None  # of the mapped files
         self._check_files: Callable[[], object] = lambda: None  # that none has become shorter
 
     @classmethod
@@ -49,19 +47,11 @@ class Llama(LlamaBase):
         progress: Progress = no_progress,
         changes: Mapping[str, Any] | None = None,
     ) -> Llama:
-        """Open the model in this folder or file, or without a path the model bundled with the package.
-
-        With dtype "int8" matrices are stored in eight bits and computed with in the dtype of the file.
-        """
+        """Open the model in this folder or file, or without a path the model bundled with the package."""
         location = embedded.path() if path is None else os.fspath(path)
-        if dtype != "int8":
-            return cls.from_loaded(open_model(location, dtype, device, progress, changes))
-        loaded = open_model(location, None, device, progress, changes)
-        if loaded.options.dtype not in (torch.float32, torch.bfloat16):
-            loaded = open_model(location, torch.bfloat16, device, progress, changes)
-        llama = cls.from_loaded(loaded)
-        optimize_for_cpu(llama.module, "int8", llama._release_pages)
-        return llama
+        if dtype == "int8":
+            raise LlamathError("int8 is computed by the native engine on a CPU", hint="leave out --engine torch, or use bf16")
+        return cls.from_loaded(open_model(location, dtype, device, progress, changes))
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel) -> Llama:
@@ -69,7 +59,7 @@ class Llama(LlamaBase):
         llama = cls(loaded.module, find_tokenizer(loaded.folder), loaded.model)
         llama.read_folder(loaded.folder, loaded.model.family.chat)
         llama.notes = loaded.notes
-        llama._release_pages, llama._check_files = loaded.files.release_pages, loaded.files.check_sizes
+        llama._check_files = loaded.files.check_sizes
         return llama
 
     def parallelize(self, mesh: DeviceMesh) -> Llama:
@@ -91,8 +81,6 @@ class Llama(LlamaBase):
     ) -> Generation:
         self._check_files()
         generation = Generation(self.module, prompts, sampling, limits, first_row=first_row)
-        tokens = max(LONG_GENERATION if row.max_new_tokens is None else row.max_new_tokens for row in generation.rows)
-        maybe_pack(self.module, tokens, len(generation.rows), self._release_pages)
         generation.batch.check_memory = partial(self._check_memory, generation.batch)
         return generation
 

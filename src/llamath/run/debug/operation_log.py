@@ -37,8 +37,6 @@ class OperationLog(TorchMachine):
     The operations of all experts are logged as one: the rows of their inputs and outputs are added up.
     """
 
-    fuses = False
-
     def __init__(self, ids: Tensor, cache: Cache, last_only: bool = False) -> None:
         super().__init__(ids, cache, last_only)
         self.log: list[LoggedOperation] = []

@@ -84,10 +84,6 @@ def parallelize(module: Decoder, mesh: DeviceMesh, expert_parallel: bool = False
     moe_modules = frozenset(x for mixture in mixtures for x in mixture.modules() if isinstance(x, Module))
     ctx = _ParallelContext(mesh, expert_parallel, {}, moe_modules)
     module.requires_grad_(False)
-    module.packed_weights = None
-    for child in module.modules():
-        if isinstance(child, Module):
-            child.fused = None
     for sharded in list(_sharded_modules(module, ctx)):
         for name in sharded.spec.cuts:
             _shard_field(sharded, name, ctx)

@@ -1,1 +1,0 @@
-"""Fast matrix products on a CPU."""
