@@ -91,7 +91,7 @@ $(VENV)/.package: $(VENV)/bin/python pyproject.toml constraints.txt requirements
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.package requirements/demo.txt
-	@$(call install,demo,tokenizers numpy)
+	@$(call install,demo,tokenizers jinja2 numpy)
 	@touch $@
 
 # The native engine is compiled into the user's cache; root installs a compiler where it is missing, others get torch instead
