@@ -285,9 +285,10 @@ def measure(types: list[tuple[str, str]]) -> Iterator[Row]:
 
 
 def family_state(model_type: str) -> str:
-    """Return what llamath says about a type that transformers does not have, by the published total of a preset."""
+    """Return what llamath says about a type that transformers does not have, by the published total of a preset or by a test."""
     from llamath import LlamathError, load
     from llamath.catalog import presets
+    from llamath.families.counted_models import COUNTED_MODELS
 
     for preset in presets():
         if preset.config.get("model_type") == model_type:
@@ -296,7 +297,7 @@ def family_state(model_type: str) -> str:
             except LlamathError:
                 return "refused"
             return "text only" if any("text model only" in x for x in model.notes) else "exact"
-    return "refused"
+    return "exact" if model_type in COUNTED_MODELS else "refused"
 
 
 def shares(rows: list[Row]) -> tuple[dict[str, float], dict[str, str]]:
@@ -349,7 +350,7 @@ def page(rows: list[Row], version: str) -> str:
     lines += [f"| {state} | {n:.1f} | {100 * n / total:.1f} % |" for state, n in sums.items() if n]
     listed = 100 * sums["exact"] / sum(downloads["millions"].values())
     note = f"Of the downloads of the listed types, {listed:.1f} % are of exact ones."
-    lines += ["", *wrap(f"{note} A type that transformers does not have is exact if a preset of it has its published total.")]
+    lines += ["", *wrap(f"{note} A type that transformers does not have is exact if a preset of it, or a test, has its published size.")]
     others = {x: y for x, y in known.items() if y != "exact"}
     if others:
         lines += ["", *wrap("Not exact: " + ", ".join(f"`{x}` ({downloads['millions'][x]} million, {y})" for x, y in others.items()) + ".")]

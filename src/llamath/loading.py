@@ -25,7 +25,7 @@ from .checkpoint.tensor_parallel_shard import SHARD_KEY, parse_shard
 from .core.blocks import Decoder
 from .core.config import Config
 from .core.tree import iter_stacks
-from .families.counted_models import CLAIM, Builder, find_counted
+from .families.counted_models import CountedModel, find_counted
 from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     COMPLETE_TYPES,
@@ -131,8 +131,8 @@ def load(
     notes = list(config.notes)
     if is_params(data):
         return _load_params(config, changed, vocab_size, notes)
-    if (builder := find_counted(Config(data, config.source).get("model_type", ""))) is not None:
-        return _load_counted(builder, config, changes or {})
+    if (counted := find_counted(Config(data, config.source).get("model_type", ""))) is not None:
+        return _load_counted(counted, config, changes or {})
     if vocab_size is not None:
         changed.setdefault("vocab_size", vocab_size)
     sections = _split_sections(data, notes, config.source)
@@ -170,19 +170,19 @@ def _load_via_transformers(config: FoundConfig, changes: Keys) -> Model:
     )
 
 
-def _load_counted(builder: Builder, config: FoundConfig, changes: Keys) -> Model:
+def _load_counted(kind: CountedModel, config: FoundConfig, changes: Keys) -> Model:
     """Load a model that is counted, but not computed."""
     from .generic.counted_tensors import counted_tensors
     from .generic.generic_model import generic_model
 
     keys = _with_changes(config.keys or {}, changes)
     read = Config(keys, config.source, preferred=frozenset(changes))
-    tensors = counted_tensors(builder, read)
+    tensors = counted_tensors(kind, read)
     unread = [x for x in read.unread() if x not in _OUTER_KEYS]
     if wrong := [x for x in changes if x in unread]:
         raise ConfigError(f"unknown config key {safe(repr(wrong[0]), 80)} for {safe(str(keys.get('model_type')), 60)}")
     notes = [*config.notes, *_config_notes(read, unread, None)]
-    return generic_model(tensors, CLAIM, name=config.name, source=config.source, keys=keys, notes=notes, location=config.location)
+    return generic_model(tensors, kind.claim, name=config.name, source=config.source, keys=keys, notes=notes, location=config.location)
 
 
 def _load_config_object(config: FoundConfig, changes: Keys | None) -> Model:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..core.config import Config
 from ..core.tree import walk
-from ..families.counted_models import Builder
+from ..families.counted_models import CountedModel
 from .module_tree import StateTensor
 from .transformers_process import dtype_name
 
 
-def counted_tensors(builder: Builder, config: Config) -> list[StateTensor]:
+def counted_tensors(kind: CountedModel, config: Config) -> list[StateTensor]:
     """Return the tensors of a configuration, with the names in files of its kind; all have the dtype that it states."""
-    tree, renamed = builder(config)
+    tree, renamed = kind.build(config)
     dtype = dtype_name(str(config.get("dtype|torch_dtype", None) or "float32"))
 
     def rename(name: str) -> str:
