@@ -633,11 +633,13 @@ def test_tokenizer_files_are_copied(source: Path, tmp_path: Path) -> None:
     assert (config["bos_token_id"], config["eos_token_id"]) == (98, 99) and any("a tiktoken file" in x for x in done.notes)
 
 
-@pytest.mark.parametrize("command", ["verify", "run", "logits", "convert", "export", "same", "hash"])
+@pytest.mark.parametrize("command", ["verify", "run", "logits", "trace", "convert", "edit", "export", "same", "hash"])
 def test_config_of_impossible_size_is_refused_at_once(command: str, source: Path, tmp_path: Path) -> None:
     mine = with_files(source, tmp_path / "mine", config__json={**LLAMA, "num_hidden_layers": 10**9})
     more = {
         "run": ["hi"],
+        "trace": ["hi"],
+        "edit": [str(tmp_path / "out"), "--drop-layers", "1:2"],
         "logits": [str(mine)],
         "same": [str(mine)],
         "convert": [str(tmp_path / "out"), "--names", "hf"],
@@ -661,8 +663,14 @@ def test_stride_0_tensors_of_a_small_file_are_not_expanded(kind: str, source: Pa
     assert (mine / "pytorch_model.bin").stat().st_size < sum(x.bytes for x in tensors)
     with pytest.raises(LlamathError, match="stores each element once"):
         convert_checkpoint(str(mine), str(tmp_path / "out"), options(kind))
-    for args in (["run", str(mine), "hi"], ["convert", str(mine), str(tmp_path / "out"), "--names", "hf"]):
-        done = CliRunner().invoke(cli, args)
+    for command, *more in (
+        ["run", "hi"],
+        ["trace", "hi"],
+        ["convert", str(tmp_path / "out"), "--names", "hf"],
+        ["hash"],
+        ["same", str(source)],
+    ):
+        done = CliRunner().invoke(cli, [command, str(mine), *more])
         assert done.exit_code == 2 and "stores each element once" in " ".join(done.output.split()), done.output
     done = CliRunner().invoke(cli, ["verify", str(mine)])
     assert done.exit_code == 1 and "share stored elements" in " ".join(done.output.split()), done.output

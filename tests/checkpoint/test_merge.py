@@ -122,6 +122,18 @@ def test_faults_of_the_user_are_named(lora: SavedAdapter, tmp_path: Path) -> Non
         merge_adapter(str(lora.base), str(lora.folder), str(tmp_path / "y"))
 
 
+@pytest.mark.parametrize("where", ["base", "adapter"])
+def test_links_out_of_either_folder_are_not_copied(where: str, lora: SavedAdapter, tmp_path: Path) -> None:
+    folders = {"base": tmp_path / "base", "adapter": tmp_path / "adapter"}
+    for name, original in (("base", lora.base), ("adapter", lora.folder)):
+        shutil.copytree(original, folders[name])
+    (tmp_path / "private_key").write_text("a secret")
+    (folders[where] / "merges.txt").symlink_to("../private_key")
+    with pytest.raises(LlamathError, match=r"merges\.txt is a symbolic link out of"):
+        merge_adapter(str(folders["base"]), str(folders["adapter"]), str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+
+
 def test_another_adapter_is_not_resumed(lora: SavedAdapter, tmp_path: Path) -> None:
     def stop(_done: int, _total: int) -> None:
         raise KeyboardInterrupt
