@@ -59,6 +59,17 @@ def test_tensors_are_those_that_modelopt_exports(name: str) -> None:
         assert len(found) == export["tensors"] and hashlib.sha256(lines.encode()).hexdigest() == export["tensors_sha256"]
 
 
+QUANTIZER_EXPORTS = {x["name"]: x for x in truth("quantizer_exports.jsonl")}
+
+
+@pytest.mark.parametrize("name", QUANTIZER_EXPORTS)
+def test_tensors_are_those_that_auto_round_and_quark_export(name: str) -> None:
+    export = QUANTIZER_EXPORTS[name]
+    found = tensors_of({**export["config"], "torch_dtype": "bfloat16", "quantization_config": export["quantization_config"]})
+    lines = "".join(sorted(f"{x.name}\t{x.dtype}\t{'x'.join(map(str, x.shape))}\n" for x in found))
+    assert len(found) == export["tensors"] and hashlib.sha256(lines.encode()).hexdigest() == export["tensors_sha256"]
+
+
 def _weights(**keys: Any) -> dict[str, Any]:
     return {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32} | keys
 

@@ -172,6 +172,26 @@ def fp4_experts_format() -> MatrixFormat:
     return MatrixFormat(name="mxfp4", title="MXFP4, an 8-bit exponent for 32 weights", parts=parts)
 
 
+def packed_nvfp4_format(group: int = 16, is_activation: bool = True, has_input_scale: bool | None = None) -> MatrixFormat:
+    """Return NVFP4 as compressed-tensors stores it, also by other quantizers, with or without quantized activations."""
+    parts = [
+        MatrixPart(".weight_packed", "U8", (OUT, per(IN, 2))),
+        MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, group))),
+        MatrixPart(".weight_global_scale", "F32", _constant(1)),
+    ]
+    if is_activation if has_input_scale is None else has_input_scale:
+        parts.append(MatrixPart(".input_global_scale", "F32", _constant(1)))
+    name, rate = ("nvfp4", "fp4") if is_activation else ("nvfp4-w4a16", "")
+    return MatrixFormat(name=name, title="NVFP4", parts=tuple(parts), compute_rate=rate)
+
+
+def packed_mxfp_format(bits: int, group: int = 32) -> MatrixFormat:
+    """Return MXFP4 or MXFP6 as compressed-tensors stores it, also by other quantizers."""
+    packed = MatrixPart(".weight_packed", "U8", (OUT, per(IN, 8, bits)))
+    parts = (packed, MatrixPart(".weight_scale", "U8", (OUT, per(IN, group))))
+    return MatrixFormat(name=f"mxfp{bits}", title=f"MXFP{bits}, an 8-bit exponent for {group} weights", parts=parts)
+
+
 def mxfp8_format() -> MatrixFormat:
     """Return MXFP8: an 8-bit exponent for 32 values."""
     parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))

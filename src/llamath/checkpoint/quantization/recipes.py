@@ -773,20 +773,11 @@ def _compressed_format(kind: str, weights: Keys, activations: object, dtype: str
         shape = MatrixPart(".weight_shape", "I64", (Axis("", 2),))
         return MatrixFormat(name=name, title=title, parts=(values, scale, *zero, shape, *index, *inputs))
     if kind == "nvfp4-pack-quantized":
-        fp4 = [
-            MatrixPart(".weight_packed", "U8", (OUT, per(IN, 2))),
-            MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, group or 16))),
-            MatrixPart(".weight_global_scale", "F32", one),
-        ]
-        if isinstance(activations, Mapping) and activations.get("dynamic", False) is not True:
-            fp4.append(MatrixPart(".input_global_scale", "F32", one))
         quantized = isinstance(activations, Mapping)
-        return MatrixFormat(
-            name="nvfp4" if quantized else "nvfp4-w4a16", title="NVFP4", parts=tuple(fp4), compute_rate="fp4" if quantized else ""
-        )
+        scaled = isinstance(activations, Mapping) and activations.get("dynamic", False) is not True
+        return formats.packed_nvfp4_format(group or 16, quantized, scaled)
     if kind in ("mxfp4-pack-quantized", "mxfp6-pack-quantized"):
-        packed = MatrixPart(".weight_packed", "U8", (OUT, per(IN, 8, bits)))
-        return MatrixFormat(name=f"mxfp{bits}", title=title, parts=(packed, MatrixPart(".weight_scale", "U8", (OUT, per(IN, group or 32)))))
+        return formats.packed_mxfp_format(bits, group or 32).replace(title=title)
     if kind == "mxfp8-quantized":
         return formats.mxfp8_format()
     if kind == "marlin-24":
@@ -811,17 +802,34 @@ def _inferred_format(bits: int, number: str, group: int, weights: Keys, activati
 # AutoRound, Quark, MLX
 
 
-def _auto_round(config: Keys, _: str) -> Recipe:
+def _auto_round_float(kind: str, bits: int, keys: Keys, dtype: str) -> MatrixFormat:
+    """Return the format of floating-point weights in auto-round."""
+    if (kind, bits) == ("mx_fp", 4):
+        return formats.packed_mxfp_format(4)
+    if (kind, bits) == ("mx_fp", 8):
+        return formats.mxfp8_format()
+    if (kind, bits) == ("nv_fp", 4):
+        return formats.packed_nvfp4_format(16, _int(keys, "act_bits", 16) <= 8)
+    if (kind, bits, keys.get("group_size")) == ("fp", 8, -1):
+        to = formats.fp8_rows_format(dtype, axes=(OUT,))
+        static = _int(keys, "act_bits", 16) <= 8 and keys.get("act_dynamic") is False
+        return to.replace(parts=(*to.parts, MatrixPart(".input_scale", dtype, (Axis(""),)))) if static else to
+    raise _unknown(f"auto-round data_type {kind} with {bits} bits and group_size {keys.get('group_size')}")
+
+
+def _auto_round(config: Keys, dtype: str) -> Recipe:
     packing = str(config.get("packing_format", "auto_round:auto_gptq")).lower()
-    if "llm_compressor" in packing or "nvfp" in packing or "mxfp" in packing or config.get("data_type", "int") != "int":
-        raise _unknown(f"auto-round packing_format {packing} with data_type {config.get('data_type', 'int')}")
     awq = "awq" in packing
     allowed = (4,) if awq else (2, 3, 4, 8)
 
     def format_of(keys: Keys) -> MatrixFormat | None:
-        bits = _int(keys, "bits", _int(config, "bits"))
+        bits, kind = _int(keys, "bits", _int(config, "bits")), str(keys.get("data_type", config.get("data_type", "int")))
         if bits >= 16:
             return None
+        if kind != "int":
+            return _auto_round_float(kind, bits, {**config, **keys}, dtype)
+        if "llm_compressor" in packing or "nvfp" in packing or "mxfp" in packing:
+            raise _unknown(f"auto-round packing_format {packing} with data_type {kind}")
         bits, group = _bits({"bits": bits}, allowed), _group(keys, _group(config, 128))
         return formats.awq_format(bits, group) if awq else formats.gptq_format(bits, group, index=False)
 
@@ -849,34 +857,73 @@ def _auto_round(config: Keys, _: str) -> Recipe:
     return Recipe(method="auto-round", name=to.name, choose=choose, patterns=(*overrides, *skipped.patterns))
 
 
+def _quark_scale(spec: Keys, dtype: str) -> str:
+    """Return the dtype of the scales of a tensor in Quark."""
+    return "F32" if spec.get("scale_type") == "float32" or spec.get("dtype") == "int8" else dtype
+
+
+def _quark_extras(keys: Keys, dtype: str) -> tuple[MatrixPart, ...]:
+    """Return the scales of static inputs and outputs that Quark stores for a layer."""
+    parts: list[MatrixPart] = []
+    for name in ("input", "output"):
+        found = keys.get(f"{name}_tensors")
+        stages = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else [found]
+        for i, spec in enumerate(stages):
+            if not isinstance(spec, Mapping) or spec.get("is_dynamic") is not False:
+                continue
+            end = "" if i == 0 else f"_{i + 1}"
+            parts.append(MatrixPart(f".{name}_scale{end}", _quark_scale(spec, dtype)))
+            if spec.get("dtype") == "int8":
+                parts.append(MatrixPart(f".{name}_zero_point{end}", "I8"))
+    return tuple(parts)
+
+
+def _quark_weight(stages: Sequence[Keys], dtype: str) -> tuple[str, tuple[MatrixPart, ...], str]:
+    """Return the name, the tensors and the GPU rate of a weight in Quark, which may be quantized in two stages."""
+    kinds, schemes = tuple(str(x.get("dtype")) for x in stages), tuple(str(x.get("qscheme")) for x in stages)
+    group, first = stages[0].get("group_size"), _quark_scale(stages[0], dtype)
+    nibbles, exponents = MatrixPart(".weight", "U8", (OUT, per(IN, 2))), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32)))
+    if kinds == ("fp4", "fp8_e4m3") and group == 16:
+        scales = MatrixPart(".weight_scale", "F8_E4M3", (OUT, per(IN, 16))), MatrixPart(".weight_scale_2", _quark_scale(stages[1], dtype))
+        return "nvfp4", (nibbles, *scales), "fp4"
+    if kinds == ("fp8_e4m3", "int4") and schemes == ("per_tensor", "per_channel"):
+        second = _quark_scale(stages[1], dtype)
+        scales = MatrixPart(".weight_scale", first), MatrixPart(".weight_scale_2", second, (OUT,))
+        words = MatrixPart(".weight", "I32", (OUT, per(IN, 8)))
+        return "int4-fp8", (words, *scales, MatrixPart(".weight_zero_point_2", "I32", (per(OUT, 8),))), "fp8"
+    kind, scheme = kinds[0], schemes[0]
+    axes = (OUT,) if scheme == "per_channel" else ()
+    if len(kinds) == 1 and kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
+        name = f"{'int8' if kind == 'int8' else 'fp8'}-{'rows' if axes else 'tensor'}"
+        zero = (MatrixPart(".weight_zero_point", "I8", axes),) if kind == "int8" else ()
+        values = MatrixPart(".weight", "I8" if kind == "int8" else "F8_E4M3", (OUT, IN))
+        return name, (values, MatrixPart(".weight_scale", first, axes), *zero), name.partition("-")[0]
+    is_mx = len(kinds) == 1 and group == 32 and stages[0].get("scale_format") in (None, "e8m0")
+    if is_mx and kind in ("fp4", "mxfp4", "mx"):
+        return "mxfp4", (nibbles, exponents), ""
+    if is_mx and kind in ("fp6_e3m2", "fp6_e2m3"):
+        return "mxfp6", (MatrixPart(".weight", "U8", (OUT, per(IN, 8, 6))), exponents), ""
+    if len(kinds) == 1 and kind in ("int4", "uint4") and scheme == "per_group" and type(group) is int and group > 0:
+        zero = (MatrixPart(".weight_zero_point", "I32", (per(IN, group), per(OUT, 8))),)
+        values = MatrixPart(".weight", "I32", (IN, per(OUT, 8)))
+        return f"int4-g{group}", (values, MatrixPart(".weight_scale", first, (per(IN, group), OUT)), *zero), ""
+    if len(kinds) == 1 and kind in ("int4", "uint4") and scheme == "per_channel":
+        zero = (MatrixPart(".weight_zero_point", "I32", (per(OUT, 8),)),)
+        return "int4-rows", (MatrixPart(".weight", "I32", (OUT, per(IN, 8))), MatrixPart(".weight_scale", first, (OUT,)), *zero), ""
+    raise _unknown(f"quark dtype {' and '.join(kinds)}, {' and '.join(schemes)}, group_size {group}")
+
+
 def _quark_format(keys: object, dtype: str) -> MatrixFormat | None:
     """Return the format of a layer's config in Quark."""
     weight = keys.get("weight") if isinstance(keys, Mapping) else None
-    if isinstance(weight, Sequence) and not isinstance(weight, str):
-        weight = weight[0] if len(weight) == 1 else {"dtype": "two-stage weights"}
-    if not isinstance(weight, Mapping):
+    listed = list(weight) if isinstance(weight, Sequence) and not isinstance(weight, str) else [weight]
+    stages: list[Keys] = [x for x in listed if isinstance(x, Mapping)]
+    if not isinstance(keys, Mapping) or len(stages) < len(listed) or not stages:
         return None
-    kind, scheme, group = str(weight.get("dtype")), str(weight.get("qscheme")), weight.get("group_size")
-    activations = keys.get("input_tensors") if isinstance(keys, Mapping) else None
-    static = isinstance(activations, Mapping) and activations.get("is_dynamic") is False
-    inputs = (MatrixPart(".input_scale", "F32"),) if static else ()
-    rate = isinstance(activations, Mapping)
-    if kind in ("fp8_e4m3", "int8") and scheme in ("per_tensor", "per_channel"):
-        values = MatrixPart(".weight", "F8_E4M3" if kind != "int8" else "I8", (OUT, IN))
-        axes = (OUT,) if scheme == "per_channel" else ()
-        name = f"{'fp8' if kind != 'int8' else 'int8'}-{'rows' if axes else 'tensor'}"
-        parts = (values, MatrixPart(".weight_scale", "F32", axes), *inputs)
-        return MatrixFormat(name=name, title=f"Quark {kind}, {scheme}", parts=parts, compute_rate=name[:4].rstrip("-") if rate else "")
-    if kind in ("fp4", "mxfp4", "mx") and group == 32:
-        return formats.mxfp4_format()
-    if kind in ("int4", "uint4") and scheme == "per_group" and type(group) is int and group > 0:
-        parts = (
-            MatrixPart(".weight", "I32", (IN, per(OUT, 8))),
-            MatrixPart(".weight_scale", dtype, (per(IN, group), OUT)),
-            *((MatrixPart(".weight_zero_point", "I32", (per(IN, group), per(OUT, 8))),) if kind == "uint4" else ()),
-        )
-        return MatrixFormat(name=f"int4-g{group}", title=f"Quark {kind}, groups of {group}", parts=parts)
-    raise _unknown(f"quark dtype {kind}, {scheme}")
+    name, parts, rate = _quark_weight(stages, dtype)
+    title = f"Quark {' and '.join(str(x.get('dtype')) for x in stages)}, {stages[0].get('qscheme')}"
+    has_inputs = isinstance(keys.get("input_tensors"), Mapping | Sequence)
+    return MatrixFormat(name=name, title=title, parts=(*parts, *_quark_extras(keys, dtype)), compute_rate=rate if has_inputs else "")
 
 
 def _quark(config: Keys, dtype: str) -> Recipe:
