@@ -63,6 +63,11 @@ def test_formats_without_kernels_are_not_chosen() -> None:
     assert report.best.bits == max(x.bits for x in report.rows if x.fits and is_supported(find_device("rtx-3060"), x.name))
 
 
+def test_old_types_are_chosen_only_if_no_other_fits() -> None:
+    best = llamath.quants("llama-3.3-70b", on="2x3090", context=16_384).best
+    assert best is not None and best.name == "bnb-nf4"
+
+
 def test_files_of_a_folder_are_listed(folder: Path) -> None:
     code, data = run(str(folder))
     assert code == 0 and data["are_files"] and [x["dtype"] for x in data["rows"]] == ["F16", "Q8_0", "Q4_0"]

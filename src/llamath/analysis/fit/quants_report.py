@@ -26,6 +26,8 @@ _GGUF_FILE_TYPES = (
     *("q3_k_l", "q3_k_m", "q3_k_s", "iq3_m", "iq3_s", "iq3_xs", "iq3_xxs", "q2_k", "q2_k_s", "iq2_m", "iq2_s", "iq2_xs", "iq2_xxs"),
     *("iq1_m", "iq1_s"),
 )
+_OLD_TYPES = ("q4_0", "q4_1", "q5_0", "q5_1")
+"""Types with larger errors than newer ones of as many bits (llama.cpp, tools/quantize/README.md); not chosen if another fits."""
 _ONLY_MIXTURES = ("mxfp4", "mxfp4_moe")
 """Formats of the experts of a mixture."""
 
@@ -67,8 +69,9 @@ class QuantsReport(Report):
 
     @property
     def best(self) -> QuantRow | None:
-        """The row of the most bits of those that fit; None if none does, or without a GPU."""
-        return max((x for x in self.rows if x.fits and x.supported), key=lambda x: x.bits, default=None)
+        """The row of the most bits of those that fit, of an old type only if no other fits; None if none does, or without a GPU."""
+        fitting = [x for x in self.rows if x.fits and x.supported]
+        return max(fitting, key=lambda x: (x.dtype.lower() not in _OLD_TYPES, x.bits), default=None)
 
     @property
     def fits(self) -> bool:
