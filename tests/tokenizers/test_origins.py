@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -14,28 +13,12 @@ from llamath.tokenizers import Tokenizer
 from llamath.tokenizers import chat_prompt as chat
 from llamath.tokenizers.jinja import JinjaTemplate, TemplateText, origin_runs
 from llamath.tokenizers.model_template import ModelTemplate
-from llamath.tokenizers.vocabulary_engines import byte_alphabet
 from llamath.utils.errors import LlamathError
 from support.chat_templates import TEMPLATES
+from support.control_vocabulary import CONTROL, vocabulary
 from support.conversations import TOKENS, TOOLS
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
-from tokenizers import Tokenizer as Engine
 
-CONTROL = sorted(
-    {x for text in TEMPLATES.values() for x in re.findall(r"<\|?/?\w+\|?>|\[/?[A-Z_]+\]", text)}
-    | {"<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<think>", "</think>"}
-)
-"""Everything in the templates that looks like a control token."""
 USERS = "QUESTION"
-
-
-def vocabulary(special: bool, normalized: bool = False, control: Sequence[str] = CONTROL) -> Tokenizer:
-    engine = Engine(models.BPE(vocab={x: i for i, x in enumerate(byte_alphabet().values())}, merges=[]))
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    engine.decoder = decoders.ByteLevel()
-    tokens = [AddedToken(x, special=special, normalized=normalized) for x in control]
-    (engine.add_special_tokens if special else engine.add_tokens)(tokens)
-    return Tokenizer(engine, "test")
 
 
 def conversations(text: str) -> list[list[dict[str, Any]]]:

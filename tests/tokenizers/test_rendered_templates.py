@@ -17,9 +17,12 @@ from typing import Any
 
 import pytest
 
+from llamath.tokenizers.chat_prompt import encode_chat
 from llamath.tokenizers.jinja import JinjaTemplate
+from llamath.tokenizers.model_template import ModelTemplate
 from llamath.utils.errors import LlamathError
 from support.chat_templates import TEMPLATES
+from support.control_vocabulary import vocabulary
 from support.conversations import ARGUMENTS, CONVERSATIONS, TOKENS, TOOLS
 
 pytestmark = pytest.mark.transformers
@@ -98,6 +101,28 @@ def test_published_templates_equal_those_of_transformers() -> None:
     templates = published_templates()
     rendered = {name: check_template(text, name) for name, text in templates.items()}
     assert len([name for name, count in rendered.items() if count]) >= 2
+
+
+@pytest.mark.usefixtures("frozen")
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_ids_equal_those_of_transformers(name: str) -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = vocabulary(special=True)
+    reference = PreTrainedTokenizerFast(tokenizer_object=tokenizer.engine, chat_template=TEMPLATES[name], **TOKENS)
+    form = ModelTemplate({"default": TEMPLATES[name]}, name, TOKENS, arguments={"tools": TOOLS, "date_string": "1 Jan 2025"})
+    compared = 0
+    for case, messages in CONVERSATIONS.items():
+        try:
+            ids = encode_chat(form, tokenizer, messages)
+        except LlamathError:
+            continue
+        expected = reference.apply_chat_template(
+            messages, tools=TOOLS, add_generation_prompt=True, tokenize=True, return_dict=False, date_string="1 Jan 2025"
+        )
+        assert ids == expected or case in ("hostile text", "thinking"), case  # their control tokens stay text
+        compared += 1
+    assert compared > 5
 
 
 EXPRESSIONS = """
