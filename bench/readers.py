@@ -47,7 +47,7 @@ class LlamaCpp:
         load.kv_overrides = self.kept
         self.model = self.api.llama_model_load_from_file(file(task.folder), load)
         how = self.api.llama_context_default_params()
-        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max = 8192, 512, 512, 8
+        how.n_ctx, how.n_batch, how.n_ubatch, how.n_seq_max, how.kv_unified = 8192, 8192, 512, 8, True
         how.n_threads = how.n_threads_batch = task.threads
         self.context = self.api.llama_init_from_model(self.model, how)
         self.words = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))

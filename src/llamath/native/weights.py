@@ -94,7 +94,7 @@ class WeightStore:
         size, at, result = self.library.row_bytes(kind, cols), self._base(part.file) + part.start, []
         for leaf in leaves:
             rows = prod(map(int, leaf.shape)) // cols
-            result.append((leaf.path, Stored(at, kind, rows, cols)))
+            result.append((leaf.path, Stored(at, kind, rows, cols, self.files.map_file(part.file)[0])))
             at += rows * size
         return result if sum(x.rows for _, x in result) * cols == prod(tensor.shape) else None
 
