@@ -1038,6 +1038,16 @@ TOWER_KEYS: dict[str, Entry] = {
     "use_thumbnail": ("whether the whole image follows its tiles", _IMAGES),
     "subsampling_conv_channels": ("the channels of the convolutions before the layers", "weights of the tower"),
     "conv_kernel_size": ("the taps of the convolution in each layer", "weights of the tower"),
+    "num_blocks": ("L_a, the number of layers of the audio tower (Phi-4)", _TOWER),
+    "input_size": ("the bands of a frame of sound (Phi-4)", "weights after the tower's first convolutions"),
+    "time_reduction": ("the frames that become one, a power of 2 (Phi-4)", "weights: the number of the tower's first convolutions"),
+    "nemo_conv_channels": ("the channels of the tower's first convolutions (Phi-4)", _TOWER),
+    "bias_max_distance": ("the distances with a learned bias (Phi-4)", _TOWER),
+    "bias_symmetric": ("whether distances have no sign (Phi-4)", _TOWER),
+    **dict.fromkeys(
+        "depthwise_multiplier depthwise_separable_out_channel ext_pw_out_channel kernel_size".split(),
+        ("the convolutions in each layer of the audio tower (Phi-4)", _TOWER),
+    ),
     "img_processor": ("the vision tower of Phi-3 Vision, an object", _TOWER),
     "embd_layer": ("how Phi-3 Vision projects images, an object", _PROJECTOR),
     "projection_cls": ("the kind of projector; only mlp is supported", "nothing: only one choice is supported"),
@@ -1102,6 +1112,8 @@ TOWER_KEYS: dict[str, Entry] = {
         hidden_dropout_prob is_composition
         init_pos_emb_time
         attention_probs_dropout_prob downsample_mode drop_vision_last_layer hidden_dropout_rate image_text_hidden_size img_max_token_num
+        activation audio_token_id chunk_size conv_activation conv_glu_type crop_size downsample_rate dropout_rate feature_layer
+        left_chunk nemo_activation nemo_final_size
         candidate_resolutions embedding_cls global_view_pos hd_transform_order init_merger_std is_causal layer_idx model_name name
         num_img_tokens tile_tag type_feature with_learnable_separator
         insert_layer_id interpolate_mode max_value_projector_patch_to_query_dict max_vit_seq_len min_image_size mtp_config num_pos_feats

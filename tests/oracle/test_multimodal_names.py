@@ -10,7 +10,7 @@ import pytest
 import llamath
 from llamath.checkpoint.naming.scheme import fused_scheme
 from llamath.families.wrappers import COMPLETE_TYPES
-from support.reference_data import multimodal_configs
+from support.reference_data import auto_class, multimodal_configs
 
 pytestmark = pytest.mark.transformers
 
@@ -22,7 +22,7 @@ WITHOUT_A_CLASS = {"deepseek_ocr", "dots_ocr", "internvl_chat", "phi3_v"}
 def build(config: dict[str, Any]) -> Any:
     import transformers
 
-    return transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model(**config))
+    return auto_class(config).from_config(transformers.AutoConfig.for_model(**config))
 
 
 def saved_shapes(config: dict[str, Any], folder: Path) -> dict[str, tuple[int, ...]]:

@@ -10,7 +10,7 @@ import torch
 
 import llamath
 from llamath.run.weights.open_model import open_model
-from support.reference_data import is_computed, multimodal_configs
+from support.reference_data import auto_class, is_computed, multimodal_configs
 from support.transformers_pair import perturb_weights
 
 pytestmark = pytest.mark.transformers
@@ -28,7 +28,7 @@ def test_logits_of_text_equal_transformers(config: dict[str, Any], tmp_path: Pat
     if not is_computed(llamath.load(config).text.tree):
         pytest.skip("the text model is counted only")
     torch.manual_seed(0)
-    auto = transformers.AutoModelForImageTextToText
+    auto = auto_class(config)
     reference = auto.from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager", experts_implementation="eager")
     perturb_weights(reference)
     reference.eval().save_pretrained(tmp_path)

@@ -23,7 +23,7 @@ from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions
 from llamath.run.torch_machine import TorchMachine
-from support.reference_data import is_computed, multimodal_configs
+from support.reference_data import auto_class, is_computed, multimodal_configs
 from support.transformers_pair import perturb_weights
 
 pytestmark = pytest.mark.transformers
@@ -33,7 +33,7 @@ def reference_of(config: dict[str, Any]) -> Any:
     import transformers
 
     torch.manual_seed(0)
-    made = transformers.AutoModelForImageTextToText.from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
+    made = auto_class(config).from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
     perturb_weights(made)
     return made.eval()
 

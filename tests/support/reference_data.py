@@ -50,6 +50,13 @@ def is_computed(tree: Any) -> bool:
     return not any(isinstance(x.block, CountedBlock) for x in fold_blocks(tree))
 
 
+def auto_class(config: dict[str, Any]) -> Any:
+    """Return the auto class of transformers for a whole multimodal model."""
+    import transformers
+
+    return transformers.AutoModelForCausalLM if config["model_type"] == "phi4_multimodal" else transformers.AutoModelForImageTextToText
+
+
 def renamed_configs() -> list[Any]:
     """Return those of models whose class in transformers saves other names than the published files have."""
     return [x for x in unproven_configs() if str(x.id).startswith(("inkling-", "minimax_m3-"))]

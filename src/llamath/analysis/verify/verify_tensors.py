@@ -17,6 +17,7 @@ from ...checkpoint.naming.detect_scheme import SchemeMatch, detect_scheme
 from ...checkpoint.naming.scheme import Scheme, StoredTensor
 from ...checkpoint.open import packings_of, single_shard
 from ...checkpoint.tensor_reader import overlapping_tensors
+from ...core.multimodal import TOWER_FIELDS
 from ...utils.errors import FormatError, safe
 from ...utils.file_diagnosis import Diagnosis, missing_hint, quote_path
 from ...utils.number_format import format_count, format_list
@@ -283,6 +284,9 @@ def _is_in_model(name: str, scheme: Scheme, expectation: Expectation) -> bool:
         return False
     if not expectation.is_submodel:
         return name.split(".")[0] == scheme.layer.split(".")[0]
+    towers = tuple(x.partition("{")[0] for path, x in scheme.outside.items() if path.partition(".")[0] in TOWER_FIELDS)
+    if name.startswith(towers):
+        return False
     head = scheme.stored_name("head.weight") if expectation.tree.head else ""
     if prefix := _text_prefix(scheme):
         return name.startswith(prefix) or name == head
