@@ -6,9 +6,10 @@ from functools import cache
 
 from ..checkpoint.naming.hf_names import HF_SANDWICH
 from ..core.attention_facts import AttentionWindow, Heads, ScoreTransform
-from ..core.blocks import Decoder, Layer, RMSNorm
+from ..core.blocks import Attention, Decoder, Layer, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, swiglu
+from ..core.expr import Expr
 from ..core.tree import sequence
 from .registry import family
 from .shared import read_layer_types, read_rope
@@ -20,26 +21,13 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 @family(hf=NAMES)
 def muse_glimmer(c: Config) -> Decoder:
     d, V, F, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size"), c.dim("L", "num_hidden_layers")
-    (H, K, h), bias = c.heads(d, num_kv_heads=2, head_dim=128), c.get("attention_bias", False)
     eps, out_eps = c.get("rms_norm_eps", 1e-5), c.get("post_norm_eps", 1e-8)
     norm, out_norm, plain = rms(d, eps, offset=1.0), rms(d, out_eps, offset=1.0), RMSNorm(eps=eps)
-    mlp, gate = swiglu(d, F, c.activation("hidden_activation")), linear(H * h, d)
-    window, positions = c.nullable("sliding_window", 2048), read_rope(c, h)
-    scores = ScoreTransform(scale=c.get("qk_scale_factor", 3.87) * h**-0.5)
+    mlp = swiglu(d, F, c.activation("hidden_activation"))
 
     @cache
     def layer(kind: str, rotary: bool) -> Layer:
-        attention = gqa(
-            d,
-            Heads(H, K, h),
-            bias,
-            rope=positions if rotary else None,
-            window=AttentionWindow(size=window if kind == SLIDING else None),
-            gate=gate,
-            q_norm=plain,
-            k_norm=plain,
-            score_transform=scores,
-        )
+        attention = glimmer_attention(c, d, kind, rotary, num_kv_heads=2, head_dim=128, factor=3.87)
         return Layer(attn_norm=norm, attn=attention, attn_out_norm=out_norm, mlp_norm=norm, mlp=mlp, mlp_out_norm=out_norm)
 
     types, thetas = read_layer_types(c, L, (SLIDING, FULL)), c["layer_rope_theta"]
@@ -55,4 +43,21 @@ def muse_glimmer(c: Config) -> Decoder:
         context=c.positive_int("max_position_embeddings"),
         logit_scale=c.get("output_multiplier", 0.19611613513818404),
         softcap=c.get("final_logit_softcapping", 20.0),
+    )
+
+
+def glimmer_attention(c: Config, d: Expr, kind: str, rotary: bool, *, num_kv_heads: int, head_dim: int, factor: float) -> Attention:
+    """Read the attention of a layer; the last arguments are the family's defaults."""
+    (H, K, h), bias = c.heads(d, num_kv_heads=num_kv_heads, head_dim=head_dim), c.get("attention_bias", False)
+    window, positions, plain = c.nullable("sliding_window", 2048), read_rope(c, h), RMSNorm(eps=c.get("rms_norm_eps", 1e-5))
+    return gqa(
+        d,
+        Heads(H, K, h),
+        bias,
+        rope=positions if rotary else None,
+        window=AttentionWindow(size=window if kind == SLIDING else None),
+        gate=linear(H * h, d),
+        q_norm=plain,
+        k_norm=plain,
+        score_transform=ScoreTransform(scale=c.get("qk_scale_factor", factor) * h**-0.5),
     )

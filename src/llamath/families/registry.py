@@ -120,6 +120,7 @@ FAMILIES = {
     "molmo2": "molmo2_text",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
+    "muse_spark": "muse_spark_text",
     "nanochat": "nanochat",
     "nemotron": "nemotron",
     "nemotron_h": "nemotron_h",

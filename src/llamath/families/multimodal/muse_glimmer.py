@@ -31,6 +31,11 @@ _WINDOW, _FULL = "window_attention", "full_attention"
 
 @multimodal()
 def muse_glimmer(c: Config, text: Decoder) -> Assembly:
+    return assemble(text, **glimmer_parts(c, text))
+
+
+def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower] | None]:
+    """Read the tower and the projector."""
     v = part_config(c, "vision_config", {})
     v.ignore("max_position_embeddings")
     d, F, L, H = vit_sizes(v, width=1536, mlp_width=8960, layers=50, heads=16)
@@ -72,4 +77,4 @@ def muse_glimmer(c: Config, text: Decoder) -> Assembly:
     vision = Tower(tower, _NAMES)
     if width != joined:
         vision = without_images(vision, f"out_hidden_size is {width}, but squares of patches have {joined} features")
-    return assemble(text, vision=("model.vision_tower.", vision), projector=("model.", Part(projector, _PROJECTOR)))
+    return {"vision": ("model.vision_tower.", vision), "projector": ("model.", Part(projector, _PROJECTOR))}
