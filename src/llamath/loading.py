@@ -34,6 +34,7 @@ from .families.wrappers import (
     TEXT_CONFIG_DEFAULTS,
     TEXT_KEYS,
     TEXT_MODEL_TYPES,
+    TEXT_TYPE_OF_WRAPPER,
     TIED_BY_DEFAULT,
     TIED_BY_EITHER,
     TIED_BY_TEXT,
@@ -345,6 +346,8 @@ def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     if text.get("model_type") in (None, "") and (text_type := TEXT_MODEL_TYPES.get(model_type)):
         notes.append(f"{safe(key)} has no model_type; in {safe(model_type, 60)} it is {text_type}")
         text["model_type"] = text_type
+    if model_type in TEXT_TYPE_OF_WRAPPER:
+        text["model_type"] = TEXT_TYPE_OF_WRAPPER[model_type]
     defaults = TEXT_CONFIG_DEFAULTS.get(str(text.get("model_type")), {})
     if missing := {name: value for name, value in defaults.items() if text.get(name) is None}:
         notes.append(f"not in {safe(key)}, so the defaults of its class are used: {', '.join(missing)}")

@@ -787,7 +787,7 @@ class StreamMean(Block):
 class HyperDecoder(Decoder):
     """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
 
-    collapse: StreamSum | StreamMean
+    collapse: Block  # a StreamSum, a StreamMean
     sizes: tuple[int, ...]  # of the streams
 
     def forward(self, m: Machine[X], ids: X) -> X:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
-from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, Linear, Norm, StreamMean, StreamSum, apply_optional
+from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, Linear, Norm, apply_optional
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
 
@@ -55,7 +55,7 @@ class MultimodalHyper(Multimodal, HyperDecoder):
     """The same whose text model is a `HyperDecoder`."""
 
     text_type: ClassVar[type[Decoder]] = HyperDecoder
-    collapse: StreamSum | StreamMean
+    collapse: Block
     sizes: tuple[int, ...]
 
 

@@ -48,7 +48,7 @@ NAMES_GGUF = GGUF_LATENT.with_changes(inside={f"attn.{ours}": theirs for ours, t
 def kimi_linear(c: Config) -> Decoder:
     d, V, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5)
     full, moe = latent_attention(c, d, None, q_rank=None), kimi_experts(c, d, groups=1, kept=1, factor=2.446)
-    layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=1, is_full=_full_layers(c))
+    layers = delta_hybrid(c, d, eps, _delta(c, d, eps), full, moe, first=1, is_full=full_layers(c))
     c.sub("linear_attn_config").ignore("full_attn_layers", "kda_layers")
     if not c.get("mla_use_nope", True):
         raise c.error("mla_use_nope", "is false; latent attention of this family has no positions")
@@ -68,7 +68,7 @@ def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
     return kimi_delta(d, H, h, size("c", "short_conv_kernel_size", "linear_conv_kernel_dim", 4), eps, c.activation("hidden_act"))
 
 
-def _full_layers(c: Config) -> Callable[[int], bool]:
+def full_layers(c: Config) -> Callable[[int], bool]:
     """Return which layers have full attention: those listed, counted from 1, or every fourth."""
     s = c.sub("linear_attn_config")
     if "layer_types" in c or ("full_attn_layers" not in s and "kda_layers" not in s):

@@ -93,6 +93,7 @@ FAMILIES = {
     "jais2": "jais2",
     "jamba": "jamba",
     "kolibri1": "kolibri1",
+    "kimi_k3": "kimi_k3_text",
     "kimi_linear": "kimi_linear",
     "laguna": "laguna",
     "lfm2": "lfm2",
@@ -270,7 +271,6 @@ UNSUPPORTED_TYPES = {
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
     "jetmoe": "its attention heads are experts",
-    "kimi_k3": "transformers has no class for it",
     **dict.fromkeys(
         ("minimax", "minimax_m1", "minimax_text_01"), "its linear attention has decays of its own in each layer, which depend on its number"
     ),

@@ -33,6 +33,7 @@ MULTIMODAL = {
     "internvl_chat": "internvl_chat",
     "janus": "janus",
     "kimi_k25": "kimi_k25",
+    "kimi_k3": "kimi_k3",
     "lfm2_vl": "lfm2_vl",
     "lfm3_vl": "lfm3_vl",
     "lighton_ocr": "lighton_ocr",
@@ -79,6 +80,7 @@ NAME_PREFIXES = {
     "hyperclovax_vision_v2": ("", "model.language_model."),
     "shieldgemma2": ("", "model.language_model."),
     "granite_docling": ("model.", "model.text_model."),
+    "kimi_k3": WHOLE,
     "muse_spark": ("model.", "model.language_model."),
     "nemotron_h_omni": WHOLE,
     **dict.fromkeys(("cosmos3_edge", "cosmos3_omni"), ("model.", "")),
@@ -174,6 +176,9 @@ TEXT_MODEL_TYPES = {
     "shieldgemma2": "gemma3_text",
 }
 """Wrapper → the model type of its text model in transformers where a config does not say it."""
+
+TEXT_TYPE_OF_WRAPPER = {"kimi_k3": "kimi_k3_text"}
+"""Wrapper → the model type of its text model here, where its configuration names another model."""
 
 NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
 """Wrappers whose text model computes otherwise than by itself."""
