@@ -34,7 +34,7 @@ def muse_glimmer(c: Config, text: Decoder) -> Assembly:
     return assemble(text, **glimmer_parts(c, text))
 
 
-def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower] | None]:
+def glimmer_parts(c: Config, text: Decoder) -> dict[str, tuple[str, Part | Tower]]:
     """Read the tower and the projector."""
     v = part_config(c, "vision_config", {})
     v.ignore("max_position_embeddings")
