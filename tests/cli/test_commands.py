@@ -27,6 +27,7 @@ OF_LATER_COMMANDS = {
     ("convert", "--no-mtp"),
     ("fit", "--offload"),
     ("count", "--part"),
+    *((name, x) for name in ("run", "chat") for x in ("--hide-thinking", "--template-arg")),
     *(("fit", x) for x in ("--engine", "--kv-memory", "--memory-fraction")),
     *(("cost", x) for x in ("--batch", "--context", "--dtype", "--grid", "--kv-dtype", "--on", "--output", "--price", "--train")),
     *(("quants", x) for x in ("--batch", "--context", "--kv-dtype", "--on")),

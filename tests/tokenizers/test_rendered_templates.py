@@ -147,7 +147,7 @@ foo is callable | range is callable | 'a' is callable | none is sameas none | 1 
 [{'a': 1}, {'a': 0}, {}] | selectattr('a') | list ## [{'a': 1}, {}] | selectattr('a', 'defined') | list ## [{'a': 1}, {'a': 2}] | rejectattr('a', 'eq', 1) | list ## [{'a': {'b': 1}}] | map(attribute='a.b') | list
 ['a', 'b'] | map('upper') | join ## [[1, 2]] | map('first') | list ## [{'a': 1}, {}] | map(attribute='a', default=9) | list ## ['x'] | map('replace', 'x', 'y') | list ## ([] | map('upper')) and 'true'
 '5' | int ## 'x' | int ## 'x' | int(7) ## '1.9' | int ## 3.7 | int ## '0x1f' | int(base=16) ## none | int ## '1.5' | float ## 'x' | float ## 2.567 | round ## 2.567 | round(1) ## 2.1 | round(method='ceil') ## 2.19 | round(1, 'floor') ## -3 | abs
-foo | default('d') ## none | default('d') ## '' | default('d', true) ## 0 | d('z') ## foo | default ## 'a b c' | wordcount ## 'abc' | center(7) ~ '|' ## 1 | string ~ 2 ## 'x' | string | length
+foo | default('d') ## none | default('d') ## '' | default('d', true) ## 0 | d('z') ## foo | default ## 'a b c' | wordcount ## [] | wordcount ## 5 | indent ## foo | dictsort ## {'a': 1}[1:] ## 'abc' | center(7) ~ '|' ## 1 | string ~ 2 ## 'x' | string | length
 '%s-%d-%5.2f-%%' | format('a', 3, 2.5) ## '%(a)s' | format(a=1) ## '%s' % 'x' ## '%s %s' % ('x', 1) ## '%s %s' % 'x' ## '%r' % 'x' ## '%05d' % 42 ## '%x' % 255 ## '%s' % none ## '%d' % 'x' ## '%s' % [1] ## '%c' % 65
 '{} {}'.format('a', 1) ## '{0}{1}{0}'.format(1, 2) ## '{a}'.format(a='x') ## '{{}}'.format() ## '{:>4}|{:.2f}'.format('a', 1.0) ## '{!r}'.format('a') ## '{}'.format() ## '{:d}'.format(5)
 'a\\nb\\n\\nc' | indent ## 'a\\nb' | indent(2, true) ## 'a\\n\\nb' | indent(2, blank=true) ## 'a\\nb' | indent('>') ## 'a\\n' | indent ## '' | indent ## 'a\\r\\nb' | indent(1)
@@ -179,6 +179,8 @@ def test_expression_equals_that_of_transformers(expression: str) -> None:
 
 
 SPACES = [
+    "{% for role, items in (messages + messages) | groupby('role') %}{{ role }}{{ items | length }}{% endfor %}{{ messages | groupby('role') }}",
+    "{% for g in [{'a': 'X'}, {'a': 'x'}, {}] | groupby('a', default='z') %}{{ g.grouper }}{{ g.list | length }}{{ g[0] }}{% endfor %}",
     "{% for x in [1, 2] %}\n  a\n  {% endfor %}\nb",
     "  {%- if true %}  \n x {% endif -%}  \n y",
     "{% if true +%}\n x{% endif %}",

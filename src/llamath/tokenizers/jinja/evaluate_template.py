@@ -18,6 +18,7 @@ from .template_values import (
     BudgetExceeded,
     Cycler,
     Function,
+    Group,
     Joiner,
     Loop,
     Namespace,
@@ -420,6 +421,8 @@ class Evaluator:
             return value.variables[name]
         if isinstance(value, Loop) and name in value.attributes:
             return value.attributes[name](value)
+        if isinstance(value, Group) and name in value.names:
+            return value[value.names.index(name)]
         method = self._method(value, name)
         if method is not None:
             return method
@@ -454,6 +457,8 @@ class Evaluator:
     def _slice(self, value: Any, *bounds: Any) -> Any:
         if isinstance(value, Undefined):
             raise value.error()
+        if isinstance(value, Mapping | Namespace):
+            raise TemplateError(f"{_kind(value)!r} cannot be sliced")
         if not isinstance(value, str | list | tuple | range) or not all(x is None or isinstance(x, int) for x in bounds):
             return Undefined(f"a slice of {_kind(value)!r}")
         key = slice(*bounds)

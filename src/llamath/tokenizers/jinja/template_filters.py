@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from . import template_text as texts
 from .template_methods import format_percent, join_texts, replace_text
 from .template_text import derived
-from .template_values import Function, Loop, TemplateError, Undefined
+from .template_values import Function, Group, Loop, TemplateError, Undefined
 
 if TYPE_CHECKING:
     from .evaluate_template import Evaluator
 
 Filter = Callable[..., Any]
+_WORDS = re.compile(r"\w+")
 _WORD_BEGINNINGS = re.compile(r"([-\s({\[<]+)")
 
 
@@ -80,7 +81,9 @@ def _replace(run: Evaluator, value: Any, old: Any, new: Any, count: int | None =
 
 def _indent(run: Evaluator, value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
     run.budget.check_padding(width if isinstance(width, int) else len(width))
-    text = run.to_text(value)
+    if not isinstance(value, str):
+        raise TemplateError(f"indent: expected text, found {type(value).__name__}")
+    text = value
     prefix = texts.TemplateText(" " * width) if isinstance(width, int) else width
     run.budget.charge_text(len(text) + (text.count("\n") + 1) * (len(prefix) + 1))
     newline = texts.TemplateText("\n")
@@ -182,6 +185,8 @@ def _sort(run: Evaluator, value: Any, reverse: bool = False, case_sensitive: boo
 def _dictsort(run: Evaluator, value: Any, case_sensitive: bool = False, by: str = "key", reverse: bool = False) -> list[tuple[Any, Any]]:
     if by not in ("key", "value"):
         raise TemplateError('dictsort: expected by="key" or by="value"')
+    if isinstance(value, Undefined):
+        raise value.error()
     items = list(_mapping(value).items())
     _charge_sorting(run, items)
     key = _sort_key(run, None, case_sensitive)
@@ -220,7 +225,7 @@ def _groupby(run: Evaluator, value: Any, attribute: Any, default: Any = None, ca
     items = run.iterate(value)
     _charge_sorting(run, items)
     groups = [(key, list(group)) for key, group in groupby(sorted(items, key=of), of)]
-    return [{"grouper": run.attribute_path(x[0], attribute) if not case_sensitive else key, "list": x} for key, x in groups]
+    return [Group((run.attribute_path(x[0], attribute) if not case_sensitive else key, x)) for key, x in groups]
 
 
 def _batch(run: Evaluator, value: Any, linecount: int, fill_with: Any = None) -> Any:
@@ -306,7 +311,7 @@ def _center(run: Evaluator, value: Any, width: int = 80) -> str:
 
 
 def _wordcount(run: Evaluator, value: Any) -> int:
-    return len(run.to_text(value).split())
+    return len(_WORDS.findall(run.to_text(value)))
 
 
 def _attr(run: Evaluator, value: Any, name: str) -> Any:

@@ -43,7 +43,7 @@ def text_method(text: str, name: str, budget: Budget) -> Function | None:
 
 def container_method(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], name: str, budget: Budget) -> Function | None:
     """Return a method of a dict, list or tuple; None if it has none of that name."""
-    kind = dict if isinstance(value, Mapping) else type(value)
+    kind = dict if isinstance(value, Mapping) else list if isinstance(value, list) else tuple
     if not hasattr(kind, name) or name.startswith("__"):
         return None
     if name in MUTATING.get(kind, ()):

@@ -125,6 +125,13 @@ def check_attribute_name(name: object) -> None:
         raise TemplateError(f"access to the attribute {name[:60]!r} is not allowed")
 
 
+class Group(tuple[Any, ...]):
+    """A group of items, as a tuple of what they share and of themselves; both have names."""
+
+    __slots__ = ()
+    names: ClassVar[tuple[str, ...]] = ("grouper", "list")
+
+
 class Function:
     """Something that a template can call, and nothing else."""
 
