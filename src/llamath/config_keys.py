@@ -1085,6 +1085,7 @@ TOWER_KEYS: dict[str, Entry] = {
     "resampler_n_heads": ("the heads of the perceiver", _PROJECTOR),
     "resampler_n_latents": ("the learned latents, the tokens of an image", _PROJECTOR),
     "qformer_config": ("BLIP-2's Q-Former, an object", _PROJECTOR),
+    "query_num": ("the learned queries, the tokens of a tile (MiniCPM-V 2.6)", _PROJECTOR),
     "num_query_tokens": ("the learned queries, the tokens of an image", _PROJECTOR),
     "cross_attention_frequency": ("n: every nth layer of the Q-Former attends to the image", _PROJECTOR),
     "use_qformer_text_input": ("whether the Q-Former reads text, too", "weights of the Q-Former's MLPs"),
@@ -1117,6 +1118,7 @@ TOWER_KEYS: dict[str, Entry] = {
         attention_probs_dropout_prob downsample_mode drop_vision_last_layer hidden_dropout_rate image_text_hidden_size img_max_token_num
         activation audio_token_id chunk_size conv_activation conv_glu_type crop_size downsample_rate dropout_rate feature_layer
         left_chunk nemo_activation nemo_final_size
+        batch_vision_input slice_config slice_mode use_image_id version vision_batch_size
         candidate_resolutions embedding_cls global_view_pos hd_transform_order init_merger_std is_causal layer_idx model_name name
         num_img_tokens tile_tag type_feature with_learnable_separator
         insert_layer_id interpolate_mode max_value_projector_patch_to_query_dict max_vit_seq_len min_image_size mtp_config num_pos_feats

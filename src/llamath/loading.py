@@ -30,6 +30,7 @@ from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     COMPLETE_TYPES,
     FLAT_WRAPPERS,
+    KEYS_OF_IMAGES,
     NOTES,
     TEXT_CONFIG_DEFAULTS,
     TEXT_KEYS,
@@ -39,9 +40,8 @@ from .families.wrappers import (
     TIED_BY_EITHER,
     TIED_BY_TEXT,
     TOWER_KEYS,
-    TOWER_OBJECTS,
     UNTIED_BY_DEFAULT,
-    WRAPPER_OF_CLASS,
+    WRAPPER_VARIANTS,
     with_wrapper_prefix,
 )
 from .model import Model
@@ -320,7 +320,7 @@ _STORAGE_KEYS = ("quantization_config", "compression_config", "quantization", "d
 """Keys on stored numbers, which a wrapper's configuration has for all of its parts."""
 
 
-_OUTER_KEYS = ("model_type", "architectures", *TOWER_OBJECTS, *_STORAGE_KEYS)
+_OUTER_KEYS = ("model_type", "architectures", *KEYS_OF_IMAGES, *_STORAGE_KEYS)
 """Keys at the outer level of a flat configuration that are not of the text model."""
 
 
@@ -335,10 +335,10 @@ class _Sections(NamedTuple):
 def _split_sections(data: Keys, notes: list[str], source: str) -> _Sections:
     """Divide the configuration of a multimodal model; that of a text model has one section."""
     model_type = Config(data, source).get("model_type", "")
+    if model_type in WRAPPER_VARIANTS:
+        decisive, value, variant = WRAPPER_VARIANTS[model_type]
+        model_type = variant if data.get(decisive) == value else model_type
     data = _nested(data, model_type)
-    classes = data.get("architectures")
-    if isinstance(classes, list) and classes:
-        model_type = WRAPPER_OF_CLASS.get((model_type, str(classes[0])), model_type)
     key = next((x for x in TEXT_KEYS if isinstance(data.get(x), Mapping)), None)
     if key is None:
         return _Sections("", data)

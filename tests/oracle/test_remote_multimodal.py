@@ -13,6 +13,8 @@ from llamath.core.towers import VisionTower
 TOTAL_SIZES = {"deepseek-ocr": 6_672_212_480, "internvl2-8b": 16_150_730_752, "video-llava-7b": 14_732_558_336}
 """`metadata.total_size` in model.safetensors.index.json of a preset, in 16 bits."""
 DEEPSEEK_OCR_TENSORS = 2710
+PARAMETERS = {"internvl2.5-1b": 938_193_024, "internvl2.5-4b": 3_712_637_952, "minicpm-v-2.6": 8_099_175_152, "phi-3-vision": 4_146_621_440}
+"""Parameters in the headers of published files, as huggingface_hub reads them; Phi-3 Vision's are those of Phi-3.5 Vision."""
 
 DOTS_OCR = (4.99, 1.09)
 """Sizes of the files of rednote-hilab/dots.ocr, in GB."""
@@ -27,6 +29,23 @@ def names(model: llamath.Model) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("slug", TOTAL_SIZES)
 def test_bytes_equal_the_published_index(slug: str) -> None:
     assert 2 * llamath.load(slug).parameters.total == TOTAL_SIZES[slug]
+
+
+@pytest.mark.parametrize("slug", PARAMETERS)
+def test_total_equals_that_of_published_headers(slug: str) -> None:
+    assert llamath.load(slug).parameters.total == PARAMETERS[slug]
+
+
+def test_other_versions_of_minicpm_v_are_refused() -> None:
+    config = llamath.load("minicpm-v-2.6").outer
+    assert config is not None
+    data = {**config.data, **config.data["text_config"], "model_type": "minicpmv"}
+    del data["text_config"]
+    assert llamath.load(data).parameters.total == PARAMETERS["minicpm-v-2.6"]
+    with pytest.raises(llamath.UnknownModel, match="its text model may be MiniCPM, Llama or Qwen2"):
+        llamath.load({**data, "version": 4.0})
+    with pytest.raises(llamath.ConfigError, match="drop_vision_last_layer is true; only false is supported"):
+        llamath.load({**data, "drop_vision_last_layer": True})
 
 
 def test_deepseek_ocr_has_as_many_tensors_as_its_index() -> None:

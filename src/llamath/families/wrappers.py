@@ -41,6 +41,7 @@ MULTIMODAL = {
     "llava": "llava",
     "llava_next": "llava_next llava_next_video",
     "llava_onevision": "llava_onevision",
+    "minicpmv2_6": "minicpmv2_6",
     "minicpmv4_6": "minicpmv4_6 minicpmv4_7 minicpm_ocr",
     "minimax_m3_vl": "minimax_m3_vl",
     "mistral3": "mistral3",
@@ -98,6 +99,7 @@ NAME_PREFIXES = {
     ),
     **dict.fromkeys("blip-2 instructblip instructblipvideo".split(), WHOLE),
     "idefics2": ("model.", "model.text_model."),
+    "minicpmv2_6": ("", "llm."),
     **dict.fromkeys("audioflamingo3 glmasr granite_speech musicflamingo qwen2_audio vibevoice_asr voxtral".split(), WHOLE),
     "moss_transcribe_diarize": ("model.", "model.language_model."),
     "minimax_m3_vl": WHOLE,
@@ -183,11 +185,17 @@ TEXT_TYPE_OF_WRAPPER = {"kimi_k3": "kimi_k3_text"}
 NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
 """Wrappers whose text model computes otherwise than by itself."""
 
-WRAPPER_OF_CLASS = {("deepseek_vl_v2", "DeepseekOCRForCausalLM"): "deepseek_ocr"}
-"""Model type and class in a configuration → the wrapper, where one model type has several."""
+WRAPPER_VARIANTS: dict[str, tuple[str, object, str]] = {
+    "deepseek_vl_v2": ("architectures", ["DeepseekOCRForCausalLM"], "deepseek_ocr"),
+    "minicpmv": ("version", 2.6, "minicpmv2_6"),
+}
+"""Model type of several wrappers → a key, its value in one of them, and the name of this one here."""
 
-TOWER_OBJECTS = ("embd_layer", "img_processor")
-"""Keys of objects at the outer level that are not the text model's (Phi-3 Vision)."""
+KEYS_OF_IMAGES = (
+    "batch_vision_input drop_vision_last_layer embd_layer image_size img_processor patch_size query_num slice_mode use_image_id version "
+    "vision_batch_size"
+).split()
+"""Keys at the outer level of flat configurations that are not the text model's (Phi-3 Vision, MiniCPM-V 2.6)."""
 
 FLAT_WRAPPERS = {
     "dots_ocr": "qwen2",
@@ -195,6 +203,7 @@ FLAT_WRAPPERS = {
     "phi3_v": "phi3",
     "phi4_multimodal": "phi3",
     "mimo_v2": "mimo_v2",
+    "minicpmv2_6": "qwen2",
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen2_vl": "qwen2_vl_text",
 }
