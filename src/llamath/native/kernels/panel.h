@@ -104,7 +104,7 @@ INLINE void quantize_group(const float* x, int64_t left, int8_t* q, float* scale
         x = part;
     }
     F high = {}, zero = {};
-    for (int k = 0; k < GROUP; k += W) {
+    UNROLL for (int k = 0; k < GROUP; k += W) {
         const F v = load(x + k);
         high = vmax(vabs(v), high);
         zero += v * 0.0f;
@@ -112,13 +112,14 @@ INLINE void quantize_group(const float* x, int64_t left, int8_t* q, float* scale
     const float most = largest(high), not_finite = sum(zero);
     const float inverse = most > 1e-35f && not_finite == 0 ? 127.0f / most : 0.0f;
     *scale_out = not_finite != 0 ? __builtin_nanf("") : inverse == 0.0f ? 0.0f : most / 127.0f;
-    for (int k = 0; k < GROUP; k += W) {
-        const I rounded = inverse == 0.0f ? (I){} : round_to_int(load(x + k) * inverse);
+    I sums[2] = {};
+    UNROLL for (int k = 0; k < GROUP; k += W) {
+        const I rounded = round_to_int(load(x + k) * inverse) & (inverse == 0.0f ? 0 : -1);  // Inf * 0 is no integer
+        sums[k / 16] += rounded;
         const Q bytes = __builtin_convertvector(rounded, Q);
         memcpy(q + k, &bytes, sizeof bytes);
     }
-    negative_sums[0] = negative_sums[1] = 0;
-    for (int k = 0; k < GROUP; k++) negative_sums[k / 16] -= q[k];
+    negative_sums[0] = -sum_of(sums[0]), negative_sums[1] = -sum_of(sums[1]);
 }
 
 void round_row(const float* x, int64_t cols, int64_t padded, uint16_t* out) {
@@ -176,11 +177,17 @@ struct Sums {
         UNROLL for (int t = 0; t < T; t++)
             UNROLL for (int n = 0; n < TILE; n++) of[t][n] = first ? (F){} : load(y + (t * TILE + n) * stride);
     }
+    INLINE void add(const Sums& other) {
+        UNROLL for (int t = 0; t < T; t++)
+            UNROLL for (int n = 0; n < TILE; n++) of[t][n] += other.of[t][n];
+    }
     INLINE void store_to(float* y, int64_t stride) const {
         UNROLL for (int t = 0; t < T; t++)
             UNROLL for (int n = 0; n < TILE; n++) store(y + (t * TILE + n) * stride, of[t][n]);
     }
 };
+
+// Few tiles have two sums for each row, to hide the latency of a multiply-add
 
 // panel: [k][W] float32
 struct FloatPanel {
@@ -188,11 +195,20 @@ struct FloatPanel {
     template <int T>
     INLINE void multiply(Sums<T>& s, const Activations& a, int64_t tile, int64_t k0, int64_t count) const {
         const float* x = a.packed_floats + (tile * a.cols + k0) * TILE;
-        for (int64_t k = 0; k < count; k++) {
-            const F w = load(weights + k * W);
+        Sums<T> odds = {};
+        int64_t k = 0;
+        for (; k + 2 <= count; k += 2) {
+            const F even = load(weights + k * W), odd = load(weights + (k + 1) * W);
             UNROLL for (int t = 0; t < T; t++)
-                UNROLL for (int n = 0; n < TILE; n++) s.of[t][n] += w * x[(t * a.cols + k) * TILE + n];
+                UNROLL for (int n = 0; n < TILE; n++) {
+                    s.of[t][n] += even * x[(t * a.cols + k) * TILE + n];
+                    (T <= 2 ? odds : s).of[t][n] += odd * x[(t * a.cols + k + 1) * TILE + n];
+                }
         }
+        if (k < count)
+            UNROLL for (int t = 0; t < T; t++)
+                UNROLL for (int n = 0; n < TILE; n++) s.of[t][n] += load(weights + k * W) * x[(t * a.cols + k) * TILE + n];
+        if (T <= 2) s.add(odds);
     }
 };
 
@@ -210,11 +226,10 @@ struct PairPanel {
             UNROLL for (int t = 0; t < T; t++)
                 UNROLL for (int n = 0; n < TILE; n++) {
                     s.of[t][n] += even * x[(t * a.cols + k) * TILE + n];
-                    (T == 1 ? odds : s).of[t][n] += odd * x[(t * a.cols + k + 1) * TILE + n];
+                    (T <= 2 ? odds : s).of[t][n] += odd * x[(t * a.cols + k + 1) * TILE + n];
                 }
         }
-        if (T == 1)
-            UNROLL for (int n = 0; n < TILE; n++) s.of[0][n] += odds.of[0][n];
+        if (T <= 2) s.add(odds);
         if (k < count) {
             const F even = bit_cast<F>(load_as<U>(weights + k / 2 * W) << 16);
             UNROLL for (int t = 0; t < T; t++)

@@ -169,11 +169,24 @@ INLINE float sum(F v) {
 #endif
 }
 INLINE float largest(F v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_max_ps((__m512)v);
+#else
     float parts[W];
     store(parts, v);
-    float m = parts[0];
-    for (int i = 1; i < W; i++) m = parts[i] > m ? parts[i] : m;
-    return m;
+    for (int step = W / 2; step > 0; step /= 2)
+        for (int i = 0; i < step; i++) parts[i] = parts[i] > parts[i + step] ? parts[i] : parts[i + step];
+    return parts[0];
+#endif
+}
+INLINE int32_t sum_of(I v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_epi32((__m512i)v);
+#else
+    int32_t total = 0;
+    for (int i = 0; i < W; i++) total += v[i];
+    return total;
+#endif
 }
 
 // e^x within 2 ulp: 2^n * p(r) with r = x - n ln 2 (Cephes' polynomial); 0 far below, Inf far above, NaN for NaN
