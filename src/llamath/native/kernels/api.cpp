@@ -83,11 +83,12 @@ char* take(char*& at, int64_t bytes) {
 }
 
 struct Needs {  // what products read of their inputs
-    bool quantized = false, floats = false, bf16 = false, int8 = false;
+    bool rounded = false, quantized = false, floats = false, bf16 = false, int8 = false;
     void add(int32_t mode, bool packed) {
         quantized |= mode == INT8_PRODUCT && !packed;
         floats |= mode == FLOAT_PRODUCT && packed;
-        bf16 |= mode == BF16_PRODUCT;
+        rounded |= mode == BF16_PRODUCT && !packed;
+        bf16 |= mode == BF16_PRODUCT && packed;
         int8 |= mode == INT8_PRODUCT && packed;
     }
 };
@@ -95,6 +96,7 @@ struct Needs {  // what products read of their inputs
 // Lay out what n rows need; returns where it ends
 char* lay_out(Activations& a, const Needs& needs, char* memory) {
     const int64_t groups = a.padded / GROUP, n = ceil_div(a.n, PACKED_ROWS) * PACKED_ROWS;
+    if (needs.rounded) a.rounded = reinterpret_cast<uint16_t*>(take(memory, n * a.padded * 2));
     if (needs.quantized) {
         a.quantized = reinterpret_cast<int8_t*>(take(memory, n * a.padded * ORDERS));
         a.scales = reinterpret_cast<float*>(take(memory, n * groups * GROUP_LANES * FLOAT_SIZE));
@@ -126,6 +128,7 @@ void prepare(Pool* pool, const Activations& a, const Needs& needs) {
     const Path* path = active;
     if (needs.quantized)
         parallel(pool, a.n, SMALL / a.cols, [a, path](int64_t first, int64_t last) { path->quantize_rows(&a, first, last); });
+    if (needs.rounded) parallel(pool, a.n, SMALL / a.cols, [a, path](int64_t first, int64_t last) { path->round_rows(&a, first, last); });
     if (!(needs.floats || needs.bf16 || needs.int8)) return;
     struct Context {
         const Path* path;
@@ -151,13 +154,13 @@ int32_t mode_of(const Matrix& w, int64_t n, int32_t precision) {
     return active->multiplies_int8(w.type) ? INT8_PRODUCT : FLOAT_PRODUCT;
 }
 
-bool packs(int64_t n) { return n >= PACKED_ROWS && active->pack_rows; }
+bool packs(int32_t mode, int64_t n) { return n > (mode == BF16_PRODUCT ? FEW_BF16_ROWS : FEW_ROWS) && active->pack_rows; }
 
 constexpr int64_t PIECE_BYTES = 131072;  // of weights, for few rows
 constexpr int64_t TILE_WEIGHT_ROWS = 48, TILE_INPUT_ROWS = 192;  // of a piece for many rows
 
 int64_t rows_per_piece(const Matrix& w, int64_t n) {
-    if (n >= LLAMATH_TILE_ROWS) return TILE_WEIGHT_ROWS;
+    if (n > FEW_BF16_ROWS) return TILE_WEIGHT_ROWS;
     return std::max<int64_t>(PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / ROW_GROUP, 1) * ROW_GROUP;
 }
 
@@ -325,7 +328,8 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
     Needs needs;
     for (int32_t i = 0; i < count; i++) {
         if (!fits(products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
-        needs.add(mode_of(products[i].w, n, precision), packs(n));
+        const int32_t mode = mode_of(products[i].w, n, precision);
+        needs.add(mode, packs(mode, n));
     }
     if (count <= 0 || n <= 0) return 0;
     const int64_t cols = products[0].w.cols, part_bytes = count * static_cast<int64_t>(sizeof(Part)) + 64;
@@ -334,7 +338,8 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
     Part* parts = reinterpret_cast<Part*>(take(memory, part_bytes - 64));
     for (int32_t i = 0; i < count; i++) {
         const Product& p = products[i];
-        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode_of(p.w, n, precision), packs(n), p.accumulate, 0, n, 0, 0, 0};
+        const int32_t mode = mode_of(p.w, n, precision);
+        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode, packs(mode, n), p.accumulate, 0, n, 0, 0, 0};
     }
     lay_out(plan.x, needs, memory);
     prepare(pool, plan.x, needs);
@@ -395,7 +400,7 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
     const int64_t most_rows = pairs + PACKED_ROWS * std::min<int64_t>(pairs, num_experts);
     const int64_t part_bytes = std::min<int64_t>(pairs, num_experts) * count * static_cast<int64_t>(sizeof(Part));
     Needs needs;
-    needs.quantized = needs.floats = needs.bf16 = needs.int8 = true;
+    needs.rounded = needs.quantized = needs.floats = needs.bf16 = needs.int8 = true;
     Activations a = activations(nullptr, cols, most_rows, cols);
     char* memory = pool->inputs(static_cast<size_t>(prepared_bytes(a, needs) + part_bytes + most_rows * (cols * FLOAT_SIZE + 4) + num_experts * 16 + 512));
     auto* parts = reinterpret_cast<Part*>(take(memory, part_bytes));
@@ -418,13 +423,13 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
     needs = Needs();
     int64_t total = 0;
     for (int32_t e = 0; e < num_experts; e++) {
-        const bool packed = packs(sizes[e]);
-        if (packed) total = ceil_div(total, PACKED_ROWS) * PACKED_ROWS;
+        const bool aligned = sizes[e] > FEW_ROWS;
+        if (aligned) total = ceil_div(total, PACKED_ROWS) * PACKED_ROWS;
         begins[e] = total;
-        total += packed ? ceil_div(sizes[e], PACKED_ROWS) * PACKED_ROWS : sizes[e];
+        total += aligned ? ceil_div(sizes[e], PACKED_ROWS) * PACKED_ROWS : sizes[e];
         for (int32_t i = 0; sizes[e] && i < count; i++) {
             const Matrix& w = products[i].experts[e];
-            const int32_t mode = mode_of(w, sizes[e], precision);
+            const int32_t mode = mode_of(w, sizes[e], precision), packed = packs(mode, sizes[e]);
             needs.add(mode, packed);
             parts[plan.count++] = Part{w, products[i].biases ? products[i].biases[e] : nullptr, products[i].out, w.rows, mode, packed, 0, begins[e],
                                        begins[e] + sizes[e], 0, 0, 0};

@@ -102,7 +102,7 @@ enum {
     // x is used in float32, weights are dequantized exactly. Slower for quantized weights and for prompts in bfloat16.
     LLAMATH_EXACT = 1,
 };
-#define LLAMATH_TILE_ROWS 9
+#define LLAMATH_TILE_ROWS 4
 
 typedef struct Product {
     Matrix w;

@@ -1,4 +1,4 @@
-// Products of four or more rows of inputs: W rows of weights are laid side by side in a small panel, once for all rows of inputs.
+// Products of nine or more rows of inputs: W rows of weights are laid side by side in a small panel, once for all rows of inputs.
 //
 // A panel has PANEL_COLS columns of W rows: [k][W] float32, [k / 2][W] pairs of bfloat16 or [k / 4][W] groups of four bytes. Inputs are packed
 // alike, TILE rows side by side, so that a multiply-add reads one vector of weights and one repeated input. Sums stay in registers for a panel.
@@ -25,7 +25,10 @@ constexpr int MOST_TILES = MANY_REGISTERS ? 3 : 2;  // of inputs that one pass o
 INLINE void transpose_square(const char* const* rows, int64_t at, uint32_t* out) {
 #if defined(__AVX512F__)
     __m512i r[16], t[16];
-    UNROLL for (int i = 0; i < 16; i++) r[i] = _mm512_loadu_si512(rows[i] + at);
+    UNROLL for (int i = 0; i < 16; i++) {
+        r[i] = _mm512_loadu_si512(rows[i] + at);
+        asm("" : "+v"(r[i]));  // GCC would load it twice, as an operand of two instructions
+    }
     UNROLL for (int i = 0; i < 8; i++) {
         t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
         t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
@@ -241,6 +244,15 @@ struct PairPanel {
 #if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 constexpr bool HAS_BF16_PRODUCT = true;
 
+// Sums of products of pairs of bfloat16
+INLINE F dot_bf16(F sums, U a, U b) {
+#if defined(__AVX512BF16__)
+    return (F)_mm512_dpbf16_ps((__m512)sums, (__m512bh)a, (__m512bh)b);
+#else
+    return (F)vbfdotq_f32((float32x4_t)sums, (bfloat16x8_t)a, (bfloat16x8_t)b);
+#endif
+}
+
 // panel: [k / 2][W] pairs of bfloat16, and inputs in bfloat16
 struct Bf16Panel {
     const uint32_t* weights;
@@ -251,14 +263,7 @@ struct Bf16Panel {
         for (int64_t k = 0; k < (count + 1) / 2; k++) {
             const U w = load_as<U>(weights + k * W);
             UNROLL for (int t = 0; t < T; t++)
-                UNROLL for (int n = 0; n < TILE; n++) {
-                    const U repeated = x[(t * dwords + k) * TILE + n] - (U){};
-#if defined(__AVX512BF16__)
-                    s.of[t][n] = (F)_mm512_dpbf16_ps((__m512)s.of[t][n], (__m512bh)w, (__m512bh)repeated);
-#else
-                    s.of[t][n] = (F)vbfdotq_f32((float32x4_t)s.of[t][n], (bfloat16x8_t)w, (bfloat16x8_t)repeated);
-#endif
-                }
+                UNROLL for (int n = 0; n < TILE; n++) s.of[t][n] = dot_bf16(s.of[t][n], w, x[(t * dwords + k) * TILE + n] - (U){});
         }
     }
 };

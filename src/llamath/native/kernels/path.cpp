@@ -48,6 +48,7 @@ extern "C" const Path JOINED(llamath_path_, LLAMATH_PATH) = {
     HAS_BF16_PRODUCT,
     multiplies_int8,
     quantize_rows,
+    round_rows,
     pack_rows,
     product_memory,
     product,

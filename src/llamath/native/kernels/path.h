@@ -19,13 +19,16 @@ constexpr int64_t GROUP_LANES = 8;   // copies of a group's scale, so that a vec
 constexpr int64_t PADDING = 256;     // prepared rows are zero-padded to a multiple of this
 constexpr int64_t ORDERS = 3;        // in which a path may hold quantized rows
 
-constexpr int PACKED_ROWS = 4;       // rows of inputs that are packed side by side; products of fewer rows read them one after the other
+constexpr int PACKED_ROWS = 4;       // rows of inputs that are packed side by side
+// products of so many rows read their inputs as they are, those of more read them packed; 8 with bfloat16
+constexpr int64_t FEW_ROWS = 6, FEW_BF16_ROWS = 8;
 
 // n rows of inputs, and what was prepared from them; what a product does not need is NULL
 struct Activations {
     const float* x;
     int64_t stride, n, cols;
     int64_t padded;                // cols rounded up to PADDING
+    uint16_t* rounded;             // BF16_PRODUCT of few rows: [n, padded]
     int8_t* quantized;             // INT8_PRODUCT of few rows: [n, ORDERS, padded]
     float* scales;                 // [n, padded / GROUP, GROUP_LANES], as the path arranges them
     float* sums;                   // [n, padded / GROUP, ORDERS]: of the quantized values, times their scale, alike
@@ -65,6 +68,7 @@ struct Path {
     int32_t multiplies_bf16;
     int32_t (*multiplies_int8)(int32_t type);
     void (*quantize_rows)(const Activations*, int64_t first, int64_t last);
+    void (*round_rows)(const Activations*, int64_t first, int64_t last);
     void (*pack_rows)(const Activations*, int64_t first, int64_t last, char* memory);  // tiles of PACKED_ROWS rows; NULL: this path packs none
     int64_t (*product_memory)(const Matrix*);
     void (*product)(const ProductPiece*, int32_t mode, int32_t packed);

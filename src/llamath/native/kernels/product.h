@@ -10,24 +10,23 @@ namespace {
 
 constexpr int64_t AHEAD = 1024;  // bytes that weights are prefetched ahead; rows follow each other, so this helps at the end of a row as well
 
-INLINE void prefetch(const void* p) { __builtin_prefetch(static_cast<const char*>(p) + AHEAD, 0, 3); }
+INLINE void prefetch(const void* p, int64_t ahead = AHEAD) { __builtin_prefetch(static_cast<const char*>(p) + ahead, 0, 3); }
 
-// Weights and inputs in float32
-
+// R rows of weights with N rows of inputs in float32, columns first ... last, added to y unless the first is 0
 template <class T, int R, int N>
-INLINE void float_tile(const T* w, int64_t w_stride, const float* x, int64_t x_stride, int64_t cols, float* y, int64_t y_stride, const float* scales) {
+INLINE void float_tile(const char* w, int64_t w_stride, const float* x, int64_t x_stride, int64_t first, int64_t last, float* y, int64_t y_stride,
+                       const float* scales, int64_t ahead) {
     constexpr int STEPS = R * N <= 2 ? 4 : R * N <= 4 ? 2 : 1;  // enough sums to hide the latency of a multiply-add
     F sums[STEPS][R][N] = {};
-    const char* base = reinterpret_cast<const char*>(w);
     const T* row[R];
-    UNROLL for (int r = 0; r < R; r++) row[r] = reinterpret_cast<const T*>(base + r * w_stride);
-    int64_t k = 0;
-    for (; k + STEPS * W <= cols; k += STEPS * W) {
+    UNROLL for (int r = 0; r < R; r++) row[r] = reinterpret_cast<const T*>(w + r * w_stride);
+    int64_t k = first;
+    for (; k + STEPS * W <= last; k += STEPS * W) {
         UNROLL for (int u = 0; u < STEPS; u++) {
             F wv[R];
             UNROLL for (int r = 0; r < R; r++) {
                 wv[r] = load(row[r] + k + u * W);
-                if ((u * W * sizeof(T)) % 64 == 0) prefetch(row[r] + k + u * W);
+                if ((u * W * sizeof(T)) % 64 == 0) prefetch(row[r] + k + u * W, ahead);
             }
             UNROLL for (int n = 0; n < N; n++) {
                 const F xv = load(x + n * x_stride + k + u * W);
@@ -35,8 +34,8 @@ INLINE void float_tile(const T* w, int64_t w_stride, const float* x, int64_t x_s
             }
         }
     }
-    for (; k < cols; k += W) {
-        const int64_t left = min_of(W, cols - k);
+    for (; k < last; k += W) {
+        const int64_t left = min_of(W, last - k);
         UNROLL for (int n = 0; n < N; n++) {
             const F xv = left == W ? load(x + n * x_stride + k) : load_part(x + n * x_stride + k, left);
             UNROLL for (int r = 0; r < R; r++) sums[0][r][n] += (left == W ? load(row[r] + k) : load_part(row[r] + k, left)) * xv;
@@ -46,31 +45,109 @@ INLINE void float_tile(const T* w, int64_t w_stride, const float* x, int64_t x_s
         UNROLL for (int n = 0; n < N; n++) {
             F total = sums[0][r][n];
             for (int u = 1; u < STEPS; u++) total += sums[u][r][n];
-            y[n * y_stride + r] = sum(total) * (scales ? scales[r] : 1.0f);
+            const float value = sum(total) * (scales ? scales[r] : 1.0f);
+            y[n * y_stride + r] = first ? y[n * y_stride + r] + value : value;
         }
 }
 
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+// The same with both in bfloat16; rows of inputs are padded with zeros
+template <int R, int N>
+INLINE void bf16_tile(const char* w, int64_t w_stride, const uint16_t* x, int64_t x_stride, int64_t first, int64_t last, float* y, int64_t y_stride,
+                      int64_t ahead) {
+    F sums[R][N] = {};
+    for (int64_t k = first; k < last; k += 2 * W) {
+        U wv[R];
+        UNROLL for (int r = 0; r < R; r++) {
+            if (last - k >= 2 * W)
+                wv[r] = load_as<U>(w + r * w_stride + k * 2);
+            else
+                memcpy(&(wv[r] = U{}), w + r * w_stride + k * 2, static_cast<size_t>(last - k) * 2);
+            prefetch(w + r * w_stride + k * 2, ahead);
+        }
+        UNROLL for (int n = 0; n < N; n++) {
+            const U xv = load_as<U>(x + n * x_stride + k);
+            UNROLL for (int r = 0; r < R; r++) sums[r][n] = dot_bf16(sums[r][n], wv[r], xv);
+        }
+    }
+    UNROLL for (int r = 0; r < R; r++)
+        UNROLL for (int n = 0; n < N; n++) y[n * y_stride + r] = (first ? y[n * y_stride + r] : 0.0f) + sum(sums[r][n]);
+}
+#endif
+
+constexpr int64_t CACHED_INPUTS = 24576;  // bytes of inputs that stay in the first cache while all rows of a piece pass
+
+// `tile(r, first, last, ahead)` for pairs of rows of weights, or one if R is 1, and blocks of columns of N rows of inputs
+template <int R, class Tile, class Single>
+INLINE void for_tiles(const ProductPiece& p, int64_t block, int64_t row_bytes, Tile tile, Single single) {
+    const int64_t rows = p.last - p.first, cols = p.x->cols;
+    for (int64_t first = 0; first < cols; first += block) {
+        const int64_t last = min_of(first + block, cols), ahead = block >= cols && R == 1 ? AHEAD : R * row_bytes;
+        int64_t r = 0;
+        for (; r + R <= rows; r += R) tile(r, first, last, ahead);
+        for (; r < rows; r++) single(r, first, last, ahead);
+    }
+}
+
 template <class T, int N>
-INLINE void float_rows(const ProductPiece& p, int64_t row_bytes, int64_t i) {
-    constexpr int R = 1;
+void float_rows(const ProductPiece& p, int64_t row_bytes, int64_t i) {
+    constexpr int R = N <= 3 || !MANY_REGISTERS ? 1 : 2;
     const Activations& a = *p.x;
     const float* x = a.x + (p.x_first + i) * a.stride;
     const char* w = static_cast<const char*>(p.w->data) + p.first * row_bytes;
     const float* scales = p.w->scales ? p.w->scales + p.first : nullptr;
     float* y = p.y + i * p.y_stride;
-    int64_t r = 0;
-    for (; r + R <= p.last - p.first; r += R)
-        float_tile<T, R, N>(reinterpret_cast<const T*>(w + r * row_bytes), row_bytes, x, a.stride, a.cols, y + r, p.y_stride, scales ? scales + r : nullptr);
-    for (; r < p.last - p.first; r++)
-        float_tile<T, 1, N>(reinterpret_cast<const T*>(w + r * row_bytes), row_bytes, x, a.stride, a.cols, y + r, p.y_stride, scales ? scales + r : nullptr);
+    const auto tile = [&](auto height, int64_t r, int64_t first, int64_t last, int64_t ahead) INLINE_LAMBDA {
+        float_tile<T, decltype(height)::value, N>(w + r * row_bytes, row_bytes, x, a.stride, first, last, y + r, p.y_stride, scales ? scales + r : nullptr, ahead);
+    };
+    for_tiles<R>(
+        p, N <= 3 ? a.cols : CACHED_INPUTS / 4 / N / 64 * 64, row_bytes,
+        [&](int64_t r, int64_t first, int64_t last, int64_t ahead) INLINE_LAMBDA { tile(Constant<R>(), r, first, last, ahead); },
+        [&](int64_t r, int64_t first, int64_t last, int64_t ahead) INLINE_LAMBDA { tile(Constant<1>(), r, first, last, ahead); });
+}
+
+// Calls f(Constant<N>(), i) for tiles of at most 8 rows of inputs from i on
+template <class Function>
+INLINE void for_inputs(int64_t n, Function f) {
+    int64_t i = 0;
+    for (; n - i >= 8; i += 8) f(Constant<8>(), i);
+    switch (n - i) {
+        case 1: return f(Constant<1>(), i);
+        case 2: return f(Constant<2>(), i);
+        case 3: return f(Constant<3>(), i);
+        case 4: return f(Constant<4>(), i);
+        case 5: return f(Constant<5>(), i);
+        case 6: return f(Constant<6>(), i);
+        case 7: return f(Constant<7>(), i);
+        default: return;
+    }
 }
 
 template <class T>
 void float_product(const ProductPiece& p, int64_t row_bytes) {
-    int64_t i = 0;
-    for (; i + 3 <= p.x_last - p.x_first; i += 3) float_rows<T, 3>(p, row_bytes, i);
-    if (p.x_last - p.x_first - i == 2) float_rows<T, 2>(p, row_bytes, i);
-    if (p.x_last - p.x_first - i == 1) float_rows<T, 1>(p, row_bytes, i);
+    for_inputs(p.x_last - p.x_first, [&](auto rows, int64_t i) INLINE_LAMBDA { float_rows<T, decltype(rows)::value>(p, row_bytes, i); });
+}
+
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+template <int N>
+void bf16_rows(const ProductPiece& p, int64_t row_bytes, int64_t i) {
+    const Activations& a = *p.x;
+    const uint16_t* x = a.rounded + (p.x_first + i) * a.padded;
+    const char* w = static_cast<const char*>(p.w->data) + p.first * row_bytes;
+    float* y = p.y + i * p.y_stride;
+    for_tiles<2>(
+        p, CACHED_INPUTS / 2 / N / 64 * 64, row_bytes,
+        [&](int64_t r, int64_t first, int64_t last, int64_t ahead) INLINE_LAMBDA {
+            bf16_tile<2, N>(w + r * row_bytes, row_bytes, x, a.padded, first, last, y + r, p.y_stride, ahead);
+        },
+        [&](int64_t r, int64_t first, int64_t last, int64_t ahead) INLINE_LAMBDA {
+            bf16_tile<1, N>(w + r * row_bytes, row_bytes, x, a.padded, first, last, y + r, p.y_stride, ahead);
+        });
+}
+#endif
+
+void round_rows(const Activations* a, int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; i++) round_row(a->x + i * a->stride, a->cols, a->padded, a->rounded + i * a->padded);
 }
 
 // Blocks of weights and inputs in int8
@@ -180,14 +257,11 @@ INLINE void int8_row(const uint8_t* w, const Activations& a, int64_t i, float* y
 
 template <class B>
 void int8_product(const ProductPiece& p, int64_t row_bytes) {
-    const int64_t n = p.x_last - p.x_first;
-    for (int64_t r = 0; r < p.last - p.first; r++) {
-        const uint8_t* w = static_cast<const uint8_t*>(p.w->data) + (p.first + r) * row_bytes;
-        int64_t i = 0;
-        for (; i + 3 <= n; i += 3) int8_row<B, 3>(w, *p.x, p.x_first + i, p.y + i * p.y_stride + r, p.y_stride);
-        if (n - i == 2) int8_row<B, 2>(w, *p.x, p.x_first + i, p.y + i * p.y_stride + r, p.y_stride);
-        if (n - i == 1) int8_row<B, 1>(w, *p.x, p.x_first + i, p.y + i * p.y_stride + r, p.y_stride);
-    }
+    const char* w = static_cast<const char*>(p.w->data) + p.first * row_bytes;
+    for (int64_t r = 0; r < p.last - p.first; r++)
+        for_inputs(p.x_last - p.x_first, [&](auto rows, int64_t i) INLINE_LAMBDA {
+            int8_row<B, decltype(rows)::value>(reinterpret_cast<const uint8_t*>(w + r * row_bytes), *p.x, p.x_first + i, p.y + i * p.y_stride + r, p.y_stride);
+        });
 }
 
 // Any type
@@ -263,6 +337,10 @@ void packed_product(const ProductPiece& p, int32_t mode, int64_t row_bytes) {
 void product(const ProductPiece* p, int32_t mode, int32_t packed) {
     const int64_t row_bytes = stride_of(p->w);
     if (packed) return packed_product(*p, mode, row_bytes);
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    if (mode == BF16_PRODUCT)
+        return for_inputs(p->x_last - p->x_first, [&](auto rows, int64_t i) INLINE_LAMBDA { bf16_rows<decltype(rows)::value>(*p, row_bytes, i); });
+#endif
     if (mode == INT8_PRODUCT) {
         switch (p->w->type) {
             case LLAMATH_Q8_0: return int8_product<Q8_0>(*p, row_bytes);
@@ -283,7 +361,8 @@ void product(const ProductPiece* p, int32_t mode, int32_t packed) {
     for (int64_t r = p->first; r < p->last; r++) {
         dequantize_row(row, p->w, r);
         for (int64_t i = p->x_first; i < p->x_last; i++)
-            float_tile<float, 1, 1>(row, 0, p->x->x + i * p->x->stride, 0, p->w->cols, p->y + (i - p->x_first) * p->y_stride + r - p->first, 0, nullptr);
+            float_tile<float, 1, 1>(p->memory, 0, p->x->x + i * p->x->stride, 0, 0, p->w->cols, p->y + (i - p->x_first) * p->y_stride + r - p->first, 0,
+                                    nullptr, 0);
     }
 }
 

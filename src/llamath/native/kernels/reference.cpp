@@ -404,6 +404,7 @@ extern "C" const Path llamath_path_reference = {
     0,
     never,
     nothing,
+    nothing,
     nullptr,
     product_memory,
     product,
