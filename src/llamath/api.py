@@ -444,6 +444,16 @@ def fit(
 def fit(
     model: _ModelSource,
     *,
+    calibration: str | os.PathLike[str],
+    context: Tokens | None = None,
+    batch: int = 1,
+    dtype: str = "",
+    kv_dtype: str = "",
+) -> FitReport: ...
+@overload
+def fit(
+    model: _ModelSource,
+    *,
     on: GPUs,
     engine: str,
     context: Tokens | None = None,
@@ -476,6 +486,7 @@ def fit(
     kv_dtype: str = "",
     layout: str = "",
     offload: Size = 0,
+    calibration: str | os.PathLike[str] | None = None,
     engine: str = "",
     memory_fraction: float | None = None,
     kv_memory: Size | None = None,
@@ -485,7 +496,8 @@ def fit(
     `on` names GPUs (`"rtx-4090"`, `"8xh100"`, `"4090+3060"`, `"mem=24GiB bw=1TB/s"`), or lists several machines to compare;
     `layout` is the split over them (`"tp=4,pp=2"`), chosen if not given; `offload` are the weights of each GPU that stay in the memory of
     the host (`"6GiB"`). `context` is 8,192 tokens by default, or the model's own if that is shorter, and `"max"` is the model's own. A
-    model that does not fit is a report with `fits` False, not an error.
+    model that does not fit is a report with `fits` False, not an error. A `calibration`, the file that `llamath measure` writes, stands for
+    the machine on which it was measured, and adds the speed to expect there.
 
     `engine` (`"vllm"`, `"vllm@0.19.1"`, `"sglang"`, `"llama.cpp"`, `"transformers"`, `"trtllm"`) asks whether that engine starts, what it
     prints, and with which command; then `layout` also takes `dp` and `ep=yes`, `memory_fraction` is the share of the memory that it may
@@ -508,6 +520,13 @@ def fit(
         raise ArgumentError(
             "memory_fraction" if kv_memory is None else "kv_memory", " needs an engine", call='fit(model, on="h100", engine="vllm")'
         )
+    if calibration is not None:
+        if used := _given(on=on, layout=layout, offload=offload):
+            raise ArgumentError(used, " is for other machines than the calibrated one")
+        from .analysis.fit.calibration import read_calibration
+
+        measured = read_calibration(os.fspath(calibration))
+        return fit_on(calculator, measured.device, calibration=measured)
     if on is not None:
         split = parse_key_values(layout, "layout", {"tp": integer(), "pp": integer()})
         degrees: dict[str, Any] = {"tp": split.get("tp"), "pp": split.get("pp"), "offload": _size("offload", offload) if offload else 0}

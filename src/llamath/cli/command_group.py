@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "pair": "does a draft model belong to a model, and what is it worth?",
         "flops": "FLOPs of prefill, decode and training, and the MFU",
         "plan": "rank the ways to split a model over a cluster",
+        "measure": "bandwidth, FLOP/s and the speed of a model on this machine",
         "gpus": "memory, bandwidth and FLOP/s of GPUs",
     },
     "Run": {

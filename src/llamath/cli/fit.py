@@ -51,6 +51,7 @@ _EXAMPLES = (
 @click.option("--engine", default="", metavar="NAME", help="Will vllm, vllm@0.19.1, sglang, llama.cpp, transformers or trtllm start?")
 @click.option("--memory-fraction", type=float, metavar="F", help="With --engine: share of the memory that it may use.")
 @click.option("--kv-memory", metavar="SIZE", help="With --engine: memory for the KV cache, as its log prints it.")
+@click.option("--calibration", metavar="FILE", help="The machine of this file, which `llamath measure` wrote, instead of --on.")
 @svg_option("Also draw the roofline.")
 def command(
     model: Model,
@@ -58,6 +59,7 @@ def command(
     on: str | None,
     layout: str | None,
     offload: str,
+    calibration: str | None,
     engine: str,
     svg: str | None,
     force: bool,
@@ -84,6 +86,13 @@ def command(
         return int(not started.starts)
     if given := [name for name, value in engine_settings.items() if value is not None]:
         raise click.UsageError(f"--{given[0].replace('_', '-')} is for --engine")
+    if calibration is not None:
+        if engine or svg is not None or on is not None or layout is not None or offload:
+            raise click.UsageError("--calibration stands for a machine: not with --on, --layout, --offload, --engine or --svg")
+        here = fit(model, calibration=calibration, **settings)
+        note_context(model, here.context, settings["context"], form)
+        print_inference(here, form, fit_text)
+        return int(not here.fits)
     if on is None and (svg is not None or layout is not None or offload):
         raise click.UsageError("--svg, --layout and --offload need GPUs: --on 2xh100")
     if on is None:

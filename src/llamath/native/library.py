@@ -39,6 +39,19 @@ class Matrix(Structure):
     )
 
 
+class MatrixProduct(Structure):
+    """A product of vectors with a matrix."""
+
+    _fields_ = (
+        ("w", Matrix),
+        ("out", c_void_p),
+        ("out_stride", c_int64),
+        ("bias", c_void_p),
+        ("accumulate", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 class ViewSpec(Structure):
     """A `View`."""
 
@@ -137,6 +150,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "pool_wait": (None, (c_void_p,)),
     "pool_cancel": (None, (c_void_p,)),
     "row_bytes": (c_int64, (c_int32, c_int64)),
+    "matmul": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_int64, c_int32)),
     "dequantize_row": (None, (c_void_p, POINTER(Matrix), c_int64)),
     "first_nonfinite": (c_int64, (c_void_p, c_void_p, c_int64)),
     "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),

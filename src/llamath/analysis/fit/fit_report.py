@@ -15,6 +15,7 @@ from ..inference.gpu_shards import StageMemory
 from ..inference.inference_memory import AS_STORED, MemoryCalculator, largest_fitting
 from ..inference.speed_limits import SpeedLimits, host_bandwidth, mixed_speed_limits, speed_limits
 from ..parallel_layout import Layout
+from .calibration import Calibration, ExpectedSpeed
 from .mixed_machine import MixedMachine
 from .serving_layouts import LayoutChooser, ServingLayout, choose_layout, layout_notes
 from .suggestions import Suggester, Suggestion, gpus_option
@@ -59,6 +60,7 @@ class FitReport(Report):
     max_batch: int | None
     ceilings: SpeedLimits | None  # None: the bandwidth is unknown
     instead: tuple[Suggestion, ...] = ()
+    expected: ExpectedSpeed | None = None  # at the shares of the limits that were measured
     notes: tuple[str, ...] = ()
     checkpoint_notes: tuple[str, ...] = ()  # those of the notes that tell how the files differ from the model
 
@@ -77,7 +79,7 @@ class FitReport(Report):
             "context",
         ),
         *("batch", "per_gpu", "max_context", "max_batch", "decode_ceiling=ceilings.decode.tokens_per_second"),
-        *("prefill_ceiling=ceilings.prefill.tokens_per_second", "ceilings", "instead", "notes"),
+        *("prefill_ceiling=ceilings.prefill.tokens_per_second", "ceilings", "expected", "instead", "notes"),
     )
 
     @property
@@ -129,12 +131,19 @@ class FitReport(Report):
 
 
 def fit(
-    calculator: MemoryCalculator, gpu: Device, count: int = 1, *, tp: int | None = None, pp: int | None = None, offload: int = 0
+    calculator: MemoryCalculator,
+    gpu: Device,
+    count: int = 1,
+    *,
+    tp: int | None = None,
+    pp: int | None = None,
+    offload: int = 0,
+    calibration: Calibration | None = None,
 ) -> FitReport:
     """Size a model on GPUs.
 
     Without `tp` and `pp`, the split is the first that fits: the widest tensor parallelism inside a node, a longer pipeline, then several
-    replicas. `offload` are the bytes of weights of each GPU that stay in the memory of the host.
+    replicas. `offload` are the bytes of weights of each GPU that stay in the memory of the host; a `calibration` gives the expected speed.
     """
     if offload and not host_bandwidth(gpu):
         raise LlamathError(f"offload: {gpu.title} shares its memory with the host", hint="a smaller dtype, or a shorter context")
@@ -152,6 +161,7 @@ def fit(
     fits = max(x.total for x in stages) <= gpu.memory
     most = largest_fitting(lambda n: shards.max_memory(context, n) <= gpu.memory)
     cache_of_one_copy = sum_cache_specs(calculator.cache_specs, context, 1, calculator.kv_dtype).bytes
+    limits = speed_limits(shards, gpu, context, each) if gpu.bandwidth else None
     return FitReport(
         model=calculator.model,
         gpu=gpu,
@@ -167,7 +177,8 @@ def fit(
         stage_gpus=(gpu,) * len(stages),
         max_context=largest_fitting(lambda n: shards.max_memory(n, each) <= gpu.memory),
         max_batch=None if most is None else most * replicas,
-        ceilings=speed_limits(shards, gpu, context, each) if gpu.bandwidth else None,
+        ceilings=limits,
+        expected=None if calibration is None or limits is None else calibration.expected(limits),
         instead=() if fits else tuple(Suggester(calculator, gpu, count).suggestions()),
         notes=(*layout_notes(shards, replicas, context, cache_of_one_copy), *calculator.notes),
         checkpoint_notes=calculator.checkpoint_notes,

@@ -175,6 +175,9 @@ def _speed(report: FitReport) -> Iterator[str]:
         seconds = f"{limits.prefill.seconds:.3g} s for {format_sequences(batch, report.context)}"
         speed = f"{format_rate(limits.prefill.tokens_per_second)} tokens/s, {seconds}"
         yield from wrap(f"prefill  {speed}: {_reason(limits.prefill, 'on each GPU')}")
+    if report.expected is not None:
+        prefill = "" if report.expected.prefill is None else f", prefill {format_rate(report.expected.prefill)} tokens/s"
+        yield from wrap(f"expected decode {format_rate(report.expected.decode)} tokens/s{prefill}: {report.expected.source}")
     yield from map(dim, wrap("assumed: " + "; ".join(limits.assumptions)))
 
 

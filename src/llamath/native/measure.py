@@ -1,0 +1,167 @@
+"""`measure`: the rates of this machine, the speed of a model on it, and the limits of that model at those rates."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import median
+from time import perf_counter
+from typing import ClassVar
+
+from ..analysis.fit.calibration import Calibration
+from ..analysis.inference.checkpoint_weights import read_stored_weights
+from ..analysis.inference.gpu_shards import ShardedModel
+from ..analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from ..analysis.inference.speed_limits import SpeedLimits, speed_limits
+from ..analysis.parallel_layout import Layout
+from ..generation.generation import GenerationLimits
+from ..generation.sampling_parameters import Sampling
+from ..generation.session import LlamaBase
+from ..model import Model
+from ..utils.errors import LlamathError
+from ..utils.report import Report, html_table
+from .machine_rates import MachineRates, measure_rates
+
+_MOST_SHARE = 1.2
+"""The largest share of the bandwidth in a calibration; bandwidths vary by some percent between measurements."""
+_ROUNDS = 3
+"""Times that the prompt is processed and continued."""
+
+
+class MeasureReport(Report):
+    """The rates of a machine, and a model's speed beside its limits."""
+
+    model: Model
+    machine: str
+    engine: str
+    threads: int
+    path: str  # the instruction set of the kernels that measured the rates
+    memory: int  # bytes
+    bandwidth: int
+    flops: dict[str, int]
+    prompt: int  # tokens
+    tokens: int  # generated
+    decode: float  # tokens per second
+    prefill: float
+    limits: SpeedLimits
+
+    json_fields: ClassVar[tuple[str, ...]] = (
+        *("model=model.name", "source=model.source", "machine", "engine", "threads", "path", "memory", "bandwidth", "flops"),
+        *("prompt", "tokens", "decode", "prefill", "decode_limit=limits.decode.tokens_per_second"),
+        *("prefill_limit=limits.prefill.tokens_per_second", "decode_share", "prefill_share"),
+    )
+
+    @property
+    def decode_share(self) -> float:
+        """The decode speed over its limit."""
+        return self.decode / self.limits.decode.tokens_per_second
+
+    @property
+    def prefill_share(self) -> float:
+        """The prefill speed over its limit."""
+        assert self.limits.prefill is not None
+        return self.prefill / self.limits.prefill.tokens_per_second
+
+    @property
+    def calibration(self) -> Calibration:
+        """What `fit --calibration` reads."""
+        if self.decode_share > _MOST_SHARE:
+            raise LlamathError(
+                f"decode reached {self.decode_share:.0%} of the memory bandwidth: {self.model.name} fits into the processor's caches",
+                hint="a calibration needs a larger model",
+            )
+        return Calibration(
+            machine=self.machine,
+            engine=self.engine,
+            threads=self.threads,
+            model=self.model.name,
+            memory=self.memory,
+            bandwidth=self.bandwidth,
+            flops=self.flops,
+            decode_share=round(self.decode_share, 4),
+            prefill_share=round(self.prefill_share, 4),
+        )
+
+    @property
+    def summary(self) -> str:
+        """The speed of the model."""
+        return f"{self.model.name} on {self.machine}: decode {self.decode:,.4g} tokens/s, prefill {self.prefill:,.4g} tokens/s"
+
+    def html_tables(self) -> Iterable[str]:
+        """The rates and the speed."""
+        rows = [("bandwidth", f"{self.bandwidth / 1e9:,.1f} GB/s"), *((x, f"{n / 1e9:,.0f} GFLOP/s") for x, n in self.flops.items())]
+        rows += [("decode", f"{self.decode:,.4g} tokens/s"), ("prefill", f"{self.prefill:,.4g} tokens/s")]
+        yield html_table(("of this machine", "measured"), rows)
+
+
+def measure(llama: LlamaBase, prompt: int = 512, tokens: int = 32, threads: int | None = None) -> MeasureReport:
+    """Measure this machine and a model on it, with a prompt of random tokens; the median of several rounds."""
+    if llama.model is None:
+        raise LlamathError("a model without a config cannot be measured")
+    room = llama.context or 2**31
+    if prompt < 1 or tokens < 2 or prompt + tokens > room:
+        raise LlamathError(
+            f"{prompt:,} + {tokens:,} tokens do not fit the model's context of {room:,}", hint="a smaller --context or --tokens"
+        )
+    rates = measure_rates(threads)
+    prefill, decode = _speeds(llama, prompt, tokens)
+    return MeasureReport(
+        model=llama.model,
+        machine=processor_name(),
+        engine=llama.engine,
+        threads=rates.threads,
+        path=rates.path,
+        memory=_memory(),
+        bandwidth=rates.bandwidth,
+        flops=rates.flops,
+        prompt=prompt,
+        tokens=tokens,
+        decode=decode,
+        prefill=prefill,
+        limits=_limits(llama.model, rates, prompt + tokens // 2),
+    )
+
+
+def _speeds(llama: LlamaBase, prompt: int, tokens: int) -> tuple[float, float]:
+    """Return tokens per second of prefill and decode."""
+    vocab = llama.tokenizer.vocab_size if hasattr(llama.tokenizer, "vocab_size") else 256
+    ids = [7 * i % max(min(vocab, 256), 1) for i in range(prompt)]
+    prefill: list[float] = []
+    decode: list[float] = []
+    for _ in range(_ROUNDS):
+        limits = GenerationLimits(max_tokens=tokens, context=prompt + tokens, stop_ids=frozenset())
+        generation = llama.start_generation([ids], Sampling(temperature=0.0), limits, 0)
+        times = [perf_counter(), *(perf_counter() for _ in generation)]
+        prefill.append(prompt / (times[1] - times[0]))
+        decode += [1 / (b - a) for a, b in pairwise(times[1:])]
+    return median(prefill), median(decode)
+
+
+def _limits(model: Model, rates: MachineRates, context: int) -> SpeedLimits:
+    """Return the limits of the model at the measured rates."""
+    calculator = MemoryCalculator(model, MemoryRequest(context=context), read_stored_weights(model))
+    device = Calibration(
+        machine="", engine="", threads=rates.threads, model="", memory=2**62, bandwidth=rates.bandwidth, flops=rates.flops,
+        decode_share=1.0, prefill_share=1.0,
+    ).device  # fmt: skip
+    return speed_limits(ShardedModel(calculator, Layout()), device, context, 1)
+
+
+def processor_name() -> str:
+    """Return the name of the processor."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return (names[0] if names else platform.processor() or platform.machine())[:100]
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        raise LlamathError("the memory of this machine is unknown") from None

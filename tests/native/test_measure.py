@@ -1,0 +1,89 @@
+"""`measure`, and `fit --calibration` with what it found. No test depends on a speed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.fit.calibration import Calibration, read_calibration
+from llamath.cli.command_group import cli
+from llamath.native.machine_rates import measure_rates
+from llamath.native.measure import measure
+from llamath.native.native_session import NativeLlama
+from llamath.utils.errors import LlamathError
+
+CALIBRATION = Calibration(
+    machine="a machine", engine="native", threads=2, model="a model", memory=24 * 2**30, bandwidth=20 * 10**9,
+    flops={"fp32": 10**11, "bf16": 2 * 10**11}, decode_share=0.9, prefill_share=0.5,
+)  # fmt: skip
+
+
+def write(path: Path, **changes: Any) -> str:
+    path.write_text(json.dumps(CALIBRATION.to_json() | changes))
+    return str(path)
+
+
+def test_rates_are_those_of_every_dtype() -> None:
+    rates = measure_rates(1)
+    assert (
+        rates.threads == 1
+        and rates.bandwidth > 0
+        and set(rates.flops) == {"fp32", "bf16", "fp16", "int8"}
+        and min(rates.flops.values()) > 0
+    )
+
+
+def test_shares_are_speeds_over_limits() -> None:
+    report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+    assert report.limits.prefill is not None and report.engine == "native"
+    assert report.decode_share * report.limits.decode.tokens_per_second == pytest.approx(report.decode)
+    assert report.prefill_share * report.limits.prefill.tokens_per_second == pytest.approx(report.prefill)
+    assert report.limits.decode.seconds * report.bandwidth == pytest.approx(report.limits.decode.bytes)
+
+
+def test_model_in_the_processors_caches_is_no_calibration() -> None:
+    report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
+    with pytest.raises(LlamathError, match="caches"):
+        _ = report.replace(decode=2 * report.limits.decode.tokens_per_second).calibration
+    found = report.replace(decode=0.5 * report.limits.decode.tokens_per_second).calibration
+    assert found.decode_share == 0.5 and found.bandwidth == report.bandwidth
+
+
+def test_file_is_read_back(tmp_path: Path) -> None:
+    assert read_calibration(write(tmp_path / "machine.json")) == CALIBRATION
+
+
+def test_calibrated_machine_gives_the_expected_speed(tmp_path: Path) -> None:
+    report = llamath.fit("llama-3.2-1b", calibration=write(tmp_path / "machine.json"), context=1024)
+    assert report.fits and report.gpu.memory == 24 * 2**30 and report.ceilings is not None and report.expected is not None
+    assert report.ceilings.decode.seconds == pytest.approx(report.ceilings.decode.bytes / (20 * 10**9))
+    assert report.expected.decode == pytest.approx(0.9 * report.ceilings.decode.tokens_per_second)
+    assert report.ceilings.prefill is not None and report.expected.prefill == pytest.approx(0.5 * report.ceilings.prefill.tokens_per_second)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"llamath_calibration": 2}, {"bandwidth": 0}, {"bandwidth": "1"}, {"memory": True}, {"flops": {}}, {"flops": {"fp7": 1}}, {"flops": []},
+        {"decode_share": -1}, {"decode_share": None}, {"machine": 3}, {"machine": "x" * 1000}, {"threads": 1.5},
+    ],
+)  # fmt: skip
+def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    done = CliRunner().invoke(cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json", **changes)])
+    assert done.exit_code == 2 and done.stderr and not done.stdout
+
+
+@pytest.mark.parametrize("args", [["--on", "h100"], ["--layout", "tp=2"], ["--offload", "1GiB"], ["--engine", "vllm"]])
+def test_calibration_stands_for_the_machine(tmp_path: Path, args: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["fit", "gpt2", "--calibration", write(tmp_path / "machine.json"), *args])
+    assert done.exit_code == 2 and ("--calibration" in done.stderr or "--engine" in done.stderr)
+
+
+@pytest.mark.parametrize("args", [["--tokens", "1"], ["--context", "100000"], ["--threads", "0"], ["no-such-model"]])
+def test_bad_input_is_refused(args: list[str]) -> None:
+    assert CliRunner().invoke(cli, ["measure", *args]).exit_code == 2
