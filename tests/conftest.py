@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,10 +14,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from support.typed_commands import Answer, Typed
+
 settings.register_profile("llamath", deadline=None)  # no test depends on seconds
 settings.load_profile("llamath")
 
-SLOW_FOLDERS = {"run", "page", "oracle"}
+SLOW_FOLDERS = {"run", "native", "page", "oracle"}
 SLOW_FILES = {
     *(
         "test_adapters.py",
@@ -113,3 +117,21 @@ def pair(alone: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with sites(2) as (endpoint, store):
         monkeypatch.setenv("HF_ENDPOINT", endpoint.url)
         yield endpoint, store
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Runs the command line in this process."""
+    from llamath.cli import main
+
+    def answer(*words: object, stdin: bytes = b"") -> Answer:
+        monkeypatch.setattr(sys, "argv", ["llamath", *map(str, words)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Answer(status, *capsys.readouterr())
+
+    return answer

@@ -316,12 +316,12 @@ def test_nonfinite_weights_are_named(hf: Path, tmp_path: Path) -> None:
 
 
 def test_missing_torch_names_the_extra(hf: Path) -> None:
-    code = f"import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'logits', {str(hf)!r}, {str(hf)!r}]"
+    code = f"import sys; sys.modules['torch'] = None; sys.argv = ['llamath', 'logits', {str(hf)!r}, {str(hf)!r}, '--engine', 'torch']"
     code += "; from llamath.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "this needs torch, which is not installed" in done.stderr
-    assert "pip install 'llamath[run]'" in done.stderr
+    assert "pip install 'llamath[torch]'" in done.stderr
 
 
 def test_different_architectures_are_compared_by_logits(hf: Path, tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import llamath
+from llamath.analysis.verify.verified_checkpoint import open_verified
 from llamath.conversion.convert_checkpoint import ConvertOptions, convert_checkpoint
+from llamath.native.native_comparison import compute_outputs
 from llamath.run import open_model
 from llamath.utils.errors import LlamathError
 from support.gguf_files import CONVERTED, load_tiny_configs, open_gguf_writer, tensor_shapes
@@ -118,6 +120,11 @@ def test_meta_shards_are_merged(hf: Callable[..., Path], ranks: int, embedding: 
         open_model(str(folder))
 
 
+def natively(path: Path, ids: torch.Tensor, dtype: str = "fp32") -> torch.Tensor:
+    """The logits that the native engine computes from a checkpoint, `(T, V)`."""
+    return torch.from_numpy(compute_outputs(open_verified(str(path)), ids.tolist(), dtype).logits)
+
+
 FOLDERS = [
     "bloom-plain", "cohere-plain", "deepseek_v3-plain", "exaone4-global", "falcon-plain", "gemma3-plain", "gpt2-plain", "gpt_neox-plain", "gpt_oss-plain",
     "lfm2-plain", "llama4-plain", "mixtral-plain", "mpt-plain", "nemotron_h-plain", "olmo2-plain", "opt-plain", "phi3-plain", "qwen3_moe-plain",
@@ -132,6 +139,8 @@ def test_every_family_opens_from_safetensors(label: str, tmp_path: Path) -> None
     both.theirs.save_pretrained(tmp_path)
     loaded, ids = open_model(str(tmp_path)), both.ids(20)
     assert torch.equal(loaded.module(ids), both.ours(ids))
+    for row, expected in zip(ids, both.ours(ids), strict=True):
+        assert relative_difference(natively(tmp_path, row), expected) < 2e-5
 
 
 PAIRED = ("llama", "granite")
@@ -201,6 +210,7 @@ def test_every_family_opens_from_gguf(label: str, tmp_path: Path) -> None:
     ids = both.ids(20)
     actual = open_model(str(written(label, both.theirs, tmp_path / "model.gguf"))).module(ids)
     assert relative_difference(actual, logits(both.theirs, ids)) < 1e-5
+    assert relative_difference(natively(tmp_path / "model.gguf", ids[0]), actual[0]) < 2e-5
 
 
 BLOCKS = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
@@ -263,7 +273,11 @@ def test_block_types_match_the_gguf_package(kind: str, tmp_path: Path) -> None:
     narrow = open_model(str(tmp_path / "q.gguf"))
     assert narrow.options.dtype == torch.bfloat16
     assert all(torch.equal(x, loaded.module.state_dict()[name].bfloat16()) for name, x in narrow.module.state_dict().items())
-    assert torch.isfinite(loaded.module(IDS)).all()
+    expected = loaded.module(IDS)
+    assert torch.isfinite(expected).all()
+    assert relative_difference(natively(tmp_path / "q.gguf", IDS[0]), expected[0]) < 5e-5
+    if kind != "Q6_K":  # its random weights are so large that rounding activations to eight bits changes everything
+        assert relative_difference(natively(tmp_path / "q.gguf", IDS[0], "bf16"), expected[0]) < 0.05
 
 
 @torch.no_grad()
@@ -273,6 +287,8 @@ def test_big_endian_gguf(kind: str, tmp_path: Path) -> None:
     quantized(tmp_path / "big.gguf", kind, big=True)
     little, big = (open_model(str(tmp_path / f"{x}.gguf"), "float32").module.state_dict() for x in ("little", "big"))
     assert all(torch.equal(big[name], x) for name, x in little.items())
+    ours, theirs = (natively(tmp_path / f"{x}.gguf", IDS[0]) for x in ("big", "little"))
+    assert relative_difference(ours, theirs) < 1e-5
 
 
 def test_every_block_type_is_loaded(tmp_path: Path) -> None:

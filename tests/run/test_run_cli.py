@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from llamath import embedded, run
-from llamath.cli import main
 from llamath.native.engine import NativeSession
 from llamath.run.torch_session import Llama
 from support.tiny_checkpoint import CHATML, tiny_checkpoint
-
-
-class Answer(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Typed = Callable[..., Answer]
+from support.typed_commands import Typed
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +41,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr("llamath.run.distributed.process_group.process_group", lambda device: met.append(device) or nullcontext())
     monkeypatch.setattr("llamath.run.torch_session.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     return met
-
-
-@pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """Runs the command line in this process."""
-
-    def answer(*words: object, stdin: bytes = b"") -> Answer:
-        monkeypatch.setattr(sys, "argv", ["llamath", *map(str, words)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = 0
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return Answer(status, *capsys.readouterr())
-
-    return answer
 
 
 def test_run_continues_a_text(typed: Typed, plain: Path) -> None:

@@ -161,11 +161,16 @@ def open_model(model: str | None, options: dict[str, Any]) -> LlamaBase:
     return _with_notes(_open_on_torch(model, options))
 
 
-def _require_torch(error: LlamathError) -> None:
-    """Raise the native engine's error where torch is not installed."""
+def is_installed(package: str) -> bool:
+    """Return whether a package can be imported, without importing it."""
     from importlib.util import find_spec
 
-    if find_spec("torch") is None:
+    return find_spec(package) is not None
+
+
+def _require_torch(error: LlamathError) -> None:
+    """Raise the native engine's error where torch is not installed."""
+    if not is_installed("torch"):
         raise LlamathError(
             f"{error}; torch, which would compute instead, is not installed", hint=error.hint or "pip install 'llamath[torch]'"
         )

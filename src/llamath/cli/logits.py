@@ -11,11 +11,12 @@ import click
 from ..render.progress import Progress
 from ..utils.errors import LlamathError, MissingExtra, safe
 from .command_group import command as make_command
-from .generation_options import compute_dtype_option, device_option
+from .generation_options import compute_dtype_option, device_option, engine_option, is_installed
 from .model_options import MODEL, local_model, parse_changes, set_option
 from .output import echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
+    from ..analysis.verify.logits_agreement import LogitsComparison
     from ..analysis.verify.verified_checkpoint import VerifiedCheckpoint
     from ..run.debug.activations import Activations
 
@@ -49,6 +50,7 @@ _EXAMPLES = (
 )
 @compute_dtype_option("Dtype that both compute in.  [default: fp32]")
 @device_option
+@engine_option
 @set_option
 def command(
     a: str,
@@ -59,6 +61,7 @@ def command(
     tolerance: float | None,
     dtype: str | None,
     device: str,
+    engine: str | None,
     form: str | None,
     **rest: Any,
 ) -> int:
@@ -67,9 +70,8 @@ def command(
     --set changes a config key of B.
     """
     from ..analysis.verify.verified_checkpoint import open_verified
+    from ..checkpoint.formats.dtypes import parse_dtype
     from ..render.text.checkpoints.verify_text import logits_text
-    from ..run.debug.compare_runs import compare_activations
-    from ..run.memory_budget import parse_dtype
 
     if prompt is not None and ids is not None:
         raise click.UsageError("either a PROMPT or --ids, not both")
@@ -79,11 +81,14 @@ def command(
     with Progress("reading headers"):
         sources = [open_verified(a), open_verified(b, parse_changes(rest["changes"]))]
     tokens, text = _tokens(sources, prompt, ids)
-    torch_dtype = parse_dtype(dtype or "fp32")
-    ours, theirs = (_capture(x, tokens, torch_dtype, device) for x in sources)
-    default = 1e-4 if torch_dtype.itemsize > 2 else 2e-2
-    with Progress("comparing"):
-        report = compare_activations(ours, theirs, tokens, text, default if tolerance is None else tolerance)
+    dtype = parse_dtype(dtype or "fp32", ("F32", "F16", "BF16", "F64"), "computation").name
+    default = 1e-4 if dtype in ("F32", "F64") else 2e-2
+    limit = default if tolerance is None else tolerance
+    report = (
+        None if engine == "torch" or device != "cpu" or dtype == "F64" else _compare_natively(sources, tokens, text, dtype, limit, engine)
+    )
+    if report is None or (not report.same and engine is None and is_installed("torch")):
+        report = _compare_on_torch(sources, tokens, text, dtype, limit, device)  # it finds the module where they first differ
     if form == "json":
         echo_json({"model": sources[0].model.name, **report.to_json()})
     elif form == "brief":
@@ -91,6 +96,43 @@ def command(
     else:
         echo(logits_text(report))
     return int(not report.same)
+
+
+def _compare_natively(
+    sources: list[VerifiedCheckpoint], tokens: list[int], text: str, dtype: str, tolerance: float, engine: str | None
+) -> LogitsComparison | None:
+    """Compare on the native engine; None if it cannot run a model and torch can."""
+    from ..generation.bus_error import exit_on_bus_error
+    from ..native.library import NoLibrary
+    from ..native.lowering import NotExpressible
+    from ..native.native_comparison import compare_natively, compute_outputs
+
+    exit_on_bus_error(print_error)
+    outputs = []
+    try:
+        for source in sources:
+            with Progress(f"running {safe(source.path)}"):
+                outputs.append(compute_outputs(source, tokens, dtype))
+    except (NoLibrary, NotExpressible) as error:
+        if engine == "native" or not is_installed("torch"):
+            raise
+        note(f"using torch: {error}")
+        return None
+    with Progress("comparing"):
+        return compare_natively(outputs[0], outputs[1], tokens, text, tolerance)
+
+
+def _compare_on_torch(
+    sources: list[VerifiedCheckpoint], tokens: list[int], text: str, dtype: str, tolerance: float, device: str
+) -> LogitsComparison:
+    """Compare module by module on torch."""
+    from ..run.debug.compare_runs import compare_activations
+    from ..run.memory_budget import parse_dtype as parse_torch_dtype
+
+    torch_dtype = parse_torch_dtype(dtype)
+    ours, theirs = (_capture(x, tokens, torch_dtype, device) for x in sources)
+    with Progress("comparing"):
+        return compare_activations(ours, theirs, tokens, text, tolerance)
 
 
 def _capture(source: VerifiedCheckpoint, tokens: list[int], dtype: Any, device: str) -> Activations:

@@ -212,8 +212,11 @@ class NativeSession:
         """Whether the caches still have what the first `length` of `stored` tokens left."""
         return bool(self.model.library.session_can_truncate(self._handle, stored, length))
 
-    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: Any = None) -> int:
-        """Run a pass; return the number of rows of its logits."""
+    def run(self, rows: Sequence[Row], *, all_logits: bool = False, layers: int | None = None) -> int:
+        """Run a pass; return the number of rows of its logits.
+
+        `layers` is the address of an array [layers, tokens, width] for the hidden states after each layer.
+        """
         model = self.model
         segments: list[Segment] = []
         angles: list[RopeAngles] = []
@@ -245,7 +248,7 @@ class NativeSession:
             len(segments),
             int(all_logits),
             model.precision,
-            None if layers is None else ctypes.addressof(layers),
+            layers,
         )
         where = (ctypes.c_int64 * 2)()
         with _interruptible(model):

@@ -105,7 +105,7 @@ class WeightStore:
         if dtype in ("F32", "F16", "BF16", "F64"):
             own = TYPES.get(dtype, F32)
             return own if self.matrix_type is None or (self.matrix_type == F32 and dtype != "F64") else self.matrix_type
-        return TYPES.get(dtype, BF16)
+        return TYPES.get(dtype, BF16 if self.matrix_type is None else self.matrix_type)
 
     def _converted(self, name: str, leaves: list[Leaf]) -> Iterator[tuple[str, Stored]]:
         """Yield the weights of a tensor that has to be rearranged or converted."""
@@ -207,7 +207,7 @@ class WeightStore:
             dtype = self.checkpoint.stored.tensors[name].dtype
             kind = self._target(dtype, len(shape))
             if kind not in (F32, F16, BF16):
-                kind = BF16
+                kind = BF16 if self.matrix_type is None else self.matrix_type
             x = self._in_type(x, kind) if len(shape) > 1 else x
             kind = kind if len(shape) > 1 else F32
             if len(shape) > 1 and (_NAMES[kind] != dtype):
