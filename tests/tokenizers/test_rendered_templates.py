@@ -128,8 +128,8 @@ def test_ids_equal_those_of_transformers(name: str) -> None:
 EXPRESSIONS = """
 1 + 2 * 3 - 4 / 2 // 1 % 5 ** 2 | -7 // 2 | -7 % 3 | 2 ** -1 | 1e3 | 0.1 + 0.2 | 10 / 4 | 7 // 2.0 | +5 | not 0 | true + 1 | 1 == 1.0 == true
 'a' ~ 1 ~ none ~ true ~ [1, 'x'] ~ {'k': 'v'} ~ (1,) ~ 1.0 ~ undefined_name | 'a' 'b' | 'it\\'s' | "tab\\there" | 'ab' * 3 | 3 * 'ab' | 'a' + 1
-[1, 2] + [3] | [1] * 3 | (1, 2)[1] | (1, 2) + (3,) | {'a': 1}['a'] | {'a': 1}.a | {'a': 1}.b | {'items': 1}.items is callable | {'items': 1}['items'] | range(5)[1:3] | 'abc'['x':] | 'abc'[::0] | {'a': none}.a
-{'a': {'b': [1, {'c': 2}]}}.a.b[1].c | 'abc'[1] | 'abc'[-1] | 'abc'[5] | 'abc'[1:] | 'abc'[::-1] | 'abc'[:-1] | [1, 2, 3][1:2] | [1][5] | none[1:] | foo[1:] | foo.bar
+[1, 2] + [3] | [1] * 3 | (1, 2)[1] | (1, 2) + (3,) | {'a': 1}['a'] | {'a': 1}.a | {'a': 1}.b | {'items': 1}.items is callable | {'items': 1}['items'] | range(5)[1:3] | bos_token['x':] | 'abc'[::0] | {'a': none}.a
+{'a': {'b': [1, {'c': 2}]}}.a.b[1].c | 'abc'[1] | 'abc'[-1] | 'abc'[5] | 'abc'[1:] | 'abc'[::-1] | 'abc'[:-1] | [1, 2, 3][1:2] | [1][5] | tools[1:] | foo[1:] | foo.bar
 1 < 2 < 3 | 3 > 2 >= 2 | 1 in [1] | 'a' in 'abc' | 'k' in {'k': 1} | 1 not in [2] | 'a' in undefined_name | undefined_name in [1] | none in [none] | 1 in 'a'
 1 if true | 1 if false | 1 if false else 2 | (1 if false) is defined | none or 'x' | '' or 0 or [] | 1 and 2 | not none | undefined_name or 'd'
 foo is defined | foo is undefined | 1 is number | true is number | true is integer | 1.0 is float | 1 is integer | 'a' is string | [1] is sequence | 'a' is sequence
@@ -147,7 +147,7 @@ foo is callable | range is callable | 'a' is callable | none is sameas none | 1 
 [{'a': 1}, {'a': 0}, {}] | selectattr('a') | list ## [{'a': 1}, {}] | selectattr('a', 'defined') | list ## [{'a': 1}, {'a': 2}] | rejectattr('a', 'eq', 1) | list ## [{'a': {'b': 1}}] | map(attribute='a.b') | list
 ['a', 'b'] | map('upper') | join ## [[1, 2]] | map('first') | list ## [{'a': 1}, {}] | map(attribute='a', default=9) | list ## ['x'] | map('replace', 'x', 'y') | list ## ([] | map('upper')) and 'true'
 '5' | int ## 'x' | int ## 'x' | int(7) ## '1.9' | int ## 3.7 | int ## '0x1f' | int(base=16) ## none | int ## '1.5' | float ## 'x' | float ## 2.567 | round ## 2.567 | round(1) ## 2.1 | round(method='ceil') ## 2.19 | round(1, 'floor') ## -3 | abs
-foo | default('d') ## none | default('d') ## '' | default('d', true) ## 0 | d('z') ## foo | default ## 'a b c' | wordcount ## [] | wordcount ## 5 | indent ## foo | dictsort ## {'a': 1}[1:] ## 'abc' | center(7) ~ '|' ## 1 | string ~ 2 ## 'x' | string | length
+foo | default('d') ## none | default('d') ## '' | default('d', true) ## 0 | d('z') ## foo | default ## 'a b c' | wordcount ## [] | wordcount ## 5 | indent ## foo | dictsort ## messages[0][1:] ## 'abc' | center(7) ~ '|' ## 1 | string ~ 2 ## 'x' | string | length
 '%s-%d-%5.2f-%%' | format('a', 3, 2.5) ## '%(a)s' | format(a=1) ## '%s' % 'x' ## '%s %s' % ('x', 1) ## '%s %s' % 'x' ## '%r' % 'x' ## '%05d' % 42 ## '%x' % 255 ## '%s' % none ## '%d' % 'x' ## '%s' % [1] ## '%c' % 65
 '{} {}'.format('a', 1) ## '{0}{1}{0}'.format(1, 2) ## '{a}'.format(a='x') ## '{{}}'.format() ## '{:>4}|{:.2f}'.format('a', 1.0) ## '{!r}'.format('a') ## '{}'.format() ## '{:d}'.format(5)
 'a\\nb\\n\\nc' | indent ## 'a\\nb' | indent(2, true) ## 'a\\n\\nb' | indent(2, blank=true) ## 'a\\nb' | indent('>') ## 'a\\n' | indent ## '' | indent ## 'a\\r\\nb' | indent(1)

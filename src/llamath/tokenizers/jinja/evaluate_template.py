@@ -457,10 +457,8 @@ class Evaluator:
     def _slice(self, value: Any, *bounds: Any) -> Any:
         if isinstance(value, Undefined):
             raise value.error()
-        if isinstance(value, Mapping | Namespace):
-            raise TemplateError(f"{_kind(value)!r} cannot be sliced")
         if not isinstance(value, str | list | tuple | range) or not all(x is None or isinstance(x, int) for x in bounds):
-            return Undefined(f"a slice of {_kind(value)!r}")
+            raise TemplateError(f"{_kind(value)!r} cannot be sliced so")
         key = slice(*bounds)
         if isinstance(value, str):
             self.budget.charge_text(len(value))

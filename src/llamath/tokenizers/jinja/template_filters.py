@@ -216,16 +216,19 @@ def _unique(run: Evaluator, value: Any, case_sensitive: bool = False, attribute:
 
 
 def _groupby(run: Evaluator, value: Any, attribute: Any, default: Any = None, case_sensitive: bool = False) -> list[Any]:
-    def of(item: Any) -> Any:
-        found = run.attribute_path(item, attribute)
-        found = default if isinstance(found, Undefined) and default is not None else found
-        run.budget.charge_value(found)
-        return found.lower() if isinstance(found, str) and not case_sensitive else found
+    def found(item: Any) -> Any:
+        x = run.attribute_path(item, attribute)
+        return default if isinstance(x, Undefined) and default is not None else x
+
+    def key(item: Any) -> Any:
+        x = found(item)
+        run.budget.charge_value(x)
+        return x.lower() if isinstance(x, str) and not case_sensitive else x
 
     items = run.iterate(value)
     _charge_sorting(run, items)
-    groups = [(key, list(group)) for key, group in groupby(sorted(items, key=of), of)]
-    return [Group((run.attribute_path(x[0], attribute) if not case_sensitive else key, x)) for key, x in groups]
+    groups = [list(group) for _, group in groupby(sorted(items, key=key), key)]
+    return [Group((found(x[0]), x)) for x in groups]
 
 
 def _batch(run: Evaluator, value: Any, linecount: int, fill_with: Any = None) -> Any:
