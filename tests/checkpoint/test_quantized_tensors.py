@@ -281,6 +281,23 @@ VERIFIED = {name: x for name, x in SECTIONS.items() if name not in ("mxfp4", "bi
     "awq fast": {"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemv_fast"},
     "marlin": {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "marlin"},
     "auto-round": {"quant_method": "auto-round", "bits": 4, "group_size": 32},
+    "marlin-24": {
+        "quant_method": "compressed-tensors",
+        "format": "marlin-24",
+        "config_groups": {"a": {"targets": ["Linear"], "weights": _weights(group_size=64)}},
+        "ignore": ["lm_head"],
+    },
+    "sparse-24": {
+        "quant_method": "compressed-tensors",
+        "sparsity_config": {"format": "sparse-24-bitmask", "targets": ["Linear"], "ignore": ["lm_head"]},
+    },
+    "sparse-24 in FP8": {
+        "quant_method": "compressed-tensors",
+        "format": "float-quantized",
+        "config_groups": {"a": {"targets": ["Linear"], "weights": {**_FLOAT8, "strategy": "channel"}}},
+        "ignore": ["lm_head"],
+        "sparsity_config": {"format": "sparse-24-bitmask", "targets": ["Linear"], "ignore": ["lm_head"]},
+    },
     "quark": {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}}},
 }
 

@@ -318,6 +318,31 @@ COMPRESSED = {
 """Format, weights and activations of a group."""
 
 
+SPARSE = {
+    ("marlin-24", 4, 128): {"weight_packed": ("I32", (16, 512)), "scale_packed": ("F16", (4, 256)), "meta": ("I16", (16, 512))},
+    ("marlin-24", 4, None): {"weight_packed": ("I32", (16, 512)), "scale_packed": ("F16", (1, 256)), "meta": ("I16", (16, 512))},
+    ("marlin-24", 8, 128): {"weight_packed": ("I32", (16, 1024)), "scale_packed": ("F16", (4, 256)), "meta": ("I16", (16, 512))},
+    ("sparse-24", 16, None): {"compressed": ("BF16", (256, 256)), "bitmask": ("U8", (256, 64)), "shape": ("I64", (2, 1))},
+    ("sparse-24", 8, None): {"compressed": ("F8_E4M3", (256, 256)), "bitmask": ("U8", (256, 64)), "shape": ("I64", (2, 1))},
+}
+"""Format, bits and group size → what compressed-tensors 0.9.4, the last with these formats, stores for a matrix of 256 × 512."""
+
+
+@pytest.mark.parametrize(("kind", "bits", "group"), SPARSE)
+def test_sparse_formats_are_those_of_compressed_tensors(kind: str, bits: int, group: int | None) -> None:
+    weights = _weights(num_bits=bits, strategy="group" if group else "channel", group_size=group)
+    section: dict[str, Any] = {"format": kind, "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
+    if kind == "sparse-24":
+        section = {"sparsity_config": {"format": "sparse-24-bitmask", "targets": ["Linear"]}}
+    if (kind, bits) == ("sparse-24", 8):
+        section |= {"format": "float-quantized", "config_groups": {"a": {"targets": ["Linear"], "weights": weights | {"type": "float"}}}}
+    to = read_recipe({"quant_method": "compressed-tensors", **section}).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    found = {x.suffix[1:]: (x.dtype, x.shape) for x in to.tensors(256, 512)}
+    assert {name: found[name] for name in SPARSE[kind, bits, group]} == SPARSE[kind, bits, group]
+    assert found.keys() - SPARSE[kind, bits, group].keys() <= {"weight_scale"}
+
+
 @pytest.mark.parametrize("name", COMPRESSED)
 def test_compressed_tensors_stores_the_same_tensors(name: str) -> None:
     torch = pytest.importorskip("torch")

@@ -119,7 +119,7 @@ _KINDS_BY_METHOD = {
     "bitsandbytes": ("bnb-",),
     "mxfp4": ("mxfp4",),
     "modelopt": ("fp8", "nvfp4", "mxfp4", "int8", "int4-awq"),
-    "compressed-tensors": ("compressed-int", "fp8", "int8", "nvfp4", "mxfp4"),
+    "compressed-tensors": ("compressed-int", "fp8", "int8", "nvfp4", "mxfp4", "sparse-24", "marlin-24"),
     "bitnet": ("bitnet",),
     "eetq": ("eetq",),
     "hqq": ("hqq",),

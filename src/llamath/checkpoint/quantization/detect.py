@@ -280,6 +280,27 @@ def detect_mlx(d: Detection, x: Tensor) -> None:
     d.record(x, values, {base + end: role for end, role in GROUP_ROLES.items()})
 
 
+def detect_sparse_24(d: Detection, bits: Tensor) -> None:
+    """Detect 2:4 sparsity of compressed-tensors: half of the values of each row, and a bit for each value."""
+    base = bits.name.removesuffix("bitmask")
+    x, shape = d.get(f"{base}compressed"), d.get(f"{base}shape", "I64")
+    if base == bits.name or x is None or shape is None or len(x.shape) != 2 or bits.shape != (x.shape[0], -(-x.shape[1] // 4)):
+        return
+    roles = {bits.name: "index", shape.name: "meta", f"{base}weight_scale": "scale", f"{base}input_scale": "scale"}
+    d.record(x, Packing.of_values("sparse-24", f"{base}weight", (x.shape[0], 2 * x.shape[1])), roles)
+
+
+def detect_marlin_24(d: Detection, x: Tensor) -> None:
+    """Detect compressed-tensors' 2:4 sparsity in Marlin's tiles, with scales in as many columns as there are outputs."""
+    base = x.name.removesuffix("weight_packed")
+    scale, meta = d.get(f"{base}scale_packed", *_HALVES), d.get(f"{base}meta", "I16")
+    if base == x.name or scale is None or meta is None or len(x.shape) != 2 or len(scale.shape) != 2:
+        return
+    if x.shape[1] in (2 * scale.shape[1], 4 * scale.shape[1]):
+        values = Packing.of_values("marlin-24", f"{base}weight", (scale.shape[1], 32 * x.shape[0]))
+        d.record(x, values, {scale.name: "scale", meta.name: "index"})
+
+
 def record_cache_scales(d: Detection) -> None:
     """Record the scales of a KV cache that are stored in attention blocks next to packed weights."""
     for name, x in d.tensors.items():

@@ -10,6 +10,7 @@ from math import prod
 from typing import NamedTuple
 
 from ...core.expr import Expr, ceil_div, product, total
+from ...utils.errors import UnknownQuantization
 from ...utils.number_format import group_digits
 from ...utils.record_type import Record
 from ..formats.dtypes import DTYPES
@@ -190,6 +191,23 @@ def packed_mxfp_format(bits: int, group: int = 32) -> MatrixFormat:
     packed = MatrixPart(".weight_packed", "U8", (OUT, per(IN, 8, bits)))
     parts = (packed, MatrixPart(".weight_scale", "U8", (OUT, per(IN, group))))
     return MatrixFormat(name=f"mxfp{bits}", title=f"MXFP{bits}, an 8-bit exponent for {group} weights", parts=parts)
+
+
+def sparse_24_format(dense: MatrixFormat | None, dtype: str) -> MatrixFormat:
+    """Return 2:4 sparsity of a matrix in a plain dtype, or in a format of 8 bits: of four values in a row, two are stored."""
+    values, *rest = dense.parts if dense is not None else (MatrixPart(".weight", dtype, (OUT, IN)),)
+    if values.suffix != ".weight" or values.axes != (OUT, IN):
+        raise UnknownQuantization(
+            f"quantization_config: sparse-24-bitmask of {dense.title if dense is not None else dtype} is unknown",
+            hint="--dtype sets the format of the weights",
+        )
+    parts = (
+        MatrixPart(".compressed", values.dtype, (OUT, per(IN, 2))),
+        MatrixPart(".bitmask", "U8", (OUT, per(IN, 8))),
+        MatrixPart(".shape", "I64", (Axis("", 2), Axis(""))),
+    )
+    name = "sparse-24" + (f"-{dense.name}" if dense is not None else "")
+    return MatrixFormat(name=name, title="2:4 sparsity, half of the values and a bit for each", parts=(*parts, *rest))
 
 
 def mxfp8_format() -> MatrixFormat:

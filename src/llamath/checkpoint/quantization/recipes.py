@@ -492,16 +492,30 @@ def _torchao(config: Keys, dtype: str) -> Recipe:
         rows = method == "fp8-rows" or "weightonly" in str(kind).lower().replace("_", "")
         to = formats.torchao_format("fp8-rows" if rows else "fp8-tensor", "F8_E4M3", (OUT, Axis("")) if rows else (Axis(""), Axis("")))
     elif method == "int4":
-        group = _group(keys, 128)
-        parts = (
-            MatrixPart("._weight_qdata", "U8", (OUT, per(IN, 2))),
-            MatrixPart("._weight_scale_and_zero", dtype, (per(IN, group), OUT, Axis("", 2))),
-        )
-        to = MatrixFormat(name=f"int4-g{group}", title=f"INT4 of torchao, groups of {group}", parts=parts)
+        to = _torchao_int4(keys, dtype)
     else:
         raise _unknown(f"torchao quant_type {kind}")
     lists = ("modules_to_not_convert",)
     return Recipe(method="torchao", name=to.name, choose=_skipping(config, to, lists), patterns=_strings(config, *lists) or ())
+
+
+def _torchao_int4(keys: Keys, dtype: str) -> MatrixFormat:
+    """Return INT4 of torchao, in one of its packings."""
+    group, packing = _group(keys, 128), keys.get("int4_packing_format", "plain")
+    packing = str(packing.get("_data") if isinstance(packing, Mapping) else packing).lower()
+    per_group = (per(IN, group), OUT)
+    scale = MatrixPart("._weight_scale", dtype, per_group)
+    layouts = {
+        "plain": (MatrixPart("._weight_qdata", "I8", (OUT, per(IN, 2))), scale, MatrixPart("._weight_zero_point", dtype, per_group)),
+        "plain_int32": (MatrixPart("._weight_qdata", "I32", (OUT, per(IN, 8))), scale, MatrixPart("._weight_zero_point", "I8", per_group)),
+        "tile_packed_to_4d": (
+            MatrixPart("._weight_qdata", "I32", (per(OUT, 8), Axis("in", 1, 1024, 8), Axis("", 32), Axis("", 4))),
+            MatrixPart("._weight_scale_and_zero", dtype, (Axis("in", 1, 1024, max(1024 // group, 1)), OUT, Axis("", 2))),
+        ),
+    }
+    if packing not in layouts:
+        raise _unknown(f"torchao int4_packing_format {packing}")
+    return MatrixFormat(name=f"int4-g{group}", title=f"INT4 of torchao, groups of {group}", parts=layouts[packing])
 
 
 # ModelOpt
@@ -655,7 +669,10 @@ def _cache_name(scheme: object) -> str:
 def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
     groups = config.get("config_groups")
     sparsity = config.get("sparsity_config")
-    if isinstance(sparsity, Mapping) and (kind := sparsity.get("format", "dense")) not in ("dense", None):
+    kind = sparsity.get("format") or "dense" if isinstance(sparsity, Mapping) else "dense"
+    if kind == "sparse-24-bitmask" and isinstance(sparsity, Mapping):
+        return _sparse_24(config, sparsity, dtype)
+    if kind != "dense":
         raise _unknown(f"sparse format {kind}, whose size depends on the values")
     if not isinstance(groups, Mapping) or not groups:
         raise _unknown("compressed-tensors without config_groups")
@@ -709,6 +726,27 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         kv_cache=_cache_name(config.get("kv_cache_scheme")),
         cache_scales=_compressed_cache_scales(config.get("kv_cache_scheme"), dtype),
     )
+
+
+def _sparse_24(config: Keys, sparsity: Keys, dtype: str) -> Recipe:
+    """Read 2:4 sparsity, which may be that of matrices which `config_groups` quantize: half of the values, and a bit for each."""
+    dense = {key: x for key, x in config.items() if key != "sparsity_config"}
+    quantized = _compressed_tensors(dense, dtype) if config.get("config_groups") else None
+    ignored = _Names(_strings(sparsity, "ignore") or (), _like_compressed_tensors)
+    targets = _Names(_strings(sparsity, "targets") or ("Linear",), _like_compressed_tensors)
+
+    def is_sparse(x: Matrix) -> bool:
+        if x.kind in ("router", "other", "embedding") or _ignored(ignored, x):
+            return False
+        return "Linear" in targets.exact or any(name in targets.exact for name in x.names) or bool(targets.find_special(x.names))
+
+    def choose(x: Matrix) -> Choice:
+        choice = quantized.choose(x) if quantized is not None else Choice(None, "not in the targets of sparsity_config")
+        return Choice(formats.sparse_24_format(choice.format, dtype)) if is_sparse(x) else choice
+
+    name = "sparse-24" + (f"+{quantized.name}" if quantized is not None else "")
+    patterns = (*ignored.patterns, *targets.patterns, *(quantized.patterns if quantized is not None else ()))
+    return Recipe(method="compressed-tensors", name=name, choose=choose, patterns=patterns)
 
 
 def _compressed_cache_scales(scheme: object, dtype: str) -> CacheScales | None:
@@ -784,7 +822,7 @@ def _compressed_format(kind: str, weights: Keys, activations: object, dtype: str
         parts = (
             MatrixPart(".weight_packed", "I32", (per(IN, 32), Axis("out", bits // 2))),
             MatrixPart(".scale_packed", "F16", (per(IN, group) if group else Axis(""), OUT)),
-            MatrixPart(".meta", "I16", (OUT, per(IN, 16))),
+            MatrixPart(".meta", "I16", (per(IN, 32), Axis("out", 2))),
         )
         return MatrixFormat(name=f"marlin24-{bits}bit{suffix}", title=title, parts=parts)
     raise _unknown(f"compressed-tensors format {kind}")
