@@ -161,6 +161,8 @@ def quantized() -> Rows:
 
 RECIPES = (
     ("fp8", "transformers' FP8 layers on the meta device, random configs; DeepSeek-V3's headers", "names, dtypes, shapes; values"),
+    ("fp8 of every family", "the modules that transformers replaces, tiny configs", "weights in them; routers stay, as in published files"),
+    ("fp8 with FP4 experts (DeepSeek-V4)", "an audit of its files; its index", "numbers of matrices; size to four digits"),
     ("fbgemm_fp8, BitNet, EETQ", "transformers' layers on the meta device", "names, shapes; values of BitNet"),
     (
         "ModelOpt: FP8, NVFP4, W4A16, W4A8, MXFP4, MXFP8, INT8, AWQ, mixed precision, cache scales",
@@ -185,17 +187,27 @@ RECIPES = (
     ("torchao: INT8, FP8 weights", "torchao 0.18", "every name, dtype and shape; values"),
     ("GGUF: all types", "llama.cpp's table and rules, the gguf package", "types, sizes; values"),
     (
-        "auto-round, Quark, marlin-24, Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ",
-        "descriptions of their layouts",
-        "not tested against files",
+        "auto-round: 2, 3, 4, 8 bits, as GPTQ and AWQ, extra_config, MXFP4, MXFP8, NVFP4, static FP8",
+        "{auto-round} exports of auto-round 0.16",
+        "every name, dtype and shape",
     ),
+    (
+        "Quark: INT4, INT8, FP8, MXFP4, MXFP6, NVFP4, INT4 in FP8, other formats by layer, cache scales",
+        "{Quark} exports of Quark 0.13",
+        "every name, dtype and shape",
+    ),
+    ("marlin-24, sparse-24-bitmask", "compressed-tensors 0.9.4, the last that has them", "dtypes and shapes"),
+    ("Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
 )
 """Quantization recipes, what they are compared with, and what is equal."""
 
 
 def recipes() -> Rows:
-    exports = len((PAGE.parents[2] / "tests" / "truth" / "modelopt_exports.jsonl").read_text().splitlines())
-    return ((name, oracle.format(modelopt=exports), what) for name, oracle, what in RECIPES)
+    truth = PAGE.parents[2] / "tests" / "truth"
+    others = (truth / "quantizer_exports.jsonl").read_text().splitlines()
+    exports = {x: sum(f'"name": "{x}' in line for line in others) for x in ("auto-round", "Quark")}
+    exports["modelopt"] = len((truth / "modelopt_exports.jsonl").read_text().splitlines())
+    return ((name, oracle.format_map(exports), what) for name, oracle, what in RECIPES)
 
 
 def adapters() -> Rows:
@@ -286,7 +298,8 @@ RUNS = (
 
 _RECIPE_TEXT = (
     "Integers are compared exactly. Tests that need MLX, bitsandbytes, torchao or hqq skip without them (`pip install --group "
-    "quantizers`); the exports of ModelOpt are stored as facts, written by `tools/modelopt_exports.py`."
+    "quantizers`); exports are stored as facts, written by `tools/modelopt_exports.py` and "
+    "`tools/quantizer_exports.py`."
 )
 
 
