@@ -66,6 +66,11 @@ def test_dots_ocr_has_the_size_of_its_files() -> None:
     assert round(2 * llamath.load("dots-ocr").parameters.total / 1e9, 2) == sum(DOTS_OCR)
 
 
+def test_images_of_dots_ocr_are_refused() -> None:
+    with pytest.raises(llamath.LlamathError, match="no other implementation has confirmed its pass"):
+        llamath.flops("dots-ocr", images="1x1024")
+
+
 def test_phi_3_vision_is_phi_3_mini_with_clip() -> None:
     whole, text = names(llamath.load("phi-3-vision")), names(llamath.load("phi-3-mini"))
     assert {x: shape for x, shape in whole.items() if ".vision_embed_tokens." not in x} == text
