@@ -46,6 +46,7 @@ RECURRENT = {
     "lfm3",
     "mamba",
     "mamba2",
+    "minimax",
     "nemotron_h",
     "olmo_hybrid",
     "qwen3_5_moe_text",
@@ -129,12 +130,12 @@ def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
 
 
 def states(graph: Graph) -> int:
-    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "selective_scan", "ssm_scan"))
+    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
 
 
 def read_outs(graph: Graph) -> int:
-    """The FLOPs of S c, which transformers computes as a product in scans of single tokens; the update of S is elementwise."""
-    return (flops_of(graph, "selective_scan") + flops_of(graph, "ssm_scan")) // 2
+    """The FLOPs of S c, which transformers computes as a product in scans of single tokens; only MiniMax's update of S is one, too."""
+    return (flops_of(graph, "selective_scan") + flops_of(graph, "ssm_scan")) // 2 + flops_of(graph, "linear_attention")
 
 
 def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
@@ -144,6 +145,9 @@ def in_chunks(graph: Graph, config: dict[str, Any]) -> int:
         Hv, hv, hk, n = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), -(-T // chunk)
         by_pair = 2 * hk + 4 * hv if len(x.inputs[3].shape) == 4 else 4 * hk + 2 * hv  # Kimi's products of q and k are no matrix products
         result += times * B * Hv * n * (chunk * chunk * by_pair + 6 * chunk * hk * hv)
+    for times, x in nodes(graph, "linear_attention"):
+        H, h, C = int(x.shape[2]), int(x.shape[3]), config.get("block_size", 256)
+        result += times * B * H * sum(4 * n * n * h + 4 * n * h * h for n in (min(C, T - first) for first in range(0, T, C)))
     for times, x in nodes(graph, "ssm_scan"):
         H, m, N, C = int(x.shape[2]), int(x.shape[3]), int(x.inputs[1].shape[-1]), 128 if config["model_type"] == "nemotron_h" else 256
         n = -(-T // C)

@@ -21,7 +21,7 @@ from llamath.run.kv_cache import Cache
 from support.reference_data import tiny_configs, unproven_configs
 
 BATCH, PROMPT, CHUNK, CAPACITY = 2, 7, 5, 16
-RECURRENCES = frozenset(("gated_delta_rule", "selective_scan", "ssm_scan"))
+RECURRENCES = frozenset(("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
 COPIED = frozenset(("merge_heads",))
 """Views of the graph that torch copies where attention or a recurrence returned its heads transposed."""
 

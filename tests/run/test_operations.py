@@ -162,6 +162,8 @@ class Compressed(Softmax):
 class Recurrence(RecurrentMixer):
     """A mixer with a state."""
 
+    heads: int = H
+
 
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
@@ -358,6 +360,11 @@ CASES = [
     case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case("gated_delta_rule", Recurrence(), *float32(KIMI_DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
+        *("linear_attention", Recurrence(), *float32((x(B, T, H, n), x(B, T, H, n), x(B, T, H, m))), 2),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS),
+        **OTHER_STEPS,
+    ),
+    case(
         *("ssm_scan", Recurrence()),
         *float32((x(B, T, H, m), x(B, T, G, n), x(B, T, G, n), x(B, T, H))),
         w(H),
@@ -533,11 +540,13 @@ def products_within_chunks(run: Run) -> int:
     """The FLOPs that a recurrence in chunks has beyond those of one token at a time: products between the tokens of a chunk."""
     result = 0
     for node, _ in run.recorded:
-        if node.op in ("gated_delta_rule", "ssm_scan"):
+        if node.op in ("gated_delta_rule", "linear_attention", "ssm_scan"):
             chunks = [min(CHUNK, run.sizes["T"] - first) for first in range(0, run.sizes["T"], CHUNK)]
             pairs = run.sizes["B"] * sum(x * x for x in chunks)
             by_group = (2 if node.op == "gated_delta_rule" else 1) * int(G * n)  # q kᵀ, and k kᵀ of the delta rule
-            if len(node.inputs[3].shape) == 4:  # with a decay for each channel they are no matrix products
+            if node.op == "linear_attention":
+                by_group = int(H * n)
+            elif len(node.inputs[3].shape) == 4:  # with a decay for each channel they are no matrix products
                 by_group = 0
             result += 2 * pairs * (by_group + int(H * m))
     return result

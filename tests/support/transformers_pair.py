@@ -19,6 +19,9 @@ from llamath.run import Decoder, build, canonical_weights, load_weights
 torch.set_num_threads(1)  # models this small are slower with more
 
 
+MINIMAX_BUFFERS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+"""Numbers that follow from the configuration, and that MiniMax's own files lack."""
+
 SHAKE = 0.05  # large enough to distinguish all weights, small enough that rounding errors do not grow from layer to layer
 
 
@@ -71,6 +74,8 @@ def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str
     """The tensors with the layout of published files: transformers saves the experts of a new Qwen3-VL-MoE output first."""
     if config["model_type"] == "olmo_hybrid":
         return _olmo_hybrid_as_published(config, tensors)
+    if config["model_type"] == "minimax":
+        return {name: x for name, x in tensors.items() if not name.endswith(MINIMAX_BUFFERS)}
     if config["model_type"] != "qwen3_vl_moe":
         return tensors
     return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
@@ -129,7 +134,7 @@ def perturb_weights(model: Any) -> None:
     """Perturb every saved tensor."""
     saved = model.state_dict()
     for name, x in (*model.named_parameters(), *model.named_buffers()):
-        if name in saved and x.is_floating_point():
+        if name in saved and x.is_floating_point() and not name.endswith(MINIMAX_BUFFERS):
             x.add_(torch.randn_like(x) * SHAKE)
         elif name.endswith("tid2eid"):
             x.random_(0, 8)  # experts of the tiny configuration

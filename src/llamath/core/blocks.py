@@ -495,6 +495,19 @@ class NormedResidualLayer(Layer):
         return m.add(x, _residual_branch(self, m, self.mlp, x, self.mlp_out_norm))
 
 
+class WeightedResidualLayer(Layer):
+    """x = attn_norm x; x = mlp_norm(a · x + b · mixer x); x = c · x + e · mlp x, with four fixed factors (MiniMax-01)."""
+
+    factors: tuple[float, float, float, float]  # of the stream and of the branch, for the mixer and the MLP
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        stream, mixed, second_stream, fed = self.factors
+        x = apply_optional(self.attn_norm, m, x)
+        x = apply_optional(self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed)))
+        return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
+
+
 class ShortcutLayer(Layer):
     """Two times attention and an MLP; `shortcut` reads what the first MLP reads, and is added at the end (LongCat, arXiv:2509.01322)."""
 

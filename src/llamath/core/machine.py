@@ -354,6 +354,13 @@ class Machine(Protocol[X]):
         """In each head S ← eᵍ S; S ← S + k ⊗ beta (v − Sᵀ k); y = Sᵀ q: g `(B, T, H)`, or `(B, T, H, n)` for each row of S by itself."""
         ...
 
+    def linear_attention(self, mixer: Block, q: X, k: X, v: X, layers: int) -> X:
+        """In each head S ← e⁻ˢ S + k ⊗ v; y = Sᵀ q: `(B, T, H, h)` each.
+
+        In head i = 1 … H of layer l, s = 2^(−8 i / H) · (1 − l / (layers − 1 + 1e-5) + 1e-5).
+        """
+        ...
+
     def ssm_scan(self, mixer: Block, x: X, b: X, c: X, dt: X, a_log: Weight) -> X:
         """In each head S ← exp(−exp(a_log) dt) S + dt x ⊗ b; y = S c."""
         ...

@@ -230,6 +230,31 @@ class Mamba2(RecurrentMixer):
         return self.out(m, apply_optional(self.norm, m, m.to_model_dtype(m.multiply(y, gate))))
 
 
+class LightningAttention(RecurrentMixer):
+    """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head keeps S `[head_dim, head_dim]`.
+
+    q, k and v pass the activation; S ← e⁻ˢ S + k ⊗ v; y = Sᵀq. The result is out(sigmoid(gate x) · norm(y)), y normalized across all heads.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("query", "key", "value", "gate"), Cut(0, "heads")), "out": Cut(1, "heads")}
+    query: Linear
+    key: Linear
+    value: Linear
+    norm: Norm
+    gate: Linear
+    out: Linear
+    heads: int
+    head_dim: int
+    activation: str
+    layers: int  # of the model, for the decays
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, k, v = (m.to_float32(m.act(y, self.activation)) for y in (self.query(m, x), self.key(m, x), self.value(m, x)))
+        q, k, v = (m.split_heads(y, self.head_dim) for y in (q, k, v))  # (B, T, H, h)
+        y = self.norm(m, m.to_model_dtype(m.merge_heads(m.linear_attention(self, q, k, v, self.layers))))
+        return self.out(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
+
+
 class BranchMultipliers(NamedTuple):
     """Factors of the inputs and outputs of two branches."""
 

@@ -110,6 +110,7 @@ FAMILIES = {
     "mimo_v2_flash": "mimo_v2_flash",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
+    "minimax": "minimax minimax_m1 minimax_text_01",
     "minimax_m2": "minimax_m2",
     "minimax_m3": "minimax_m3_vl_text",
     "ministral": "ministral",
@@ -271,9 +272,6 @@ UNSUPPORTED_TYPES = {
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
     "jetmoe": "its attention heads are experts",
-    **dict.fromkeys(
-        ("minimax", "minimax_m1", "minimax_text_01"), "its linear attention has decays of its own in each layer, which depend on its number"
-    ),
     "recurrent_gemma": "its layers have gated linear recurrences with a matrix for each block of channels",
     "zamba": "its layers share one block of attention",
     "zamba2": "its layers share blocks of attention, each with an adapter of its own",

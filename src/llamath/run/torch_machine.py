@@ -449,6 +449,15 @@ class TorchMachine(ForwardContext):
         y, state.recurrent_state = linear_recurrence(RecurrenceInputs.from_heads(q, k, v, g, beta), state.recurrent_state)
         return y
 
+    def linear_attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, layers: int) -> Tensor:
+        state = self._state(mixer)
+        v = v if self.token_mask is None else v * self.token_mask[..., None]
+        factor = 1 - mixer.layer / (layers - 1 + 1e-5) + 1e-5
+        slopes = torch.tensor([2 ** (-8 * i / mixer.heads) * factor for i in range(1, mixer.heads + 1)], device=q.device)
+        inputs = RecurrenceInputs.from_heads(q, k, v, -slopes.expand(q.shape[:3]))
+        y, state.recurrent_state = linear_recurrence(inputs, state.recurrent_state)
+        return y
+
     def ssm_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
         state = self._state(mixer)
         dt = dt if self.token_mask is None else dt * self.token_mask

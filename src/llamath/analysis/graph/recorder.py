@@ -602,6 +602,9 @@ class GraphRecorder:
     def gated_delta_rule(self, mixer: _Bound, q: Node, k: Node, v: Node, g: Node, beta: Node) -> Node:  # noqa: ARG002
         return self.add_node("gated_delta_rule", (q, k, v, g, beta), v.shape, width=FLOAT32)
 
+    def linear_attention(self, mixer: _Bound, q: Node, k: Node, v: Node, layers: int) -> Node:  # noqa: ARG002
+        return self.add_node("linear_attention", (q, k, v), v.shape, width=FLOAT32)
+
     def ssm_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight) -> Node:  # noqa: ARG002
         return self.add_node("ssm_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log,))
 

@@ -230,7 +230,7 @@ def _delta_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 
 def _scan_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
-    """Return the FLOPs of the outer product added to S, and of S c, in each head; of a channel of Mamba, S is one row."""
+    """Return the FLOPs of the outer product added to S, and of what is read from S, in each head; of a channel of Mamba, S is one row."""
     return product((4, *node.shape, node.inputs[1].shape[-1]))
 
 
@@ -259,8 +259,8 @@ def _delta_state(node: Node) -> CachedTensor:
 
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
-    model = "Mamba" if node.op == "selective_scan" else "Mamba-2"
-    return CachedTensor(kind="state", description=f"{model}'s state", size=size, parts=_num_parts(node))
+    name = {"linear_attention": "linear attention", "selective_scan": "Mamba", "ssm_scan": "Mamba-2"}[node.op]
+    return CachedTensor(kind="state", description=f"{name}'s state", size=size, parts=_num_parts(node))
 
 
 def _attention_steps(node: Node, masked: bool) -> Iterator[StepPart]:
@@ -296,7 +296,8 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
         flops=_scan_flops(node, masked),
         cached=_scan_state(node),
     )
-    yield StepPart(name="read", kind="mix", description="S c for each token", shape=node.shape)
+    words = "Sᵀ q" if node.op == "linear_attention" else "S c"
+    yield StepPart(name="read", kind="mix", description=f"{words} for each token", shape=node.shape)
 
 
 RULES: Mapping[str, Rule] = {
@@ -376,6 +377,7 @@ RULES: Mapping[str, Rule] = {
     "select_layer": Rule(),
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
+    "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
     "slice": Rule(),

@@ -33,6 +33,7 @@ _BUFFERS = (
     "attn.masked_bias",
     "attention.bias",
     "attention.masked_bias",
+    *("slope_rate", "query_decay", "key_decay", "diagonal_decay"),  # of MiniMax-01's linear attention
     "rope.freqs",
     "rope_freqs.weight",
     "rope_factors_long.weight",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ...core.blocks import Attention, RMSNorm
 from ...core.latent_attention import LatentAttention
-from ...core.mixers import GatedDeltaNet
+from ...core.mixers import GatedDeltaNet, LightningAttention
 from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
 from .scheme import Scheme, half_split_order, interleaved_order
 
@@ -38,7 +38,7 @@ def layout_params(block: Block, outer: LayoutParams) -> LayoutParams:
     """Return the parameters inside a block, given those around it."""
     if isinstance(block, Attention):
         return outer._replace(groups=block.kv_heads, heads=block.heads, head_dim=block.head_dim)
-    if isinstance(block, LatentAttention):
+    if isinstance(block, (LatentAttention, LightningAttention)):
         return outer._replace(groups=block.heads)
     if isinstance(block, GatedDeltaNet):
         n, m = block.key_heads, block.value_heads

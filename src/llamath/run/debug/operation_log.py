@@ -74,6 +74,11 @@ class OperationLog(TorchMachine):
         self._add_recurrence("gated_delta_rule", mixer, y)
         return y
 
+    def linear_attention(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, layers: int) -> Tensor:
+        y = super().linear_attention(mixer, q, k, v, layers)
+        self._add_recurrence("linear_attention", mixer, y)
+        return y
+
     def ssm_scan(self, mixer: Any, x: Tensor, b: Tensor, c: Tensor, dt: Tensor, a_log: Tensor) -> Tensor:
         outer, self.log = self.log, []
         y = super().ssm_scan(mixer, x, b, c, dt, a_log)

@@ -199,6 +199,8 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
         elif x.op == "gated_delta_rule":
             key_heads = x.inputs[0].shape[2]
             yield _heads(("value head with a state", x.shape[2]), ("query and key head", key_heads), "not cached: the states are")
+        elif x.op == "linear_attention":
+            yield _heads(("query head with a state", x.shape[2]), ("key and value head", x.shape[2]), "not cached: the states are")
         elif x.op == "ssm_scan":
             yield _heads(("head with a state", x.shape[2]), ("group of b and c", x.inputs[1].shape[2]), "not cached: the states are")
         elif x.op == "dispatch":
