@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..core.blocks import Decoder, Norm
 from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
@@ -56,7 +58,7 @@ def qwen2_5_tower(c: Config, kv_heads: int | None = None) -> Tower:
     return Tower(_tower(c, d, layers, bias=False), QWEN_NAMES | _GATED)
 
 
-def qwen3_tower(c: Config) -> Tower:
+def qwen3_tower(c: Config, deepstack: Sequence[int] = (8, 16, 24)) -> Tower:
     """Read Qwen3-VL: learned positions of a square grid, resized to the image."""
     d, F = c.dim("d_v", "hidden_size", default=1152), c.dim("F_v", "intermediate_size", default=4304)
     L, places = c.dim("L_v", "depth", default=27), c.dim("N_v", "num_position_embeddings", default=2304)
@@ -64,7 +66,7 @@ def qwen3_tower(c: Config) -> Tower:
     layers = repeat(vit_layer(norm, _attention(c, d), feed_forward), L)
     tower = _tower(c, d, layers, bias=True, patch=16, fewest=65_536, most=16_777_216)
     tower = tower.replace(positions=weight(places, d, role="lookup"), resizing="bilinear")
-    if numbers := c.get("deepstack_visual_indexes", [8, 16, 24]):
+    if numbers := c.get("deepstack_visual_indexes", list(deepstack)):
         tower = tower.replace(feature_layers=(*(i + 1 for i in numbers), -1))
     return Tower(tower, QWEN_NAMES | _LINEAR_FC | {"positions": "pos_embed.weight"})
 

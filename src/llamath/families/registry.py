@@ -155,6 +155,7 @@ FAMILIES = {
     "qwen3_next": "qwen3_next",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen4_exp": "qwen4_exp_text",
     "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "solar_open": "solar_open",
@@ -252,7 +253,6 @@ UNSUPPORTED_TYPES = {
     **dict.fromkeys(
         ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
     ),
-    **dict.fromkeys(("qwen4_exp", "qwen4_exp_text"), "it has tables of hashed n-grams, and hyper-connections of low rank"),
     "deepseek_v41": "transformers has no class for it, and no published total proves a count",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
