@@ -197,7 +197,8 @@ def test_published_files_of_deepseek_v4_are_known(tmp_path: Path) -> None:
     report = llamath.verify(str(path))
     assert report.ok and report.verdict.scheme == "hf-published" and not [x for x in report.findings if x.severity != "info"]
     assert [x.code for x in report.findings] == ["further", "packed", "packed"]
-    assert CliRunner().invoke(cli, ["hash", str(path)]).exit_code == 0
+    done = CliRunner().invoke(cli, ["hash", str(path)])
+    assert done.exit_code == 0 and "the weights are quantized (mxfp4, fp8)" in " ".join(done.output.split())
 
 
 def test_multi_token_prediction_that_no_config_declares_is_a_warning(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def hash_checkpoint(path: str, progress: Progress = lambda _done, _all: None) ->
     notes = []
     if facts.adapter:
         notes.append(f"the hash is that of {safe(facts.base, 80)} with the {facts.adapter} merged in float64, without rounding")
-    if packed := [x for x in facts.dtypes if x not in PLAIN_FLOATS]:
+    if packed := [x for x in facts.dtypes if x not in (*PLAIN_FLOATS, "I64")]:  # DeepSeek-V4's tables of experts have integers
         notes.append(f"the weights are quantized ({safe(', '.join(packed), 80)}): the hash is that of the dequantized values")
     if others:
         first = safe(next(iter(others)), 80)
