@@ -202,3 +202,56 @@ def test_llama_cpp_prints_the_known_cache_of_llama_3() -> None:
 def test_bad_requests_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(llamath.LlamathError, match=message):
         llamath.fit("llama-3.1-8b", **arguments)
+
+
+@pytest.mark.parametrize(
+    "engine,dtype,says",
+    [
+        ("vllm", "q4_k_m", "Invalid quantization method: gguf"),
+        ("vllm@0.19.1", "q4_k_m", ""),
+        ("vllm", "bnb-nf4", "Unknown quantization method: bitsandbytes."),
+        ("vllm@0.26.0", "bnb-nf4", ""),
+        ("sglang", "bnb-nf4", ""),
+        ("trtllm", "bnb-nf4", "weights quantized by bitsandbytes are none of its formats"),
+        ("transformers", "bnb-nf4", ""),
+    ],
+)
+def test_engines_refuse_formats_that_they_do_not_read(engine: str, dtype: str, says: str) -> None:
+    report = llamath.fit("llama-3.1-8b", on="rtx-4090", dtype=dtype, engine=engine)
+    assert [x.says for x in report.why] == ([says] if says else []) and report.starts == (not says)
+
+
+def test_an_mlx_checkpoint_starts_nowhere_but_with_mlx(tmp_path: Path) -> None:
+    config = json.loads((Path(__file__).parents[2] / "examples" / "tiny-llama" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization": {"bits": 4, "group_size": 64}}))
+    for engine in ("vllm", "sglang", "transformers", "trtllm"):
+        report = llamath.fit(str(tmp_path), on="rtx-4090", engine=engine, context=64)
+        assert [x.rule for x in report.why] == ["method"], engine
+
+
+@pytest.mark.parametrize(
+    "model,options,loads,note",
+    [
+        ("llama-3.1-8b", {}, "vllm serve meta-llama/Llama-3.1-8B ", ""),
+        ("llama-3.1-8b", {"dtype": "fp16"}, "vllm serve meta-llama/Llama-3.1-8B \\\n  --dtype float16 ", ""),
+        ("llama-3.1-8b", {"dtype": "fp8"}, "vllm serve ./Llama-3.1-8B-FP8 ", "./Llama-3.1-8B-FP8 stands for a checkpoint"),
+        ("minimax-m2", {"dtype": "bf16", "on": "8xh200"}, "vllm serve ./MiniMax-M2-BF16 ", "put its public id or path there"),
+        ("llama-3.1-8b", {"changes": {"num_hidden_layers": 4}}, "vllm serve ./Llama-3.1-8B ", "with this configuration"),
+        ("examples/tiny-llama", {"context": 64}, "vllm serve examples/tiny-llama ", ""),
+        ("qwen2.5-vl-7b", {}, "vllm serve Qwen/Qwen2.5-VL-7B-Instruct ", ""),
+    ],
+)
+def test_the_command_loads_the_weights_that_were_asked_for(
+    model: str, options: dict[str, Any], loads: str, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    loaded = llamath.load(model, changes=options.pop("changes", None))
+    report = llamath.fit(loaded, **({"on": "h100", "engine": "vllm"} | options))
+    assert report.command.startswith(loads), report.command
+    assert any(note in x for x in report.notes) if note else "stands for" not in " ".join(report.notes)
+
+
+def test_transformers_quantizes_with_bitsandbytes_while_it_loads() -> None:
+    command = llamath.fit("llama-3.1-8b", on="rtx-4090", engine="transformers", dtype="bnb-nf4").command
+    assert "'meta-llama/Llama-3.1-8B', dtype=torch.bfloat16" in command and 'bnb_4bit_quant_type="nf4"' in command
+    compile(command, "command", "exec")

@@ -32,7 +32,7 @@ class EngineRule(Record):
     of: str  # model, matrix or experts: whose values it reads
     when: Mapping[str, Any]  # values for which it holds: a value, a list of them, or ">1"
     value: str
-    check: str  # multiple_of, divides_either, at_least, at_most or one_of
+    check: str  # multiple_of, divides_either, at_least, at_most or none_of
     other: Any  # a number, the name of another value, or a list
     says: str  # what the engine prints, with values in braces
     source: str

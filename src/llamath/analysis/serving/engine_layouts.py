@@ -87,8 +87,8 @@ def _holds(rule: EngineRule, facts: Facts) -> bool:
         return bool(value >= other)
     if rule.check == "at_most":
         return bool(value <= other)
-    if rule.check == "one_of":
-        return value in other
+    if rule.check == "none_of":
+        return value not in other
     raise LlamathError(f"rule {rule.id}: unknown check {rule.check!r}")
 
 

@@ -16,7 +16,7 @@ from ..inference.inference_memory import MemoryCalculator
 from ..parallel_layout import layout_problems
 from .engine_layouts import BrokenRule, CheckedLayout, candidate_layouts, check_engine_layout
 from .engine_memory import EngineMemory, batched_tokens, engine_memory, shard_layout
-from .launch_command import launch_command
+from .launch_command import checkpoint_address, launch_command
 from .llama_cpp_cache import LlamaCppCache, llama_cpp_cache
 from .paged_cache import CacheCapacity, PagedCache, layer_caches, page_layers
 from .rank_shapes import EngineLayout, model_facts
@@ -134,6 +134,8 @@ def plan_engine(calculator: MemoryCalculator, engine_name: str, gpu: Device, cou
         better = (_try_layout(engine, calculator, x, gpu, settings) for x in others)
         tried = next((x for x in better if x.verdict != "does not start"), first)
     nearest = tuple(_nearest(engine, calculator, others, gpu, settings, tried)) if first.verdict == "does not start" else ()
+    starts = tried.verdict != "does not start"
+    stand_in = checkpoint_address(calculator, engine.name).note if starts else ""
     return EngineReport(
         model=calculator.model,
         engine=engine,
@@ -151,9 +153,9 @@ def plan_engine(calculator: MemoryCalculator, engine_name: str, gpu: Device, cou
         why=first.checked.broken,
         warnings=first.checked.warnings,
         older=first.checked.older,
-        command=launch_command(engine, calculator, tried.layout, settings.fraction) if tried.verdict != "does not start" else "",
+        command=launch_command(engine, calculator, tried.layout, settings.fraction) if starts else "",
         nearest=nearest,
-        notes=(*first.notes, *engine.notes, *calculator.notes),
+        notes=(*([stand_in] if stand_in else []), *first.notes, *engine.notes, *calculator.notes),
     )
 
 

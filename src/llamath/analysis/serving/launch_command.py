@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from ...checkpoint.quantization.weight_format import WeightFormat
 from ...engines import Engine
-from ..inference.inference_memory import MemoryCalculator
+from ...model import Model
+from ..inference.inference_memory import MemoryCalculator, MemoryRequest
 from .rank_shapes import EngineLayout
 
 _VLLM_CACHE = {"F8_E4M3": "fp8", "F8_E5M2": "fp8_e5m2"}
+_FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_CONVERT_FLOATS = ("vllm", "sglang", "transformers")
+_BITSANDBYTES = {
+    "bnb-int8": "load_in_8bit=True",
+    "bnb-nf4": 'load_in_4bit=True, bnb_4bit_quant_type="nf4"',
+    "bnb-nf4-dq": 'load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True',
+}
 _LLAMA_CACHE = {"fp16": "f16", "fp32": "f32"}
 
 
 def launch_command(engine: Engine, calculator: MemoryCalculator, layout: EngineLayout, fraction: float | None) -> str:
     """Return the command line, one option on each line."""
-    name = model_address(calculator)
+    name = checkpoint_address(calculator, engine.name).address
     if engine.name == "transformers":
         return "\n".join(_transformers_lines(calculator, name, layout))
     make = {"vllm": _vllm_words, "sglang": _sglang_words, "llama.cpp": _llama_cpp_words, "tensorrt-llm": _tensorrt_words}[engine.name]
@@ -23,15 +34,60 @@ def launch_command(engine: Engine, calculator: MemoryCalculator, layout: EngineL
     return " \\\n  ".join(words)
 
 
-def model_address(calculator: MemoryCalculator) -> str:
-    """Return the public id or path of a model, as engines load it."""
+class CheckpointAddress(NamedTuple):
+    """What an engine loads, and what a reader has to do about it."""
+
+    address: str  # a public id or a path
+    note: str = ""
+
+
+def checkpoint_address(calculator: MemoryCalculator, engine: str = "") -> CheckpointAddress:
+    """Return the public id or path of a model in the format that is asked for; a path that stands for one if none is known."""
+    own = own_address(calculator.model)
+    stem = own.rstrip("/").rpartition("/")[2].removesuffix(".gguf") or calculator.model.name.replace(" ", "-")
+    name = calculator.packer.name
+    if engine == "llama.cpp" and not own.endswith(".gguf"):
+        return CheckpointAddress(f"{stem}-{name.upper()}.gguf")
+    if not own:
+        return CheckpointAddress(f"./{stem}", f"./{stem} stands for a checkpoint with this configuration: put its path there")
+    if name == _own_format(calculator).name or _converts(calculator, engine):
+        return CheckpointAddress(own)
+    path = f"./{stem}-{name.upper()}"
+    return CheckpointAddress(path, f"{path} stands for a checkpoint of {own} in {name}: put its public id or path there")
+
+
+def _own_format(calculator: MemoryCalculator) -> WeightFormat:
+    return MemoryCalculator(calculator.model, MemoryRequest()).packer
+
+
+def _converts(calculator: MemoryCalculator, engine: str) -> bool:
+    """Whether an engine converts a model to the format that is asked for while it loads."""
+    if engine == "transformers" and calculator.packer.name in _BITSANDBYTES:
+        return not _own_format(calculator).is_packed
+    return engine in _CONVERT_FLOATS and not calculator.packer.is_packed and not _own_format(calculator).is_packed
+
+
+def own_address(model: Model) -> str:
+    """Return the public id of an unchanged preset, or the path of a checkpoint; empty if there is neither."""
     from ...catalog import presets
 
-    model = calculator.model
-    for x in presets():
-        if x.name == model.name and x.ids:
-            return str(x.ids[0])
-    return model.source or model.name
+    if model.location:
+        return re.sub(r"/(config|params)\.json$", "", model.location)
+    known = next((x for x in presets() if x.name == model.name and x.ids), None)
+    if known is None:
+        return ""
+    return known.ids[0] if _is_unchanged(model, known.config) else ""
+
+
+def _is_unchanged(model: Model, published: Mapping[str, Any]) -> bool:
+    """Whether a model has the published keys, those of the text model in a section or beside the others."""
+    if model.outer is None:
+        return model.config.data in (published, *(x for x in published.values() if isinstance(x, Mapping)))
+    whole = dict(model.outer.data)
+    if whole == published:
+        return True
+    whole.update(whole.pop("text_config", {}))
+    return all(key in whole and whole[key] == value for key, value in published.items() if key != "model_type")
 
 
 def _vllm_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:
@@ -44,6 +100,7 @@ def _vllm_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, f
         yield "--data-parallel-size", str(layout.dp)
     if layout.whole_experts:
         yield ("--enable-expert-parallel",)
+    yield from _float_words(calculator)
     yield "--max-model-len", str(calculator.context)
     if fraction:
         yield "--gpu-memory-utilization", f"{fraction:g}"
@@ -61,6 +118,7 @@ def _sglang_words(calculator: MemoryCalculator, name: str, layout: EngineLayout,
         yield "--attn-dp-size", str(layout.dp)
     if layout.whole_experts:
         yield "--ep-size", str(layout.tp * layout.dp)
+    yield from _float_words(calculator)
     yield "--context-length", str(calculator.context)
     if fraction:
         yield "--mem-fraction-static", f"{fraction:g}"
@@ -68,10 +126,15 @@ def _sglang_words(calculator: MemoryCalculator, name: str, layout: EngineLayout,
         yield "--kv-cache-dtype", {"fp8": "fp8_e4m3"}.get(kind, kind)
 
 
+def _float_words(calculator: MemoryCalculator) -> Iterator[tuple[str, ...]]:
+    """Yield the option for another float type than that of the checkpoint."""
+    own = _own_format(calculator)
+    if not calculator.packer.is_packed and not own.is_packed and calculator.packer.name != own.name:
+        yield "--dtype", _FLOATS[calculator.packer.compute_dtype]
+
+
 def _llama_cpp_words(calculator: MemoryCalculator, name: str, layout: EngineLayout, fraction: float | None) -> Iterator[tuple[str, ...]]:  # noqa: ARG001
-    is_file = name.endswith(".gguf")
-    quant = calculator.packer.name.upper()
-    yield ("llama-server", "-m", name) if is_file else ("llama-server", "-m", f"{name.rpartition('/')[2]}-{quant}.gguf")
+    yield "llama-server", "-m", name
     yield "-c", str(calculator.context * calculator.request.batch)
     if calculator.request.batch > 1:
         yield "-np", str(calculator.request.batch)
@@ -99,13 +162,17 @@ def _tensorrt_words(calculator: MemoryCalculator, name: str, layout: EngineLayou
 
 
 def _transformers_lines(calculator: MemoryCalculator, name: str, layout: EngineLayout) -> Iterator[str]:
-    dtype = {"F32": "float32", "F16": "float16"}.get(calculator.packer.compute_dtype, "bfloat16")
+    more = _BITSANDBYTES.get(calculator.packer.name, "")
+    if _own_format(calculator).is_packed:
+        more = ""
     yield "import torch"
-    yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    yield f"from transformers import AutoModelForCausalLM, AutoTokenizer{', BitsAndBytesConfig' if more else ''}"
     yield ""
     yield f"tokenizer = AutoTokenizer.from_pretrained({name!r})"
-    place = '"auto"' if layout.gpus > 1 else '"cuda"'
-    yield f"model = AutoModelForCausalLM.from_pretrained({name!r}, dtype=torch.{dtype}, device_map={place})"
+    words = [repr(name), f"dtype=torch.{_FLOATS[calculator.packer.compute_dtype]}"]
+    words += [f"quantization_config=BitsAndBytesConfig({more})"] if more else []
+    words.append('device_map="auto"' if layout.gpus > 1 else 'device_map="cuda"')
+    yield f"model = AutoModelForCausalLM.from_pretrained({', '.join(words)})"
 
 
 def _short_dtype(kv_dtype: str) -> str:

@@ -16,6 +16,7 @@ from ...utils.number_format import format_bytes
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
 from ..inference.inference_memory import MemoryCalculator
+from .launch_command import checkpoint_address
 from .layer_sizes import ModelBytes, layer_sizes
 from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags
 
@@ -157,6 +158,9 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
     if sizes.experts and batch > 1:
         notes.append("routing is even and independent: B sequences use E·(1 − (1 − k/E)^B) of E experts")
     flags = llama_cpp_flags(calculator, sizes, split.owners, split.cpu_experts, split.head_on_gpu, len(machine.gpus))
+    kt = ktransformers_flags(calculator, sizes, split.cpu_experts, split.owners, len(machine.gpus))
+    if kt and (stand_in := checkpoint_address(calculator).note):
+        notes.append(stand_in)
     return Placement(
         model=calculator.model,
         sizes=sizes,
@@ -174,7 +178,7 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
         llama_cpp=flags[0],
         override_tensor=flags[1],
         device_map=device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu),
-        ktransformers=ktransformers_flags(calculator, sizes, split.cpu_experts, split.owners, len(machine.gpus)),
+        ktransformers=kt,
         notes=(*notes, *calculator.notes),
     )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from ..inference.inference_memory import MemoryCalculator
-from .launch_command import model_address
+from .launch_command import checkpoint_address, own_address
 from .layer_sizes import ModelBytes
+from .rank_shapes import quantization_method
 
 _LLAMA_CACHE = {"fp16": "f16", "fp32": "f32"}
+_KT_METHODS = {"gguf": "LLAMAFILE", "": "BF16", "fp8": "FP8", "gptq": "GPTQ_INT4"}
+"""`--kt-method` by the method of the weights (kt-kernel/README.md of KTransformers); others are detected or converted."""
 
 
 def llama_cpp_flags(
@@ -37,10 +41,7 @@ def llama_cpp_flags(
 
 
 def _model_words(calculator: MemoryCalculator) -> str:
-    name = model_address(calculator)
-    if name.endswith(".gguf"):
-        return f"llama-server -m {name}"
-    return f"llama-server -m {name.rstrip('/').rpartition('/')[2]}-{calculator.packer.name.upper()}.gguf"
+    return f"llama-server -m {shlex.quote(checkpoint_address(calculator, 'llama.cpp').address)}"
 
 
 def device_map(sizes: ModelBytes, owners: Sequence[int], cpu_experts: int, head_on_gpu: bool) -> dict[str, int | str]:
@@ -74,10 +75,12 @@ def ktransformers_flags(calculator: MemoryCalculator, sizes: ModelBytes, cpu_exp
     if not total or not gpus or any(x < 0 for x in owners):
         return ""
     on_gpu = sum(x.experts for i, x in enumerate(sizes.layers) if i >= cpu_experts)
-    name = model_address(calculator)
+    weights = checkpoint_address(calculator).address
+    name = own_address(calculator.model) or weights
     words = [
-        f"python -m sglang.launch_server --model-path {name}",
-        f"--kt-weight-path {name}",
+        f"python -m sglang.launch_server --model-path {shlex.quote(name)}",
+        f"--kt-weight-path {shlex.quote(weights)}",
+        *([f"--kt-method {kt}"] if (kt := _KT_METHODS.get(quantization_method(calculator))) else []),
         f"--kt-num-gpu-experts {sizes.experts * on_gpu // total}",
         "--kt-cpuinfer CORES",
         *([f"--tp-size {gpus}"] if gpus > 1 else []),

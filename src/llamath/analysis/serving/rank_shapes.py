@@ -100,10 +100,21 @@ def model_facts(calculator: MemoryCalculator, layout: EngineLayout) -> Facts:
         "layers": int(tree.layers.n),
         "vocabulary": int(tree.vocab),
         "experts": experts,
-        "is_gguf": int(bool(calculator.packer.gguf_file_type) or calculator.model.source.endswith(".gguf")),
+        "is_gguf": int(quantization_method(calculator) == "gguf"),
+        "method": quantization_method(calculator),
         "cache_block": parse_dtype(calculator.kv_dtype).block,
         "activations": calculator.packer.compute_dtype,
     }
+
+
+def quantization_method(calculator: MemoryCalculator) -> str:
+    """Return the method of the weights as `quant_method` names it; empty for plain weights."""
+    packer = calculator.packer
+    if packer.recipe is not None:
+        return packer.recipe.method
+    if packer.gguf_file_type or calculator.model.source.endswith(".gguf"):
+        return "gguf"
+    return "bitsandbytes" if packer.name.startswith("bnb") else packer.name if packer.is_packed else ""
 
 
 def stored_weights_of(calculator: MemoryCalculator) -> Sequence[StoredWeight]:
