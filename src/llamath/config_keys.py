@@ -1036,6 +1036,7 @@ TOWER_KEYS: dict[str, Entry] = {
     "patch_sizes": ("the samples or features that each layer of the audio tower joins", "weights of the tower"),
     "hidden_sizes": ("the width of each layer of the audio tower", "weights of the tower"),
     "depths": ("the blocks in each layer of the audio tower", "weights of the tower"),
+    "latent_query_num": ("the learned queries, the tokens of an image (Kosmos-2)", _PROJECTOR),
     "projection_intermediate_size": ("F_p, the width inside the projector", _PROJECTOR),
     "swiglu_limit": ("the limit of both factors of gated MLPs", "compute"),
     "out_hidden_size": ("the outputs of the merger, the width of the text model", _PROJECTOR),

@@ -95,6 +95,7 @@ FAMILIES = {
     "kolibri1": "kolibri1",
     "kimi_k3": "kimi_k3_text",
     "kimi_linear": "kimi_linear",
+    "kosmos2": "kosmos_2_text_model",
     "laguna": "laguna",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2_moe",

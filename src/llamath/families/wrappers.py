@@ -34,6 +34,7 @@ MULTIMODAL = {
     "janus": "janus",
     "kimi_k25": "kimi_k25",
     "kimi_k3": "kimi_k3",
+    "kosmos2": "kosmos-2",
     "lfm2_vl": "lfm2_vl",
     "lfm3_vl": "lfm3_vl",
     "lighton_ocr": "lighton_ocr",
@@ -115,7 +116,7 @@ TIED_BY_DEFAULT = frozenset(
     (
         "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified "
         "got_ocr2 granite_docling hunyuan_vl hyperclovax_vision_v2 internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr "
-        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2"
+        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2 kosmos-2"
     ).split()
 )
 """Wrappers whose classes tie embedding and head by default."""
@@ -142,6 +143,7 @@ TEXT_MODEL_TYPES = {
     **{x: f"{x}_text" for x in "gemma3 gemma4 llama4 muse_glimmer qwen2_5_vl qwen2_vl qwen3_5 qwen3_5_moe qwen3_vl".split()},
     **{x: f"{x}_text" for x in "minimax_m3_vl mistral_large4 qwen3_vl_moe qwen4_exp".split()},
     "granite_docling": "granite_docling_text",
+    "kosmos-2": "kosmos_2_text_model",
     "muse_spark": "muse_spark_text",
     "cosmos3_edge": "cosmos3_edge_text",
     "molmo2": "molmo2_text",
