@@ -34,6 +34,8 @@ NAMES = NAMES_DELTA.with_changes(
 MAX_ROWS = 1 << 40
 """Upper limit of `ngram_vocab_size_base`, so that primes after it are found quickly."""
 
+LINEAR = "linear_attention"
+
 Parts = dict[str, Weight | Block | Stack]
 
 
@@ -41,12 +43,13 @@ Parts = dict[str, Weight | Block | Stack]
 def qwen4_exp(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_count", default=4)
-    moe, linear_attention, full = experts_with_shared(c, d, norm_topk_prob=True), delta_net(c, d, eps), _attention(c, d, eps)
+    moe = experts_with_shared(c, d, norm_topk_prob=True)
     mix = _connection(c, d, n)
     connection = CountedBlock(kind="mlp", parts=mix | {"block_inject_weight": linear(n, n * d)})
     nth = c.get("full_attention_interval", 4)
-    kinds: dict[str, Block] = {"linear_attention": linear_attention, "indexed_attention": full, "full_attention": full}
-    types = layer_kinds(c, L, kinds, lambda i: "linear_attention" if (i + 1) % nth else "indexed_attention")
+    types = layer_kinds(c, L, (LINEAR, "indexed_attention", "full_attention"), lambda i: LINEAR if (i + 1) % nth else "indexed_attention")
+    readers = {x: delta_net if x == LINEAR else _attention for x in dict.fromkeys(types)}  # without such a layer, its keys may be absent
+    kinds: dict[str, Block] = {x: read(c, d, eps) for x, read in readers.items()}
     numbers: list[int] = sorted(set(c.get("ple_layer_ids", []) or []))
     tables = {number: _table(c, d, n, place) for place, number in enumerate(numbers)}
     if unknown := [x for x in numbers if not 1 <= x <= L]:
