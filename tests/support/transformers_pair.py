@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import llamath
+from llamath.core.multimodal import CountedBlock
 from llamath.run import Decoder, build, canonical_weights, load_weights
 
 torch.set_num_threads(1)  # models this small are slower with more
@@ -65,6 +66,9 @@ def _pair(text: str, dtype: str) -> Pair:
         theirs.save_pretrained(folder)
         tensors = {published_name(name): x for name, x in as_published(config, load_file(f"{folder}/model.safetensors")).items()}
     model = llamath.load(config)
+    if any(isinstance(x, CountedBlock) for _, x in model.tree.children):  # a tower without a forward pass: the text model alone
+        model = model.text
+        tensors = {x.name: tensors[x.name] for x in model.scheme("hf").tensors(model.tree)}
     ours = build(model)
     load_weights(ours, canonical_weights(model.tree, model.scheme("hf"), tensors))
     return Pair(config, theirs, ours)

@@ -254,7 +254,13 @@ UNSUPPORTED_TYPES = {
     **dict.fromkeys(
         ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
     ),
-    "deepseek_v41": "transformers has no class for it, and no published total proves a count",
+    "deepseek_v41": "its layers share compressed keys, and it has tables of hashed n-grams; transformers has no class for it",
+    "ctrl": "its sinusoidal positions have other frequencies than those that are known here",
+    "git": "its text model attends to all tokens of an image, and to text causally",
+    "modernbert-decoder": "its head has a layer with an activation and a norm of its own",
+    "moshi": "it is a model of speech with a second decoder for the codebooks",
+    "rwkv": "it has no attention: its time mixing is a recurrence of its own",
+    "xlstm": "it has no attention: its cells are recurrences of their own",
     "rwkv5": "it has no attention, and it needs custom code from its repository",
     "t5": "it is an encoder-decoder model",
     "t5gemma": "it is an encoder-decoder model",
