@@ -64,6 +64,7 @@ bench: $(VENV)/.oracles
 	$(BIN)/python tools/schema.py
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/mixers.py
+	$(BIN)/python bench/native_kernels.py
 
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'

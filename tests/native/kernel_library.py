@@ -70,6 +70,7 @@ _RESULTS = {
     "path": c.c_char_p,
     "path_name": c.c_char_p,
     "pool_create": PTR,
+    "read": c.c_uint64,
     "uniform": DOUBLE,
     "top_logprobs": DOUBLE,
     **dict.fromkeys(("block_size", "block_bytes", "row_bytes", "argmax", "first_nonfinite", "pool_scratch"), I64),

@@ -883,6 +883,11 @@ def test_many_calls_in_a_row_stay_correct_and_small(library: Library, rng: np.ra
     assert library.pooled("pool_scratch") <= 2 * size and kept
 
 
+def test_reading_all_bytes(library: Library, rng: np.random.Generator) -> None:
+    words = rng.integers(0, 2**63, 100_003, dtype=np.uint64)
+    assert library.pooled("read", words, words.nbytes) == int(words.sum())
+
+
 def test_cancelled_calls_return_at_once(library: Library, rng: np.random.Generator) -> None:
     product, x, out, kept = _long_product(library, rng)
     library.pooled("pool_cancel")

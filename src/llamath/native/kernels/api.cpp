@@ -1,6 +1,7 @@
 // The functions of kernels.h: they choose the path, prepare inputs, and cut work into pieces for the pool.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -154,13 +155,17 @@ int32_t mode_of(const Matrix& w, int64_t n, int32_t precision) {
     return active->multiplies_int8(w.type) ? INT8_PRODUCT : FLOAT_PRODUCT;
 }
 
-bool packs(int32_t mode, int64_t n) { return n > (mode == BF16_PRODUCT ? FEW_BF16_ROWS : FEW_ROWS) && active->pack_rows; }
+// Whether a product of n rows reads packed inputs: where reading them as they are is slower
+bool packs(const Matrix& w, int32_t mode, int64_t n) {
+    const bool cheap = mode == BF16_PRODUCT || w.type == LLAMATH_F16 || w.type == LLAMATH_I8;
+    return n > (cheap ? MOST_FEW_ROWS : FEW_ROWS) && active->pack_rows;
+}
 
 constexpr int64_t PIECE_BYTES = 131072;  // of weights, for few rows
 constexpr int64_t TILE_WEIGHT_ROWS = 48, TILE_INPUT_ROWS = 192;  // of a piece for many rows
 
 int64_t rows_per_piece(const Matrix& w, int64_t n) {
-    if (n > FEW_BF16_ROWS) return TILE_WEIGHT_ROWS;
+    if (n > MOST_FEW_ROWS) return TILE_WEIGHT_ROWS;
     return std::max<int64_t>(PIECE_BYTES / std::max<int64_t>(llamath_row_bytes(w.type, w.cols), 1) / ROW_GROUP, 1) * ROW_GROUP;
 }
 
@@ -277,6 +282,22 @@ int32_t llamath_pool_cancelled(const Pool* pool) { return pool->cancelled.load()
 void llamath_pool_resume(Pool* pool) { pool->cancelled.store(0); }
 int64_t llamath_pool_scratch(const Pool* pool) { return pool->scratch_bytes(); }
 
+uint64_t llamath_read(Pool* pool, const void* data, int64_t bytes) {
+    constexpr int64_t WORDS = 16384;
+    std::atomic<uint64_t> total{0};
+    parallel(pool, bytes / 8, WORDS, [data, total = &total](int64_t first, int64_t last) {
+        const char* words = static_cast<const char*>(data);
+        uint64_t sum = 0;
+        for (int64_t i = first; i < last; i++) {
+            uint64_t word;
+            std::memcpy(&word, words + i * 8, 8);
+            sum += word;
+        }
+        total->fetch_add(sum, std::memory_order_relaxed);
+    });
+    return total.load();
+}
+
 int64_t llamath_block_size(int32_t type) {
     switch (type) {
         case LLAMATH_F32: case LLAMATH_F16: case LLAMATH_BF16: case LLAMATH_I8: return 1;
@@ -329,7 +350,7 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
     for (int32_t i = 0; i < count; i++) {
         if (!fits(products[i].w) || products[i].w.cols != products[0].w.cols) return -1;
         const int32_t mode = mode_of(products[i].w, n, precision);
-        needs.add(mode, packs(mode, n));
+        needs.add(mode, packs(products[i].w, mode, n));
     }
     if (count <= 0 || n <= 0) return 0;
     const int64_t cols = products[0].w.cols, part_bytes = count * static_cast<int64_t>(sizeof(Part)) + 64;
@@ -339,7 +360,7 @@ int32_t llamath_matmul(Pool* pool, const Product* products, int32_t count, const
     for (int32_t i = 0; i < count; i++) {
         const Product& p = products[i];
         const int32_t mode = mode_of(p.w, n, precision);
-        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode, packs(mode, n), p.accumulate, 0, n, 0, 0, 0};
+        parts[i] = Part{p.w, p.bias, p.out, or_else(p.out_stride, p.w.rows), mode, packs(p.w, mode, n), p.accumulate, 0, n, 0, 0, 0};
     }
     lay_out(plan.x, needs, memory);
     prepare(pool, plan.x, needs);
@@ -429,7 +450,7 @@ int32_t llamath_expert_matmul(Pool* pool, const ExpertProduct* products, int32_t
         total += aligned ? ceil_div(sizes[e], PACKED_ROWS) * PACKED_ROWS : sizes[e];
         for (int32_t i = 0; sizes[e] && i < count; i++) {
             const Matrix& w = products[i].experts[e];
-            const int32_t mode = mode_of(w, sizes[e], precision), packed = packs(mode, sizes[e]);
+            const int32_t mode = mode_of(w, sizes[e], precision), packed = packs(w, mode, sizes[e]);
             needs.add(mode, packed);
             parts[plan.count++] = Part{w, products[i].biases ? products[i].biases[e] : nullptr, products[i].out, w.rows, mode, packed, 0, begins[e],
                                        begins[e] + sizes[e], 0, 0, 0};

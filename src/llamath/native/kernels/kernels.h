@@ -56,6 +56,9 @@ void llamath_pool_resume(Pool*);
 // Bytes of scratch memory that the pool holds.
 int64_t llamath_pool_scratch(const Pool*);
 
+// Read all bytes with all threads and return the sum of their 8-byte words: the memory bandwidth to compare kernels with.
+uint64_t llamath_read(Pool*, const void* data, int64_t bytes);
+
 // ---- Matrices
 
 // Numbers are those of GGUF (ggml_type).

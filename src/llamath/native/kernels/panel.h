@@ -346,11 +346,11 @@ INLINE void multiply_tiles(const Panel& panel, const ProductPiece& p, int64_t ro
     }
 }
 
-// Calls f(row, k0, count, first) for each group of W rows and each PANEL_COLS columns
-template <class Function>
+// Calls f(row, k0, count, first) for each group of W rows and each STEP columns
+template <int64_t STEP = PANEL_COLS, class Function>
 INLINE void for_panels(const ProductPiece& p, Function f) {
     for (int64_t row = 0; row < p.last - p.first; row += W)
-        for (int64_t k0 = 0; k0 < p.w->cols; k0 += PANEL_COLS) f(row, k0, min_of(PANEL_COLS, p.w->cols - k0), k0 == 0);
+        for (int64_t k0 = 0; k0 < p.w->cols; k0 += STEP) f(row, k0, min_of(STEP, p.w->cols - k0), k0 == 0);
 }
 
 // Pointers to byte `offset` of W rows of weights, those after the last to the last, and to what is read next
@@ -392,12 +392,13 @@ void pair_panels(const ProductPiece& p, int64_t row_bytes, int32_t mode) {
 template <class Convert>
 INLINE void converted_panels(const ProductPiece& p, Convert convert) {
     auto* panel = reinterpret_cast<uint32_t*>(p.memory);
-    auto* converted = reinterpret_cast<float*>(p.memory) + PANEL_COLS * W;  // [W][PANEL_COLS]
-    for_panels(p, [&](int64_t row, int64_t k0, int64_t count, bool first) INLINE_LAMBDA {
+    constexpr int64_t STEP = 256, STRIDE = STEP + 16;  // both fit in the first cache, and rows begin in different sets of it
+    auto* converted = reinterpret_cast<float*>(p.memory) + PANEL_COLS * W;
+    for_panels<STEP>(p, [&](int64_t row, int64_t k0, int64_t count, bool first) INLINE_LAMBDA {
         const char* rows[W];
         for (int r = 0; r < W; r++) {
-            rows[r] = reinterpret_cast<const char*>(converted + r * PANEL_COLS);
-            convert(converted + r * PANEL_COLS, min_of(p.first + row + r, p.last - 1), k0, count);
+            rows[r] = reinterpret_cast<const char*>(converted + r * STRIDE);
+            convert(converted + r * STRIDE, min_of(p.first + row + r, p.last - 1), k0, count);
         }
         transpose_rows(rows, nullptr, count, panel);
         multiply_tiles(FloatPanel{reinterpret_cast<const float*>(panel)}, p, row, k0, count, first);
