@@ -151,6 +151,7 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
         if machine.disk_bandwidth:
             shares[-1:] = _spill(ram, over, share, machine.disk_bandwidth)
             notes.append("disk: the same share of every read misses the page cache; popular experts miss it less")
+            notes.append("transformers maps no files: in device_map, 'disk' for some of the 'cpu' modules, and an offload_folder")
         else:
             shortfall = over
     if machine.ram_bandwidth == RAM_BANDWIDTH:
