@@ -41,7 +41,9 @@ def step3p7(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
     d, L = v.dim("d_v", "hidden_size|width", default=1536), v.dim("L_v", "num_hidden_layers|layers", default=47)
     F, p = Expr("F_v", int(d * v.get("mlp_ratio", 8960 / 1536))), side(v, "p_v", "patch_size", 14)
-    channels, places = v.dim("C_v", "num_channels", default=Expr.const(3)), v.dim("N_v", "max_position_embeddings", default=2704)
+    channels, s = v.dim("C_v", "num_channels", default=Expr.const(3)), side(v, "s_v", "image_size", 728)
+    places = Expr("N_v", (s // p) ** 2)
+    v.ignore("max_position_embeddings")
     norm, square = layer_norm(d, 1e-5), linear(d, d, bias=True)
     layer: Modules = {
         **each("self_attn.", "q_proj k_proj v_proj out_proj", square),
