@@ -201,6 +201,19 @@ def test_published_files_of_deepseek_v4_are_known(tmp_path: Path) -> None:
     assert done.exit_code == 0 and "the weights are quantized (mxfp4, fp8)" in " ".join(done.output.split())
 
 
+@pytest.mark.parametrize("dtype", ["", "fp32"])
+def test_published_files_of_deepseek_v4_are_converted(dtype: str, tmp_path: Path) -> None:
+    path, target = published_v4(tmp_path / "v4"), tmp_path / "converted"
+    done = CliRunner().invoke(cli, ["convert", str(path), str(target), "--names", "hf", *(["--dtype", dtype] if dtype else [])])
+    assert done.exit_code == 0, done.output
+    report = llamath.verify(str(target))
+    assert report.ok and report.verdict.scheme == "hf"
+    tables = {x.name: x.dtype for x in report.checkpoint.manifest.tensors if x.name.endswith("tid2eid")}
+    assert tables == {"model.layers.0.ffn.gate.tid2eid": "I64", "mtp.0.ffn.gate.tid2eid": "I64"}
+    if not dtype:
+        assert llamath.same(path, target).verdict == "identical"
+
+
 def test_multi_token_prediction_that_no_config_declares_is_a_warning(tmp_path: Path) -> None:
     path = published_v4(tmp_path / "v4")
     config = json.loads((path / "config.json").read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..loading import load
 from ..model import Model
 from ..utils.errors import ConvertError, safe
-from .float_cast import FLOAT_BYTES
+from .float_cast import FLOAT_BYTES, INTEGERS
 from .source_files import SourceFiles, take_stamps
 from .source_tensors import PackedTensor, PlainTensor, SourceTensor
 
@@ -82,13 +82,14 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
         notes += [x.note for x in inferred.values()]
         if inferred:
             model = _load_model(checkpoint, stored, {**changes, **{key: x.value for key, x in inferred.items()}})
-    expected = {x.name: tuple(map(int, x.shape)) for x in scheme.tensors(model.tree)}
+    stored_tensors = list(scheme.tensors(model.tree))
+    expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
     merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
     notes += _verify(checkpoint, model, merged)
     mtp_shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(model.tree)} if scheme.name.startswith("hf") else {}
     mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
-    tensors = _source_tensors(checkpoint, merged, expected | mtp_shapes, reader)
-    _check_dtypes(tensors)
+    tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
+    _check_dtypes(tensors, {part.weight.dtype for x in stored_tensors for part in x.parts})
     head, embed = (scheme.stored_name(f"{x}.weight") for x in ("head", "embed"))
     if head not in expected and head in merged:
         _check_tied_head(merged[embed], merged[head], reader)
@@ -111,18 +112,23 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
 
 
 def _source_tensors(
-    checkpoint: OpenedCheckpoint, merged: Mapping[str, MergedTensor], shapes: Mapping[str, Shape], reader: TensorReader
+    checkpoint: OpenedCheckpoint,
+    merged: Mapping[str, MergedTensor],
+    expected: Mapping[str, Shape],
+    others: Mapping[str, Shape],
+    reader: TensorReader,
 ) -> dict[str, SourceTensor]:
-    """Return the tensors with these names; quantized weights are dequantized when they are read."""
+    """Return the tensors with these names, `others` with the stored shapes; quantized weights are dequantized when they are read."""
     config = checkpoint.quantization_config or {}
     packings = packings_of(checkpoint.manifest, config)
     packed = packed_weights({name: x for name, x in packings.items() if x.kind != "ggml"}) if packings else {}
     tensors: dict[str, SourceTensor] = {}
-    for name, shape in shapes.items():
+    for name, shape in {**expected, **others}.items():
         if name in packings and packings[name].role != "values":
             continue  # read with the weight that it belongs to
         if name in packed:
             weight = packed[name]
+            shape = weight.shape or shape if name not in expected else shape
             if problem := why_not_dequantized(weight._replace(shape=weight.shape or shape), config):
                 raise ConvertError(
                     f"{safe(checkpoint.name)}: {safe(name)} is packed as {safe(weight.kind, 60)} and cannot be dequantized: {problem}",
@@ -212,10 +218,10 @@ def _as_note(x: Finding) -> str:
     return f"left out: {x.message}" if x.code == "other_part" else x.message
 
 
-def _check_dtypes(tensors: Mapping[str, SourceTensor]) -> None:
-    """Refuse dtypes that cannot be converted, and strided tensors of more than two dimensions."""
+def _check_dtypes(tensors: Mapping[str, SourceTensor], own: Collection[str]) -> None:
+    """Refuse dtypes that cannot be converted, and strided tensors of more than two dimensions; integers are those of the tree's tables."""
     for x in tensors.values():
-        if x.dtype not in (*FLOAT_BYTES, *GGML_DECODERS):
+        if x.dtype not in (*FLOAT_BYTES, *GGML_DECODERS) and not (x.dtype in INTEGERS and x.dtype in own):
             raise ConvertError(f"{safe(x.name)} is {x.dtype}; expected {', '.join(FLOAT_BYTES)} or a quantization scheme with its scales")
         if len(x.shape) > 2 and not x.is_contiguous:
             raise ConvertError(f"{safe(x.name)} has {len(x.shape)} dimensions and is not contiguous", hint="save it with .contiguous()")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+INTEGERS = ("I64",)
+"""Dtypes of tables of numbers, which are copied as stored."""
 """The supported dtypes and their sizes in bytes."""
 _BLOCK_BYTES = 1 << 16
 """Bytes to cast at once, so that they stay in the processor's cache."""

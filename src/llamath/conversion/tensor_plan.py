@@ -21,7 +21,7 @@ from ..core.tree import Leaf, fill_pattern, walk
 from ..utils.errors import ConvertError
 from ..utils.record_type import Record
 from .conversion_source import ConversionSource
-from .float_cast import FLOAT_BYTES, is_exact
+from .float_cast import FLOAT_BYTES, INTEGERS, is_exact
 from .source_tensors import PackedTensor, PlainTensor, Shape, SourceTensor, row_width
 from .tensor_pieces import GGML_BLOCKS, Piece, Rearranged, RowRange, StoredWeights, named_errors, stored_size
 
@@ -189,6 +189,9 @@ class _Planner:
 
     def _own_dtype(self, parts: Sequence[StoredGroup], chosen: str | None, narrow: bool) -> str:
         """Return the dtype of an output tensor."""
+        names = {self.located[key][0].name for part in parts for key in part.keys}
+        if (integers := {self.source.tensors[x].dtype for x in names}) <= set(INTEGERS):
+            return integers.pop()
         if chosen is not None or self.types.dtype:
             return chosen or self.types.dtype
         groups = {id(group): group for part in parts for key in part.keys for group in (self.located[key][0],)}.values()
@@ -342,9 +345,9 @@ class _Planner:
                 self.counts[x.kind, "kept"] += 1
                 found += [_copy(y, y.name) for y in x.parts.values()]
                 continue
-            plain = x.dtype if x.dtype in FLOAT_BYTES and not isinstance(x, PackedTensor) else self.main_dtype
+            plain = x.dtype if x.dtype in (*FLOAT_BYTES, *INTEGERS) and not isinstance(x, PackedTensor) else self.main_dtype
             rows = RowRange(x, 0, prod(x.shape) // row_width(x.shape))
-            found.append(OutputTensor(x.name, self.types.dtype or plain, x.shape, (rows,)))
+            found.append(OutputTensor(x.name, plain if plain in INTEGERS else self.types.dtype or plain, x.shape, (rows,)))
         return found
 
     def _notes(self) -> Iterator[str]:
