@@ -20,6 +20,7 @@ from llamath.families.classes import CAUSAL_CLASSES
 from llamath.families.registry import MODEL_TYPES, find_family
 from llamath.utils.errors import ConvertError, LlamathError
 from support.gguf_files import CONVERTED, load_tiny_configs, tensor_shapes
+from support.reference_data import multimodal_configs
 
 CONFIGS = load_tiny_configs()
 EXPRESSIBLE = {label for label in CONFIGS if find_family(CONFIGS[label]["model_type"]).gguf_arch in ARCHITECTURES}
@@ -213,6 +214,7 @@ def test_class_in_config_is_that_of_transformers(tmp_path: Path) -> None:
 
 def test_every_model_type_belongs_to_a_family_that_was_tested() -> None:
     tested = {MODEL_TYPES[config["model_type"]] for config in CONFIGS.values()}
+    tested |= {llamath.load(config.values[0]).text.family.name for config in multimodal_configs()}
     assert set(MODEL_TYPES.values()) - tested <= {"glm4v", "mistral", "qwen2_vl", "qwen3_vl", "phi_msft"}
 
 
