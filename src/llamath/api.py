@@ -274,6 +274,7 @@ def memory(
     recompute: Recompute | None = None,
     attention: Literal["flash", "eager"] = "flash",
     kernels: Literal["eager", "fused"] = "eager",
+    loss: str = "whole",
     dropout: bool = False,
     grad_dtype: str = "",
     master: bool | None = None,
@@ -295,6 +296,7 @@ def memory(
     recompute: Recompute | None = None,
     attention: Literal["flash", "eager"] = "flash",
     kernels: Literal["eager", "fused"] = "eager",
+    loss: str = "whole",
     dropout: bool = False,
     grad_dtype: str = "",
     master: bool | None = None,
@@ -305,7 +307,8 @@ def memory(
     The weights of a checkpoint are the bytes in its files unless `dtype` is given; GGUF mixes are also named `"q4_k_m:imatrix"` and
     `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
     the context and the batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the sequences on each GPU,
-    `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`) and `lora` trains adapters only (`"r=16,targets=q,v"`).
+    `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`), `lora` trains adapters only (`"r=16,targets=q,v"`), and `loss` is
+    computed of all logits at once (`"whole"`), of a chunk at a time (`"chunked"`, `"chunked:16"`), or by Liger's kernel (`"liger"`).
 
     Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
@@ -338,13 +341,14 @@ def memory(
             layout=spread,
             dropout=dropout,
             fused=_choice("kernels", kernels, ("eager", "fused")) == "fused",
+            loss=loss,
             rank=adapters.rank,
             targets=adapters.targets,
             saved=adapters.saved,
         )
         loaded = loaded.replace(notes=(*loaded.notes, *_file_notes(loaded)))
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
-    changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager"}
+    changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager", "loss": loss != "whole"}
     if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
         call = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
         raise ArgumentError(unused, " is for training", call=call)
@@ -576,6 +580,7 @@ def plan(
     optimizer: str = "adamw",
     grad_dtype: str = "fp32",
     attention: Literal["flash", "eager"] = "flash",
+    loss: str = "whole",
     dtype: str = "",
     top: int = 10,
 ) -> PlanReport: ...
@@ -603,6 +608,7 @@ def plan(
     optimizer: str = "adamw",
     grad_dtype: str = "fp32",
     attention: Literal["flash", "eager"] = "flash",
+    loss: str = "whole",
     latency: float | str | None = None,
     dtype: str = "",
     kv_dtype: str = "",
@@ -622,7 +628,7 @@ def plan(
         raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
     length = _context(loaded, context)
     if serve:
-        if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout):
+        if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout, loss=loss != "whole"):
             raise ArgumentError(unused, " is for training, not for serving")
         from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
         from .analysis.plan.serving_plan import plan_serving
@@ -649,6 +655,7 @@ def plan(
         context=length,
         batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
         flash=_choice("attention", attention, ("flash", "eager")) == "flash",
+        loss=loss,
         fixed=parse_key_values(layout, "layout", {name: integer() for name in _PLAN_AXES} | {"zero": integer(0, 3)}),
         top=top,
         tokens=training_tokens,

@@ -40,6 +40,7 @@ _TRAINING: Mapping[str, Reader] = {
     "recompute": choice("none", "selective", "full"),
     "attention": choice("flash", "eager"),
     "kernels": choice("eager", "fused"),
+    "loss": plain,
     "dropout": yes_or_no,
     "grad_dtype": plain,
     "master": yes_or_no,
@@ -63,8 +64,8 @@ _TRAINING: Mapping[str, Reader] = {
 @click.option(
     "--training",
     metavar="SPEC",
-    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, dropout=yes, grad_dtype=fp32, "
-    "master=no.",
+    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, loss=chunked:8 or liger, "
+    "dropout=yes, grad_dtype=fp32, master=no.",
 )
 def command(model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:
     """Memory for inference or training with MODEL: weights, KV cache, activations and logits, each with its formula.

@@ -38,6 +38,7 @@ class PlanRequest(Record):
     context: int | None = None
     batch_tokens: int | None = None  # of a step
     flash: bool = True
+    loss: str = "whole"
     fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
     top: int = _DEFAULT_TOP
     tokens: int | None = None  # of the whole training
@@ -123,8 +124,9 @@ class _Search:
             optimizer=request.optimizer,
             gradients=request.gradients,
             context=request.context,
-            layout=Layout(flash=request.flash),
+            layout=Layout(flash=request.flash, tp=request.fixed.get("tp", 1) if request.loss == "liger" else 1),
             fused=True,
+            loss=request.loss,
         )
         self.model_cost = TrainingCostModel(model, train_request, self.device)
         context = self.model_cost.job.context
@@ -135,7 +137,7 @@ class _Search:
             context=context,
             sequences=self.sequences,
             flash=request.flash,
-            fixed=request.fixed,
+            fixed={"tp": 1, **request.fixed} if self.model_cost.job.loss.kind == "liger" else request.fixed,
         )
         self.space = LayoutSpace(model.tree, step)
 

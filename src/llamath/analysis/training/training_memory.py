@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ...checkpoint.formats.dtypes import DTYPES
 from ...checkpoint.naming.scheme import UnnamedWeight
 from ...checkpoint.quantization.weight_format import WeightFormat, declared_weight_format
-from ...core.expr import Expr, maximum, product, total
+from ...core.expr import Expr, maximum, total
 from ...core.tree import Stack
 from ...utils.errors import LlamathError, nearest, safe
 from ...utils.number_format import format_bytes, format_count, format_giga
@@ -26,8 +26,9 @@ from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
 from .lora_adapters import LoraAdapters, build_adapters
+from .loss_memory import HeadSizes, Loss, LossPart, loss_parts, parse_loss
 from .optimizers import OPTIMIZERS, Optimizer
-from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, saved_elements, stage_activations, total_bytes
+from .pipeline_schedule import StageActivations, activation_lines, recomputed_bytes, stage_activations, total_bytes
 from .saved_activations import SavedActivations
 from .zero_states import ADAPTER_BYTES, PersistentState, adapter_shards, persistent_lines, zero3_gather_buffers
 
@@ -49,6 +50,7 @@ class TrainRequest(Record):
     layout: Layout = Layout()
     dropout: bool = False
     fused: bool = False
+    loss: str = "whole"  # or chunked, chunked:16, liger
     rank: int = 0  # of LoRA adapters; 0: every weight is trained
     targets: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()  # fully trained matrices, as peft's modules_to_save
@@ -187,6 +189,8 @@ class TrainingJob:
             hint = "lora r=16 trains adapters on them (QLoRA)"
             raise LlamathError(f"weights in {self.packer.name} cannot be trained directly", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
+        self.loss = parse_loss(request.loss)
+        _check_loss(self.loss, self.layout, self.lora)
         self.kernels = Kernels(
             flash=self.layout.flash,
             fused=request.fused,
@@ -317,39 +321,34 @@ class TrainingJob:
     def activation_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The saved activations; a recomputed layer reuses the memory that the loss has freed by then."""
         yield from activation_lines(flow.kept, *self._written)
-        size, freed = recomputed_bytes(flow, *self._written), self._freed_bytes(flow, *self._written)
-        layer, loss = Expr.const(size).alias("largest layer"), Expr.const(freed)
-        extra = maximum(layer - loss.alias("freed by the loss"), 0) if loss.terms else layer
+        size, freed = recomputed_bytes(flow, *self._written), total(x.bytes for x in self._loss_parts(flow, *self._written) if x.freed)
+        layer = Expr.const(size).alias("largest layer")
+        extra = maximum(layer - freed.alias("freed by the loss"), 0) if freed.terms else layer
         yield MemoryLine(what="recomputed layer", bytes=extra)
 
     def activation_bytes(self, stage: PipelineStage) -> int:
         """Return the bytes of activations, logits and loss without building the lines."""
         flow, at = stage_activations(self.saved, stage, self.layout), (self.layout, self.context)
         saved, working = total_bytes(flow.kept, *at), recomputed_bytes(flow, *at)
-        return saved + maximum(working, self._freed_bytes(flow, *at)) + _num_logits(flow, *at) * self.size
+        freed, held = 0, 0
+        for x in self._loss_parts(flow, *at):
+            freed, held = (freed + int(x.bytes), held) if x.freed else (freed, held + int(x.bytes))
+        return saved + maximum(working, freed) + held
 
-    def _freed_bytes(self, flow: StageActivations, layout: Layout, context: int) -> int:
-        """Return the bytes that the loss has freed when the first layer is recomputed."""
-        return total_bytes(flow.loss, layout, context) + _num_logits(flow, layout, context) * self.logit_gradient_bytes
+    def _loss_parts(self, flow: StageActivations, layout: Layout, context: int) -> Iterator[LossPart]:
+        """Yield what the loss holds."""
+        return loss_parts(self.loss, flow, self._head_sizes, layout, context)
 
-    @property
-    def logit_gradient_bytes(self) -> int:
-        """Bytes of the gradients per logit: those of loss and softmax in float32, computed in place by a fused loss."""
-        return 4 if self.request.fused else 8
+    @cached_property
+    def _head_sizes(self) -> HeadSizes:
+        """What the loss needs to know of the head; a fused loss computes the gradients of the logits in place."""
+        trained = self.lora is None or any("head" in path.split(".") for x in self.lora.modules_to_save for path in x.paths)
+        return HeadSizes(int(self.tree.width), self.size, trained, 4 if self.request.fused else 8)
 
     def loss_lines(self, flow: StageActivations) -> Iterator[MemoryLine]:
         """The logits, the tensors that cross-entropy saves, and the gradients of the logits."""
-        yield from activation_lines(flow.loss, *self._written)
-        if logits := _num_logits(flow, *self._written):
-            size, gradients = (product((logits, Expr.factor(n))) for n in (self.size, self.logit_gradient_bytes))
-            yield MemoryLine(what="logits", bytes=size, note="while the model's output is referenced")
-            note = "in place" if self.request.fused else "of loss and softmax, both in fp32"
-            yield MemoryLine(what="gradients of the logits", bytes=gradients, note=note, exact=False)
-
-
-def _num_logits(flow: StageActivations, layout: Layout, context: int) -> int:
-    """Return the number of logits on one GPU."""
-    return saved_elements(flow.loss[0].saved, layout, context) if flow.loss else 0
+        for x in self._loss_parts(flow, *self._written):
+            yield MemoryLine(what=x.what, bytes=x.bytes, note=x.note, exact=x.exact)
 
 
 def has_fused_qkv(model: Model) -> bool:
@@ -380,6 +379,14 @@ def _find_optimizer(name: str) -> Optimizer:
         near = nearest(name, OPTIMIZERS)
         raise LlamathError(f"unknown optimizer {safe(repr(name), 40)}", hint=f"known: {', '.join(near or OPTIMIZERS)}")
     return optimizer
+
+
+def _check_loss(loss: Loss, layout: Layout, lora: LoraAdapters | None) -> None:
+    """Refuse Liger's loss where its kernel does not apply: it reads the whole weight of the head, and nothing else of it."""
+    if loss.kind == "liger" and layout.tp > 1:
+        raise LlamathError(f"Liger's loss needs the whole vocabulary on each GPU, found TP {layout.tp}", hint="loss=chunked, or TP 1")
+    if loss.kind == "liger" and lora is not None and any("head" in path.split(".") for x in lora.targets for path in x.paths):
+        raise LlamathError("Liger's loss reads the head's weight alone: an adapter on the head would not be trained", hint="loss=chunked")
 
 
 def _check_request(request: TrainRequest) -> None:

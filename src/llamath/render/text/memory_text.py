@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
 from ...analysis.memory_line import MemoryLine
+from ...analysis.training.loss_memory import parse_loss
 from ...model import Model
 from ...utils.number_format import format_bytes, format_count, format_giga
 from ..table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
@@ -50,7 +51,14 @@ def _setting(report: TrainReport) -> str:
     attention = "FlashAttention" if layout.flash else "eager attention"
     recomputed = {"none": "no recomputation", "selective": "attention scores recomputed", "full": "full recomputation"}
     drop = ", dropout" if request.dropout else ""
-    return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}"
+    loss = loss_text(request.loss)
+    return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}{loss}"
+
+
+def loss_text(name: str) -> str:
+    """Return how the loss is computed: `, loss in 8 chunks`; nothing for the whole at once."""
+    loss = parse_loss(name)
+    return {"whole": "", "chunked": f", loss in {loss.chunks:,} chunks", "liger": ", Liger's fused loss"}[loss.kind]
 
 
 def _layout_text(layout: Layout) -> str:

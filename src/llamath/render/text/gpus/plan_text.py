@@ -13,6 +13,7 @@ from ....model import Model
 from ....utils.errors import safe
 from ....utils.number_format import format_bytes, format_giga, format_si
 from ...table import bold, dim, fit_table, wrap
+from ..memory_text import loss_text
 from .fit_text import format_rate
 
 
@@ -87,7 +88,8 @@ def _step(report: PlanReport) -> str:
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
     attention = "FlashAttention" if request.flash else "materialized attention scores"
     sequences = f"{_count(n, 'sequence')} of {report.context:,} tokens"
-    settings = f"{report.dtype}, {OPTIMIZERS[request.optimizer.lower()].title}{gradients}, fused kernels, {attention}"
+    optimizer = OPTIMIZERS[request.optimizer.lower()].title
+    settings = f"{report.dtype}, {optimizer}{gradients}, fused kernels, {attention}{loss_text(request.loss)}"
     tried = f"{_count(report.layouts, 'layout')} in {_count(report.variants, 'variant')}"
     return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {settings}; {tried}"
 

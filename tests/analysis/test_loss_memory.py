@@ -1,0 +1,168 @@
+"""The memory of a chunked loss is what torch allocates for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_activations import LLAMA
+
+import llamath
+from llamath.analysis.parallel_layout import Layout, pipeline_stages
+from llamath.analysis.training.loss_memory import Loss, liger_chunk, parse_loss
+from llamath.analysis.training.pipeline_schedule import stage_activations
+from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
+from llamath.utils.errors import LlamathError
+
+BATCH, TOKENS, VOCABULARY, WIDTH = 2, 64, 3000, 32
+CONFIG = LLAMA | {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "head_dim": 8}
+
+
+def chunked(hidden: Any, weight: Any, labels: Any, chunks: int) -> Any:
+    """A loss as torchtitan computes it: forward and backward of each chunk, before the next."""
+    import torch
+
+    gathered = torch.zeros(hidden.shape)
+    for at, part in enumerate(hidden.detach().chunk(chunks, dim=1)):
+        here = part.requires_grad_()
+        logits = here @ weight.T
+        expected = labels.chunk(chunks, dim=1)[at].flatten()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), expected, reduction="sum").backward()
+        size = part.shape[1]
+        gathered[:, at * size : (at + 1) * size] = here.grad
+        here.grad = None
+        del logits, here
+    return gathered
+
+
+def liger(hidden: Any, weight: Any, labels: Any, chunks: int) -> Any:
+    """A loss as Liger's kernel computes it: the gradients overwrite the logits of a chunk."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    flat, expected = hidden.detach().flatten(0, 1), labels.flatten()
+    size = liger_chunk(len(flat), *weight.shape)
+    given, losses = torch.zeros_like(flat), torch.zeros(len(flat))
+    added = torch.zeros_like(weight) if weight.requires_grad else None
+    storage, fixed = torch.empty(size, len(weight), dtype=flat.dtype), weight.detach()
+    for start in range(0, len(flat), size):
+        part, logits = flat[start : start + size], storage[: min(size, len(flat) - start)]
+        torch.mm(part, fixed.T, out=logits)
+        with _disable_current_modes():  # a kernel has a row in registers
+            targets = expected[start : start + size]
+            losses[start : start + size] = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+            logits.copy_(logits.float().softmax(1))
+            logits[torch.arange(len(logits)), targets] -= 1
+        torch.mm(logits, fixed, out=given[start : start + size])
+        if added is not None:
+            added += torch.mm(logits.T, part).float()
+    return given
+
+
+def allocated(name: str, dtype: Any, trained: bool) -> int:
+    """The largest number of bytes alive in a step, with the head's gradient from the microbatch before."""
+    import torch
+
+    from support.live_bytes import LiveBytes
+
+    torch.manual_seed(0)
+    hidden, labels = torch.randn(BATCH, TOKENS, WIDTH, dtype=dtype), torch.randint(0, VOCABULARY, (BATCH, TOKENS))
+    weight = torch.randn(VOCABULARY, WIDTH, dtype=dtype, requires_grad=trained)
+    if trained:
+        weight.grad = torch.zeros_like(weight)
+    loss = parse_loss(name)
+    run = liger if loss.kind == "liger" else chunked
+    with LiveBytes([hidden, weight, labels, *([weight.grad] if weight.grad is not None else [])]) as live:
+        run(hidden, weight, labels, loss.chunks)
+    return live.most
+
+
+@pytest.mark.transformers
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("name", ["chunked", "chunked:2", "chunked:64", "liger"])
+def test_loss_bytes_match_torch(name: str, dtype: str, trained: bool) -> None:
+    import torch
+
+    request = TrainRequest(dtype=dtype, context=TOKENS, layout=Layout(microbatch=BATCH), loss=name)
+    request = request if trained else request.replace(rank=2, targets=("q",))
+    job = TrainingJob(llamath.load(CONFIG), request)
+    (stage,) = pipeline_stages(job.tree, job.layout)
+    predicted = sum(x.bytes for x in job.loss_lines(stage_activations(job.saved, stage, job.layout)))
+    measured = allocated(name, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype], trained)
+    assert predicted == pytest.approx(measured, rel=1e-12 if name == "liger" else 0.006)  # labels and gradients of one chunk's tokens
+
+
+@pytest.mark.transformers
+def test_added_up_chunks_keep_the_log_probabilities() -> None:
+    """A loss that is added up over chunks saves as much as one of all tokens: it is not `chunked`."""
+    import torch
+
+    from support.live_bytes import LiveBytes
+
+    hidden, labels = torch.randn(1, TOKENS, WIDTH), torch.randint(0, VOCABULARY, (1, TOKENS))
+    weight = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    with LiveBytes([hidden, weight, labels]) as live:
+        sums = [
+            torch.nn.functional.cross_entropy((x @ weight.T).flatten(0, 1), y.flatten(), reduction="sum")
+            for x, y in zip(hidden.chunk(8, dim=1), labels.chunk(8, dim=1), strict=True)
+        ]
+        kept = live.now
+    assert len(sums) == 8 and kept >= 4 * TOKENS * VOCABULARY
+
+
+@pytest.mark.parametrize(
+    "text, loss",
+    [("whole", Loss()), ("chunked", Loss("chunked", 8)), ("chunked:16", Loss("chunked", 16)), ("liger", Loss("liger"))],
+)
+def test_losses_are_read(text: str, loss: Loss) -> None:
+    assert parse_loss(text) == loss
+
+
+@pytest.mark.parametrize("text", ["", "chunk", "chunked:", "chunked:0", "chunked:-1", "chunked:٣", "chunked:9999999", "liger:8", "whole:2"])
+def test_unknown_losses_are_refused(text: str) -> None:
+    with pytest.raises(LlamathError, match="unknown loss"):
+        llamath.memory("llama-3-8b", train=True, loss=text)
+    with pytest.raises(LlamathError, match="unknown loss"):
+        llamath.plan("llama-3-8b", on="8xh100", loss=text)
+
+
+def test_liger_chunks_follow_its_own_example() -> None:
+    assert liger_chunk(4096 * 4, 32000, 4096) == 2048
+    assert liger_chunk(7, 32000, 4096) == 1 and liger_chunk(7, 10, 4096) == 7  # never more than there are
+
+
+def test_liger_needs_the_whole_head() -> None:
+    with pytest.raises(LlamathError, match="whole vocabulary"):
+        llamath.memory("llama-3-8b", train=True, layout="tp=2", loss="liger")
+    with pytest.raises(LlamathError, match="adapter on the head"):
+        llamath.memory("llama-3-8b", train=True, lora="r=8,targets=lm_head", loss="liger")
+    with pytest.raises(LlamathError, match="whole vocabulary"):
+        llamath.plan("llama-3-8b", on="8xh100", layout="tp=2", loss="liger")
+    assert all(x.layout.tp == 1 for x in llamath.plan("llama-3-8b", on="8xh100", loss="liger").plans)
+
+
+def test_loss_is_for_training() -> None:
+    with pytest.raises(LlamathError, match="for training"):
+        llamath.memory("llama-3-8b", loss="chunked")  # type: ignore[call-overload]
+    with pytest.raises(LlamathError, match="for training"):
+        llamath.plan("llama-3-8b", on="8xh100", serve=True, loss="chunked")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-2-2b"])
+@pytest.mark.parametrize("loss", ["chunked", "chunked:3", "liger"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_lines_of_chunked_losses_sum_to_totals(slug: str, loss: str, recompute: Any) -> None:
+    layout = Layout(pp=2, dp=2, zero=3, cp=2 if loss != "liger" else 1, recompute=recompute)
+    job = TrainingJob(llamath.load(slug), TrainRequest(layout=layout, loss=loss))
+    for x in job.report().stages:
+        assert x.activations + x.logits == job.activation_bytes(x.stage)
+        assert x.total == sum(x.parts[name] for name in x.parts if name != "total") and min(line.bytes for line in x.lines) > 0
+
+
+def test_chunks_save_memory() -> None:
+    model = llamath.load("llama-3.1-8b")
+    sizes = [training(model, TrainRequest(context=8192, loss=x)).largest_stage.logits for x in ("whole", "chunked:1", "chunked", "liger")]
+    assert sizes[1] - sizes[0] == 4 * 8192 * 4096  # one chunk also gathers gradients
+    assert sizes[2] < sizes[0] / 6
+    assert sizes[3] - 8 * model.config.data["hidden_size"] * model.config.data["vocab_size"] < sizes[0] / 50  # besides the head's gradient
