@@ -64,7 +64,7 @@ _TRAINING: Mapping[str, Reader] = {
 @click.option(
     "--training",
     metavar="SPEC",
-    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, loss=chunked:8 or liger, "
+    help="Settings of training: optimizer=adamw8bit, recompute=full, attention=eager, kernels=fused, loss=chunked, "
     "dropout=yes, grad_dtype=fp32, master=no.",
 )
 def command(model: Model | HeaderCount, *, form: str | None, train: bool, **options: Any) -> int:

@@ -2,8 +2,9 @@
 
 - `whole`: transformers and Megatron. The model returns all logits, which stay referenced until the end of the step.
 - `chunked:N`: torchtitan's `ChunkedCELoss` (N is 8 by default). Head, loss and their backward pass run for one of N parts of every sequence
-  before the next; the gradients of the hidden states are gathered in float32. A loss that is only added up over chunks, like torchtune's,
-  is not this: the log-probabilities of every chunk stay until the backward pass.
+  before the next; the gradients of the hidden states are gathered in float32.
+- `summed:N`: torchtune's `LinearCrossEntropyLoss` (N is 8 by default). The losses of the chunks are summed before one backward pass, so
+  that the log-probabilities of every chunk stay until then; a fused kernel, such as torch.compile's, keeps the logits instead.
 - `liger`: Liger Kernel's fused linear cross-entropy (Hsu et al. 2024, arXiv:2410.10989). A kernel overwrites the logits of a chunk with
   their gradients during the forward pass, which keeps the gradients of the hidden states and of the head. A chunk has
   2^⌈log₂⌈tokens / ⌈vocabulary / width⌉⌉⌉ tokens. The gradient of a trained head is copied to float32 for each chunk, as in its releases;
@@ -23,14 +24,14 @@ from ..parallel_layout import Layout
 from .pipeline_schedule import StageActivations, saved_bytes, saved_elements
 
 DEFAULT_CHUNKS, MAX_CHUNKS = 8, 2**20
-LOSSES = ("whole", "chunked", "chunked:16", "liger")
+LOSSES = ("whole", "chunked", "chunked:16", "summed", "summed:16", "liger")
 """Ways to write a loss."""
 
 
 class Loss(NamedTuple):
     """How the loss is computed; `chunks` is the number of parts of each sequence."""
 
-    kind: Literal["whole", "chunked", "liger"] = "whole"
+    kind: Literal["whole", "chunked", "summed", "liger"] = "whole"
     chunks: int = 1
 
 
@@ -54,13 +55,13 @@ class LossPart(NamedTuple):
 
 
 def parse_loss(text: str, argument: str = "loss") -> Loss:
-    """Read `whole`, `chunked`, `chunked:16` or `liger`."""
+    """Read `whole`, `chunked`, `chunked:16`, `summed`, `summed:16` or `liger`."""
     if text in ("whole", "liger"):
         return Loss("whole" if text == "whole" else "liger")
-    if match := re.fullmatch(r"chunked(?::([1-9]\d{0,7}))?", text, re.ASCII):
-        chunks = int(match[1] or DEFAULT_CHUNKS)
+    if match := re.fullmatch(r"(chunked|summed)(?::([1-9]\d{0,7}))?", text, re.ASCII):
+        chunks = int(match[2] or DEFAULT_CHUNKS)
         if chunks <= MAX_CHUNKS:
-            return Loss("chunked", chunks)
+            return Loss("chunked" if match[1] == "chunked" else "summed", chunks)
     raise ArgumentError(argument, f": unknown loss {safe(repr(text), 40)}", hint=f"it is one of {', '.join(LOSSES)}")
 
 
@@ -68,8 +69,8 @@ def loss_parts(loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layo
     """Yield what the loss of a microbatch holds on a GPU of the last stage; expressions if the context is one."""
     if not flow.loss:
         return
-    if loss.kind == "liger":
-        yield from _liger_parts(flow, head, layout, context)
+    if loss.kind in ("liger", "summed"):
+        yield from (_liger_parts if loss.kind == "liger" else _summed_parts)(loss, flow, head, layout, context)
         return
     tokens = context if loss.kind == "whole" else ceil_div(ceil_div(context, layout.cp), loss.chunks)
     spread = layout if loss.kind == "whole" else layout.replace(cp=1)
@@ -92,7 +93,30 @@ def loss_parts(loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layo
         yield LossPart("gradient of the head", int(extra), "of one chunk, beyond the memory that its loss has freed")
 
 
-def _liger_parts(flow: StageActivations, head: HeadSizes, layout: Layout, context: int) -> Iterator[LossPart]:
+def _summed_parts(loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layout, context: int) -> Iterator[LossPart]:
+    fused, spread = head.gradient_bytes == FLOAT32, layout.replace(cp=1)
+    part = ceil_div(ceil_div(context, layout.cp), loss.chunks)
+    every, logits = (saved_elements(flow.loss[0].saved, at, n) for at, n in ((layout, context), (spread, part)))
+    if fused:
+        yield LossPart("logits", _times(every, head.bytes), "of all chunks, which a fused kernel keeps")
+        kept, gradients = _times(logits, head.bytes), _times(logits, head.bytes)
+    else:
+        for x in flow.loss:
+            yield LossPart(x.saved.what, x.times * saved_bytes(x.saved, layout, context), "of all chunks", exact=not x.saved.estimated)
+        sizes = [x.times * saved_bytes(x.saved, spread, part) for x in flow.loss]
+        kept, gradients = sum(sizes[1:], sizes[0]), _times(logits, head.gradient_bytes)
+    yield LossPart("gradients of the logits", gradients, "of one chunk", exact=False)
+    if head.is_trained:
+        gradient = _head_gradient(flow, head, layout)
+        if loss.chunks > 1:  # autograd adds the gradients of two chunks to a third tensor, when what the chunks saved is gone
+            needed, gone = Expr.const(_times(gradient, 3)), Expr.const(_times(kept, 2))
+        else:
+            needed, gone = Expr.const(gradient) + Expr.const(_times(logits, head.bytes)), Expr.const(kept)
+        extra = maximum(needed - gone - Expr.const(gradients), 0)
+        yield LossPart("gradient of the head", int(extra), "of two chunks and their sum, beyond the memory that their loss has freed")
+
+
+def _liger_parts(loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layout, context: int) -> Iterator[LossPart]:  # noqa: ARG001
     tokens = layout.microbatch * ceil_div(context, layout.cp)
     vocabulary = flow.loss[0].saved.elements
     chunk = minimum(liger_chunk(int(tokens), int(vocabulary), head.width), int(tokens))

@@ -58,7 +58,9 @@ def _setting(report: TrainReport) -> str:
 def loss_text(name: str) -> str:
     """Return how the loss is computed: `, loss in 8 chunks`; nothing for the whole at once."""
     loss = parse_loss(name)
-    return {"whole": "", "chunked": f", loss in {loss.chunks:,} chunks", "liger": ", Liger's fused loss"}[loss.kind]
+    chunks = f"{loss.chunks:,} chunks"
+    names = {"whole": "", "chunked": f", loss in {chunks}", "summed": f", loss summed over {chunks}", "liger": ", Liger's fused loss"}
+    return names[loss.kind]
 
 
 def _layout_text(layout: Layout) -> str:
