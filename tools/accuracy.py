@@ -25,6 +25,7 @@ from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import SavedActivations
+from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
@@ -227,6 +228,25 @@ def operations() -> Rows:
         yield what, f"{printed:,}" if exact else str(printed), f"{here:,}" if exact else f"{here:.1e}".replace("+", "")
 
 
+def training_memory() -> Rows:
+    """Memory of recipes as published, beside the lines that an allocator sees."""
+    for what, slug, dtype, recompute, kernels, loss, batch, tokens, rank_, targets, offloaded, printed in DATA["training_memory"]["rows"]:
+        request = TrainRequest(
+            dtype=dtype,
+            master=False,
+            context=tokens,
+            layout=Layout(microbatch=batch, recompute=recompute),
+            fused=kernels == "fused",
+            loss=loss,
+            rank=rank_,
+            targets=tuple(targets.split(",")) if targets else (),
+        )
+        stage = training(llamath.load(slug), request).largest_stage
+        elsewhere = ("overhead", "inputs of layers") if offloaded else ("overhead",)
+        here = sum(x.bytes for x in stage.lines if x.what not in elsewhere)
+        yield what, loss, f"{printed:g}", f"{here / 2**30:.1f}", f"{100 * (here / 2**30 / printed - 1):+.1f} %"
+
+
 TESTS = {
     "activations": "activations saved for the backward pass: torch's `saved_tensors_hooks`, Korthikanti's formulas",
     "cache": "KV cache: the caches that transformers allocates, published bytes per token",
@@ -245,6 +265,7 @@ TESTS = {
     "weights_hash": "`hash`: a second implementation of its definition",
     "divergence": "KL divergence: numpy, in llama.cpp's definitions",
     "explain_recipes": "`explain`: numbers that public programs and papers print",
+    "loss_memory": "memory of chunked, summed and Liger's losses: the tensors that torch allocates",
     "training": "training memory: ZeRO's figure, what torch's optimizers allocate, peft, Llama 3's layouts",
 }
 """Test files that compare with other programs, and what they compare."""
@@ -321,6 +342,9 @@ def page() -> str:
     tables = {name: list(predict()) for name, _, predict in RUNS}
     lines += [*summary(tables), "", "Mean error of all rows, and range of errors, if a constant were a tenth lower or higher:", ""]
     lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
+    facts = DATA["training_memory"]
+    lines += ["### Memory of fine-tuning recipes, GiB", "", fill(f"{facts['source']}; {facts['note']}.", 100), ""]
+    lines += [*table(("recipe", "loss", "published", "llamath", "error"), training_memory()), ""]
     for name, key, _ in RUNS:
         note = f"; {DATA[key]['note']}" if "note" in DATA[key] else ""
         lines += [f"### {name}", "", fill(f"{DATA[key]['source']}{note}.", 100), ""]
