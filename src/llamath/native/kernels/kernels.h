@@ -82,7 +82,7 @@ typedef struct Matrix {
     const float* scales;  // I8 only
     int64_t rows, cols, row_stride;
     int32_t type;
-    int32_t layout;  // 0: rows as in the file; other values only as llamath_pack writes them
+    int32_t layout;  // 0: rows as in the file, the only layout
 } Matrix;
 
 // Weights in a block, bytes of a block; 0 for an unknown type.
