@@ -77,7 +77,7 @@ def _pair(text: str, dtype: str) -> Pair:
 def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors with the layout of published files: transformers saves the experts of a new Qwen3-VL-MoE output first."""
     if config["model_type"] == "olmo_hybrid":
-        return _olmo_hybrid_as_published(config, tensors)
+        return _olmo_hybrid_as_published(tensors)
     if config["model_type"] == "minimax":
         return {name: x for name, x in tensors.items() if not name.endswith(MINIMAX_BUFFERS)}
     if config["model_type"] != "qwen3_vl_moe":
@@ -85,7 +85,7 @@ def as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str
     return {name: x.transpose(1, 2).contiguous() if ".mlp.experts." in name else x for name, x in tensors.items()}
 
 
-def _olmo_hybrid_as_published(config: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _olmo_hybrid_as_published(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of OLMo Hybrid: transformers saves thirds of its three convolutions, and renames a norm of layers with attention."""
     attention = {name.rpartition(".post_feedforward_layernorm")[0] for name in tensors}
     layers = {name.rpartition(".q_conv1d")[0] for name in tensors} - {""}
@@ -108,8 +108,9 @@ def published_name(name: str) -> str:
 def save_published(model: Any, folder: Path) -> None:
     """Save a model of transformers with the published names."""
     model.save_pretrained(folder)
-    tensors = load_file(folder / "model.safetensors")
-    if any(published_name(name) != name for name in tensors):
+    saved = load_file(folder / "model.safetensors")
+    tensors = _olmo_hybrid_as_published(saved) if model.config.model_type == "olmo_hybrid" else saved
+    if tensors is not saved or any(published_name(name) != name for name in tensors):
         save_file({published_name(name): x for name, x in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
 
 

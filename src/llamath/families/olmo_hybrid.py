@@ -53,6 +53,9 @@ def olmo_hybrid(c: Config) -> Decoder:
         "full_attention": Layer(attn=attn, attn_out_norm=norm, mlp=mlp, mlp_out_norm=norm),
     }
     kinds = layer_kinds(c, L, layers, lambda i: "full_attention" if i % 4 == 3 or (L < 4 and i == L - 1) else "linear_attention")
+    if missing := sorted(layers.keys() - set(kinds)):
+        key = "layer_types" if "layer_types" in c else "num_hidden_layers"
+        raise c.error(key, f"leaves no layer of {missing[0]}; the class needs both kinds")
     c.ignore("linear_a_log_min", "linear_a_log_max", "linear_dt_min", "linear_dt_max", "linear_dt_init_floor")
     tied, context = c.get("tie_word_embeddings", False), c.positive_int("max_position_embeddings")
     return decoder(V, d, sequence((layers[x] for x in kinds), count_dim=L), norm, tied, context=context)
