@@ -148,33 +148,42 @@ def test_replaced_weights_are_checked() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with NaN in an embedding row that no token uses."""
-    checkpoint = tiny_checkpoint(tmp_path_factory.mktemp("flawed"), vocab_size=CONFIG["vocab_size"])
-    numbers = load_file(checkpoint / "model.safetensors")
-    numbers["model.embed_tokens.weight"][319, 1] = float("nan")
-    save_file(numbers, checkpoint / "model.safetensors", {"format": "pt"})
-    return checkpoint
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Checkpoints with NaN in a weight that every token uses, and in an embedding row that no token uses."""
+    found = {}
+    for word, name in (("READ", "model.layers.1.self_attn.v_proj.weight"), ("UNREAD", "model.embed_tokens.weight")):
+        checkpoint = tiny_checkpoint(tmp_path_factory.mktemp(word), vocab_size=CONFIG["vocab_size"])
+        numbers = load_file(checkpoint / "model.safetensors")
+        numbers[name][-1, 1] = float("nan")
+        save_file(numbers, checkpoint / "model.safetensors", {"format": "pt"})
+        found[word] = str(checkpoint)
+    return found
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "FOLDER", "The cat"],
-        ["chat", "FOLDER", "--chat-template", "chatml"],
-        ["trace", "FOLDER", "The cat"],
-        ["logits", "FOLDER", "FOLDER"],
+        ["run", "READ", "The cat", "--engine", "native"],
+        ["run", "READ", "The cat", "--engine", "torch"],
+        ["run", "UNREAD", "The cat", "--engine", "torch"],
+        ["chat", "READ", "--chat-template", "chatml", "--engine", "native"],
+        ["chat", "UNREAD", "--chat-template", "chatml", "--engine", "torch"],
+        ["trace", "READ", "The cat"],
+        ["trace", "UNREAD", "The cat"],
+        ["logits", "READ", "READ"],
     ],
+    ids=" ".join,
 )
 def test_commands_name_the_weight_and_exit_with_2(
-    words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import io
 
-    monkeypatch.setattr(sys, "argv", ["llamath", *(str(folder) if x == "FOLDER" else x for x in words)])
+    monkeypatch.setattr(sys, "argv", ["llamath", *(folders.get(x, x) for x in words)])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"hello\n")))
     with pytest.raises(SystemExit) as end:
         main()
     out, err = capsys.readouterr()
-    assert "embed.weight" in err and "is NaN in 1 of its 10,240 values" in err
+    path, size = ("layers.1.attn.v.weight", "512") if "READ" in words else ("embed.weight", "10,240")
+    assert f"the weight {path} is NaN in 1 of its {size} values" in err
     assert end.value.code == 2 and "Traceback" not in out + err
