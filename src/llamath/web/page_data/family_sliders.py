@@ -49,6 +49,8 @@ class _Rule(Record):
     left: Expr
     right: Expr
     text: str
+    bounds_expressions: bool = False
+    """Whether the library accepts its violation, with weights that the expressions do not count."""
 
     def is_violated(self, dimensions: _Sizes) -> bool:
         """Whether these dimensions violate the constraint."""
@@ -327,17 +329,20 @@ def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
         yield divides("H", "d")
     if {"E", "k"} <= forms.keys() and {"E", "k"} & keys.keys():
         yield _Rule(left=forms["k"], right=forms["E"], text=f"{names['k']} should be at most {names['E']}")
+    if {"w", "d"} <= forms.keys() and {"w", "d"} & keys.keys() and sizes["w"] < sizes["d"]:
+        text = f"{names['w']} should be less than {names['d']}"  # embeddings of the same width have no projections
+        yield _Rule(left=forms["w"] + 1, right=forms["d"], text=text, bounds_expressions=True)
     for x in keys.keys() & {"h", "p"}:
         yield _Rule(left=forms[x], right=2 * floor_div(forms[x], 2), text=f"{keys[x]} should be even")
 
 
 def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
-    """Yield the constraints whose violation the library rejects, and the minimum depth for which the expressions hold."""
+    """Yield the constraints whose violation the library rejects, and those of the widths and the depth for which the expressions hold."""
     for rule in _candidate_rules(space):
         letters = rule.left.variables | rule.right.variables
         nearby = [{**space.sizes, x: n} for x in letters for n in (space.sizes[x] + 1, 2 * space.sizes[x] + 1, 1)]
         violating = [at for at in nearby if rule.is_violated(at)]
-        if violating and not any(_count_at(space, at) for at in violating):
+        if rule.bounds_expressions or (violating and not any(_count_at(space, at) for at in violating)):
             yield rule
     if (multiple := _multiple_of_heads(space)) > 1:
         heads = Expr.variable("H", space.sizes["H"])
