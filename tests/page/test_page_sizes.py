@@ -197,7 +197,7 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
     with Tab(browser, tmp_path, model_page([model])) as tab:
         tab.click("#mode-train")
-        assert tab.evaluate("document.activeElement.id") == "mode-train" and tab.input_value("#context") == "4096"
+        assert tab.evaluate("document.activeElement.id") == "mode-train" and tab.input_value("#context") == "8192"
         for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
             tab.select_option(f"#choice-{name}", at[name])
         for name in ("context", "batch"):

@@ -24,7 +24,7 @@ def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[s
         ["like", "a", views[: len(models)], []],
         ["sizes", "", "sizes", ["design"]],
         ["target", "", "target", ["design"]],
-        ["context", size_data[0]["own"], "number", [*_MEMORY_AND_SPEED, "block"]],
+        ["context", size_data[0]["context"], "number", [*_MEMORY_AND_SPEED, "block"]],
         ["batch", "1", "number", [*_MEMORY_AND_SPEED, "block"]],
         ["dtype", "", option_names("dtypes"), _MEMORY_AND_SPEED],
         ["kv", "", option_names("kvs"), _MEMORY_AND_SPEED],
