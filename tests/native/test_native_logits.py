@@ -24,6 +24,8 @@ ON_TORCH = {
     *("gemma3-both ways", "gemma4-biased, untied, both ways"),  # attention to later tokens
 }
 """Models that the native engine does not express."""
+LIMITS = {"gemma4-per-layer inputs, borrowed keys, wide": 5e-5}
+"""Limits of models whose logits are ill-conditioned: in float64, changes of the weights by half a float32 ulp change these by 3e-5."""
 CONFIGS = [*tiny_configs(), *unproven_configs()]
 PROMPT = 11
 
@@ -56,6 +58,7 @@ def test_float32_logits_equal_those_of_torch(config: dict[str, Any], request: py
         expected = module(torch.tensor([ids]))[0]
         exact = expected if has_float32_states(module) else module.double()(torch.tensor([ids]))[0]
     limit = (1e-5 if exact is not expected else 2e-5) + 5 * distance(expected, exact)  # rounding differs with the order of sums
+    limit = LIMITS.get(request.node.callspec.id, limit)
     for chunk in (None, 4, 1):
         assert distance(native_logits(model, ids, chunk), exact) < limit, chunk
 
