@@ -123,6 +123,11 @@ class BaseModel(Record):
         return sum(x.elements(name) * x.times for x in self.kinds for name in names)
 
     @cached_property
+    def buffers(self) -> int:
+        """The elements that files store and the reference implementation does not count as parameters."""
+        return sum(int(x.weight.parameters) * int(x.copies) for x in fold(self.tree) if x.weight.buffer)
+
+    @cached_property
     def width(self) -> int:
         """The width of the residual stream."""
         return int(self.tree.embed.weight.shape[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ...core.tree import fold
 from ...utils.record_type import Record
 from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
 from .vision_towers import VISION_TOWERS
@@ -90,8 +91,9 @@ def extra_moves(base: BaseModel) -> Iterator[Move]:
         yield Move("rotary", "with a rotary buffer in each layer", each, f"Σ h/2 over {layers} layers", 3)
         yield Move("rotary", "with the rotary buffer", once, "h/2", 3.5)
         yield Move("rotary", "with the rotary buffer and its original", 2 * once, "2·h/2", 3.5)
-    if buffers := base.elements("buffer"):
-        yield Move("buffers", "without buffers (the router's bias)", -buffers, f"−{buffers:,}", 2.5)
+    if buffers := base.buffers:
+        what = " (the router's bias)" if any(x.group == "router" and x.weight.buffer for x in fold(base.tree)) else ""
+        yield Move("buffers", f"without buffers{what}", -buffers, f"−{buffers:,}", 2.5)
     for tower in VISION_TOWERS:
         if base.family in tower.families:
             size = tower.parameters(base.width)

@@ -34,7 +34,7 @@ def deepseek_ocr(c: Config, text: Decoder) -> Assembly:
     own, sam = v.sub("width").sub("clip-l-14-224"), v.sub("width").sub("sam_vit_b")
     if (kind := p.get("projector_type", "linear")) != "linear":
         raise p.error("projector_type", f"should be linear, not {safe(repr(kind), 40)}")
-    d = own.dim("d_v", "width")
+    d = own.dim("d_c", "width")
     vision = joined_parts(sam=("sam_model.", _sam(sam, d)), clip=("vision_model.", counted_part(_clip(own, d))))
     into, out = p.dim("d_p", "input_dim"), p.dim("d_o", "n_embed")
     if (into, out) != (2 * d, text.width):
@@ -65,7 +65,7 @@ def _renamed(name: str) -> str:
 
 def _clip(c: Config, d: Expr) -> Modules:
     c.ignore("heads")
-    p, s, norm = c.dim("p_v", "patch_size"), c.dim("s_v", "image_size"), layer_norm(d, 1e-5)
+    p, s, norm = c.dim("p_c", "patch_size"), c.dim("s_c", "image_size"), layer_norm(d, 1e-5)
     layer: Modules = {
         "layer_norm1": norm,
         "self_attn.qkv_proj": linear(3 * d, d, True),
@@ -77,7 +77,7 @@ def _clip(c: Config, d: Expr) -> Modules:
     return {
         "embeddings.class_embedding": weight(d, role="scale"),
         "embeddings.patch_embedding": conv(d, 3, p, p, bias=False),
-        "embeddings.position_embedding": table(Expr("N_v", (s // p) ** 2 + 1), d),
+        "embeddings.position_embedding": table(Expr("N_c", (s // p) ** 2 + 1), d),
         "pre_layrnorm": norm,
-        "transformer.layers": repeat(counted(layer), c.dim("L_v", "layers")),
+        "transformer.layers": repeat(counted(layer), c.dim("L_c", "layers")),
     }
