@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 import llamath
 from llamath.cli import cli
+from llamath.utils.errors import safe
 
 GOOD: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -159,3 +160,8 @@ def test_infinity_in_a_config_is_read_as_transformers_reads_it(tmp_path: Path) -
         done = CliRunner().invoke(cli, command)
         assert done.exit_code == 0
         json.loads(done.stdout, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\u0601", "\u05f8", "\u202e", "\ue000", "\ufffd"])
+def test_characters_that_are_not_printable_are_escaped(character: str) -> None:
+    assert safe(f"a{character}b") == f"a\\u{{{ord(character):x}}}b"

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable
 
 _UNSAFE = "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff\U000e0000-\U000e0fff]"
+"""The characters that are most often used to hide text; others that are not printable are rare."""
 
 
 class LlamathError(Exception):
@@ -83,11 +84,16 @@ class MissingExtra(LlamathError):
 
 
 def safe(text: str, limit: int = 200) -> str:
-    """Return untrusted text for display: control and bidirectional characters escaped, long text truncated."""
+    """Return untrusted text for display: characters that are not printable escaped, long text truncated."""
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
     cut = text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
-    return re.sub(_UNSAFE, lambda found: f"\\u{{{ord(found[0]):x}}}", cut)
+    escaped = re.sub(_UNSAFE, lambda found: _escape(found[0]), cut)
+    return escaped if escaped.isprintable() else "".join(x if x.isprintable() else _escape(x) for x in escaped)
+
+
+def _escape(character: str) -> str:
+    return f"\\u{{{ord(character):x}}}"
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3, cutoff: float = 0.5) -> list[str]:
