@@ -27,8 +27,11 @@ finally:
 
 
 ANNOUNCING_PASSES = """
+import signal
 from contextlib import contextmanager
 from llamath.native import engine
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
 interruptible = engine._interruptible
 
 @contextmanager

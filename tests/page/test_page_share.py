@@ -84,7 +84,7 @@ def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) ->
         assert tab.input_value("dialog[open] textarea") == text
         assert tab.evaluate("(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))") == len(text)
         tab.keyboard.press("Escape")
-        assert tab.locator("textarea").count() == 0
+        tab.locator("textarea").wait_for(state="detached")
 
 
 def saved_pictures(tab: Any, part: str) -> list[tuple[str, str]]:
