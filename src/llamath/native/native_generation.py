@@ -62,12 +62,12 @@ class _Sampler:
         if self._logprobs is None:
             return SampledTokens(tokens)
         logprobs, top = zip(
-            *[self._likeliest(address, max(token, 0)) for address, token in zip(addresses, tokens, strict=True)], strict=True
+            *[self._log_probabilities(address, max(token, 0)) for address, token in zip(addresses, tokens, strict=True)], strict=True
         )
         return SampledTokens(tokens, list(logprobs), list(top))
 
-    def _likeliest(self, address: int, token: int) -> tuple[float, list[tuple[int, float]]]:
-        """Return the log-probability of a token, and those of the likeliest ones."""
+    def _log_probabilities(self, address: int, token: int) -> tuple[float, list[tuple[int, float]]]:
+        """Return the log-probability of a token, and those of the most likely ones."""
         count = min(max(self._logprobs or 0, 1), self.vocab)
         ids, logprobs = (ctypes.c_int32 * count)(), (ctypes.c_float * count)()
         total = self._model.library.top_logprobs(

@@ -286,7 +286,7 @@ def _ram_share(sizes: ModelBytes, machine: Machine, split: _Split, share: float)
 
 
 def _spill(ram: PlacedShare, over: int, share: float, bandwidth: int) -> list[PlacedShare]:
-    """Return RAM and disk if RAM holds so many bytes too little: experts first, each read as often as the others."""
+    """Return RAM and disk if RAM lacks this many bytes: experts first, each read as often as the others."""
     experts = min(over, ram.experts)
     dense = min(over - experts, ram.dense)
     missed = min(experts * share + dense, ram.read)

@@ -310,12 +310,12 @@ typedef struct Sampling {
     float min_p;        // 0: all
     float repetition_penalty;  // 1: none
 } Sampling;
-// The next token of one row of logits [vocab], with u in [0, 1): -1 if the likeliest logit or the sum of probabilities is not finite. `used` [vocab] bytes
+// The next token of one row of logits [vocab], with u in [0, 1): -1 if the largest logit or the sum of probabilities is not finite. `used` [vocab] bytes
 // marks tokens for the penalty, or NULL. Logits are not changed. Greedy: the first of the largest.
 int32_t llamath_sample(Pool*, const float* logits, int64_t vocab, const Sampling*, const uint8_t* used, double u);
 // Index of the first largest number; a NaN counts as the largest.
 int64_t llamath_argmax(Pool*, const float* x, int64_t count);
-// ids and log-probabilities of the `count` likeliest tokens, best first; returns ln of the sum of e^logits.
+// ids and log-probabilities of the `count` most likely tokens, best first; returns ln of the sum of e^logits.
 double llamath_top_logprobs(Pool*, const float* logits, int64_t vocab, int32_t count, int32_t* ids, float* logprobs);
 
 #pragma GCC visibility pop

@@ -20,7 +20,7 @@ constexpr int64_t PADDING = 256;     // prepared rows are zero-padded to a multi
 constexpr int64_t ORDERS = 3;        // in which a path may hold quantized rows
 
 constexpr int PACKED_ROWS = 4;       // rows of inputs that are packed side by side
-// products of so many rows read their inputs as they are, those of more read them packed; it depends on the type
+// products of up to this many rows read their inputs as they are, those of more rows read them packed; it depends on the type
 constexpr int64_t FEW_ROWS = 6, MOST_FEW_ROWS = 8;
 
 // n rows of inputs, and what was prepared from them; what a product does not need is NULL
