@@ -10,7 +10,7 @@ from ...catalog import presets
 from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import short_count
-from .page_html import build_style, bundle_script, content_security_policy, document
+from .page_html import content_security_policy, document, read_asset
 
 
 def chooser_page(own: Sequence[Model], hub: bool) -> str:
@@ -26,13 +26,12 @@ def chooser_page(own: Sequence[Model], hub: bool) -> str:
     ]
     preset_entries.sort(key=lambda x: str(x["name"]).lower())
     links = [f'<a href="model/{quote(str(x["id"]))}">{escape(str(x["name"]))}</a>' for x in (*own_entries, *preset_entries)]
-    code = bundle_script(("expressions", "dom", "page_links", "chooser"))
-    return document("Choose a model", {"own": own_entries, "presets": preset_entries, "hub": hub}, code, links)
+    return document("Choose a model", {"own": own_entries, "presets": preset_entries, "hub": hub}, "chooser", links)
 
 
 def error_page(title: str, text: str, link_prefix: str) -> str:
     """Return a page with an error message and a link back."""
-    style = build_style()
+    style = read_asset("chooser.css")
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{content_security_policy("", style)}">

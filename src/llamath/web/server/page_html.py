@@ -5,57 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from ...model import Model
-from ...render.svg.svg_shapes import DARK, LIGHT
 from ..page_data.page_data import build_page_data
 
 STATIC_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "static")
-_MODULES = (
-    "expressions",
-    "dom",
-    "derivations",
-    "url_state",
-    "treemap",
-    "tensor_table",
-    "gpu_memory",
-    "controls",
-    "memory_bars",
-    "axes",
-    "memory_curve",
-    "memory_view",
-    "speed",
-    "treemap_view",
-    "block_diagram",
-    "head_sharing",
-    "block_view",
-    "checkpoint_status",
-    "comparison",
-    "page_links",
-    "clipboard",
-    "svg_export",
-    "copy_buttons",
-    "design",
-    "strict_json",
-    "file_headers",
-    "dropped_file",
-    "main",
-)
-"""The JavaScript modules in the order of their imports."""
-_MEMORY_COLORS = {"weights": "embedding", "cache": "attention", "activations": "mlp", "logits": "head", "overhead": "norm"}
-_MEMORY_COLORS |= {"gradients": "router", "master": "experts", "optimizer": "mixer"}
-"""The colors of the parts of memory."""
-_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
-_COMMENTS_AND_INDENTATION = re.compile(r"^[ \t]*(?://.*)?\n|^[ \t]+", re.MULTILINE)
-"""Indentation, blank lines and whole-line comments, which are stripped."""
-_CSS_SPACES = re.compile(r"\s*([{};])\s*|([:,]) +")
-"""Optional white space of a stylesheet."""
-_EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function) (\w+))", re.MULTILINE)
 
 
 def model_page(models: Sequence[Model]) -> str:
@@ -67,12 +25,12 @@ def page_from_data(data: Mapping[str, Any]) -> str:
     """Return the page for data from `build_page_data`."""
     title = " and ".join(x["name"] for x in data["models"])
     without_script = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
-    return document(title, data, bundle_script(), without_script)
+    return document(title, data, "page", without_script)
 
 
-def document(title: str, data: Mapping[str, Any], code: str, without_script: Sequence[str]) -> str:
-    """Return a page with its data and script; `without_script` is the markup shown without JavaScript."""
-    style = build_style()
+def document(title: str, data: Mapping[str, Any], bundle: str, without_script: Sequence[str]) -> str:
+    """Return a page with its data, and the script and style of a bundle of `web/`; `without_script` is shown without JavaScript."""
+    code, style = read_asset(f"{bundle}.js"), read_asset(f"{bundle}.css")
     return "\n".join(
         [
             "<!doctype html>",
@@ -86,7 +44,7 @@ def document(title: str, data: Mapping[str, Any], code: str, without_script: Seq
             f"<style>{style}</style>",
             "</head>",
             "<body>",
-            f'<main id="page"><h1>{escape(title)}</h1></main>',
+            f'<div id="page"><main><h1>{escape(title)}</h1></main></div>',
             "<noscript><ul>",
             *(f"<li>{x}</li>" for x in without_script),
             "</ul></noscript>",
@@ -97,22 +55,6 @@ def document(title: str, data: Mapping[str, Any], code: str, without_script: Seq
             "",
         ]
     )
-
-
-def bundle_script(names: Sequence[str] = _MODULES) -> str:
-    """Bundle the modules into one script, each as a function that returns its exports."""
-    return "\n" + "\n".join(_module(name, read_asset(f"{name}.js")) for name in names)
-
-
-def _module(name: str, text: str) -> str:
-    body = _COMMENTS_AND_INDENTATION.sub("", _EXPORT.sub("", _IMPORT.sub(r"const \1 = \2Module;", text)))
-    return f"const {name}Module = (() => {{\n{body}return {{ {', '.join(_EXPORT.findall(text))} }};\n}})();"
-
-
-def build_style() -> str:
-    """Return the stylesheet with the color variables."""
-    css = _COMMENTS_AND_INDENTATION.sub("", f"{_color_rules()}\n{read_asset('page.css')}")
-    return f"\n{_CSS_SPACES.sub(lambda x: x[1] or x[2], css)}\n"
 
 
 def content_security_policy(code: str, style: str) -> str:
@@ -144,24 +86,3 @@ def read_asset(name: str) -> str:
 
 def _digest(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _color_rules() -> str:
-    def variables(theme: Mapping[str, str]) -> str:
-        return " ".join(f"--{name}: {color};" for name, color in theme.items())
-
-    color_by_class = (
-        {name: name for name in LIGHT if name not in ("page", "ink", "faint", "line")} | _MEMORY_COLORS | {"more": "up", "fewer": "down"}
-    )
-    fills = [
-        f"rect.{name}, circle.{name}, .key.{name} {{ fill: var(--{color}); background: var(--{color}); }}"
-        for name, color in color_by_class.items()
-    ]
-    return "\n".join(
-        [
-            f":root {{ {variables(LIGHT)} }}",
-            f"@media screen and (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ {variables(DARK)} }} }}",
-            f"@media screen {{ :root[data-theme='dark'] {{ {variables(DARK)} }} }}",
-            *fills,
-        ]
-    )

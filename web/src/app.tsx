@@ -1,0 +1,68 @@
+// The page: header, the chosen view with its sections, footer.
+import { useEffect } from "preact/hooks";
+import { DialogHost, openDialog } from "./components/dialog";
+import { Header, type SectionLink } from "./components/header";
+import { StatusLine } from "./components/status_line";
+import { data } from "./lib/data";
+import { useAppState } from "./lib/state";
+import { applyTheme } from "./lib/theme";
+import { ComparisonPage } from "./views/comparison_page";
+import { DesignPage } from "./views/design_page";
+import { MODEL_SECTIONS, ModelPage } from "./views/model_page";
+
+const COMPARISON = "difference";
+const DESIGN = "design";
+
+function titleOf(view: string): string {
+	if (view === DESIGN) return "Design";
+	const names = data.models.map((x) => x.name);
+	return view === COMPARISON ? names.join(" → ") : names[view === "b" ? 1 : 0]!;
+}
+
+function showKeys() {
+	const keys = data.words.keys as [string, string][];
+	openDialog("Keyboard", <dl class="keys">{keys.map(([key, text]) => [<dt>{key}</dt>, <dd>{text}</dd>])}</dl>);
+}
+
+function handleKey(event: KeyboardEvent) {
+	const isTyping = (event.target as Element).closest?.("input, select, textarea, dialog");
+	if (isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
+	if (event.key === "?") showKeys();
+	else if (event.key === "/") document.getElementById("find")?.focus();
+	else return;
+	event.preventDefault();
+}
+
+export function App() {
+	const { view } = useAppState();
+	const title = titleOf(view!);
+	useEffect(() => {
+		document.title = `${title} · llamath`;
+	}, [title]);
+	useEffect(applyTheme);
+	useEffect(() => {
+		addEventListener("keydown", handleKey);
+		return () => removeEventListener("keydown", handleKey);
+	}, []);
+	const model = data.models[view === "b" ? 1 : 0]!;
+	const links: readonly SectionLink[] = view === DESIGN || view === COMPARISON ? [] : MODEL_SECTIONS;
+	return (
+		<>
+			<a class="skip" href="#content">Skip to the model</a>
+			<Header title={title} links={links} showKeys={showKeys} />
+			<main id="content" tabIndex={-1}>
+				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : <ModelPage key={model.name} model={model} />}
+			</main>
+			<footer>
+				<div class="wrap">
+					<p>
+						llamath {data.version}: every number on this page is computed from the model's configuration and opens its derivation. Speeds are upper bounds
+						from published bandwidth and FLOP/s, not predictions. Activations and overhead are estimates; everything else is exact.
+					</p>
+				</div>
+			</footer>
+			<DialogHost />
+			<StatusLine />
+		</>
+	);
+}

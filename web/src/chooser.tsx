@@ -1,0 +1,5 @@
+// @ts-ignore: not typed
+import "./legacy/chooser.js";
+import "./styles/tokens.css";
+import "./styles/base.css";
+import "./legacy/legacy.css";

@@ -1,0 +1,77 @@
+// Controls: a choice among few values as buttons, a choice among many as a list, and a whole number as a slider with a text field.
+import { useEffect, useState } from "preact/hooks";
+import { parseWhole } from "../lib/state";
+import { grouped } from "../lib/format";
+
+export type Options = readonly (readonly [value: string, text: string])[];
+
+interface ChoiceProps {
+	id: string;
+	label: string;
+	options: Options;
+	chosen: string;
+	choose: (value: string) => void;
+}
+
+/** A choice among at most about six values. */
+export function Segmented({ id, label, options, chosen, choose, labelHidden = false }: ChoiceProps & { labelHidden?: boolean }) {
+	return (
+		<span class="control">
+			<span class={labelHidden ? "hidden" : "control-label"} id={`${id}-label`}>{label}</span>
+			<span class="segmented" role="group" aria-labelledby={`${id}-label`} id={id}>
+				{options.map(([value, text]) => (
+					<button type="button" key={value} aria-pressed={value === chosen} data-value={value} onClick={() => choose(value)}>{text}</button>
+				))}
+			</span>
+		</span>
+	);
+}
+
+export function Select({ id, label, options, chosen, choose }: ChoiceProps) {
+	return (
+		<span class="control">
+			<label class="control-label" for={id}>{label}</label>
+			<select id={id} value={chosen} onChange={(event) => choose(event.currentTarget.value)}>
+				{options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+			</select>
+		</span>
+	);
+}
+
+interface NumberProps {
+	id: string;
+	label: string;
+	/** The unit, which screen readers hear with the value. */
+	unit: string;
+	value: string;
+	/** The largest value of the slider; the text field takes more. */
+	max: number;
+	set: (value: string) => void;
+}
+
+const STEPS_PER_DOUBLING = 4;
+
+/** A whole number on a logarithmic slider, and as text: 8192, 8,192 or 8k. */
+export function WholeNumber({ id, label, unit, value, max, set }: NumberProps) {
+	const [text, setText] = useState(grouped(value));
+	useEffect(() => {
+		if (parseWhole(text)?.toString() !== value) setText(grouped(value));
+	}, [value]);
+	const isValid = parseWhole(text) !== null;
+	const type = (typed: string) => {
+		setText(typed);
+		const n = parseWhole(typed);
+		if (n !== null) set(n.toString());
+	};
+	return (
+		<span class="control">
+			<label class="control-label" for={id}>{label}</label>
+			<input
+				type="range" min="0" max={Math.round(Math.log2(max) * STEPS_PER_DOUBLING)} aria-label={`${label}, slider`} aria-valuetext={`${grouped(value)} ${unit}`}
+				value={Math.round(Math.log2(Number(value)) * STEPS_PER_DOUBLING)} onInput={(event) => set(String(Math.round(2 ** (Number(event.currentTarget.value) / STEPS_PER_DOUBLING))))}
+			/>
+			<input id={id} type="text" inputMode="numeric" maxLength={13} value={text} aria-invalid={!isValid} aria-describedby={`${id}-note`} onInput={(event) => type(event.currentTarget.value)} onBlur={() => setText(grouped(value))} />
+			<span class="control-note" id={`${id}-note`} role="status">{isValid ? "" : "a whole number such as 8192 or 8k"}</span>
+		</span>
+	);
+}

@@ -1,0 +1,76 @@
+// The header: the mark, the models of this page and their comparison, links to sections, the theme.
+import { data } from "../lib/data";
+import { change, useAppState } from "../lib/state";
+import { shownTheme } from "../lib/theme";
+
+export interface SectionLink {
+	id: string;
+	name: string;
+}
+
+interface Props {
+	title: string;
+	links: readonly SectionLink[];
+	showKeys: () => void;
+}
+
+function Mark() {
+	return (
+		<svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
+			<path d="M0 11h22" stroke="currentColor" stroke-width="3" />
+			<path d="M2 2h4v7h-4zM9 2h4v7h-4zM16 2h4v7h-4z" fill="currentColor" />
+			<path d="M4 13v6M11 13v6M18 13v6" stroke="currentColor" stroke-width="2" />
+		</svg>
+	);
+}
+
+function Views({ view }: { view: string }) {
+	const [a, b] = data.models;
+	const views: [string, string][] = [["a", a!.name], ...(b ? [["b", b.name], ["difference", "Compare"]] as [string, string][] : []), ["design", "Design"]];
+	return (
+		<div class="segmented views" role="group" aria-label="View">
+			{views.map(([key, text]) => (
+				<button type="button" key={key} data-view={key} aria-pressed={view === key} onClick={() => change({ view: key })}>{text}</button>
+			))}
+		</div>
+	);
+}
+
+/** The address of the page of one model or two on the same server. */
+export const pageUrl = (up: string, ids: readonly string[]) => `${up}${ids.length > 1 ? "models" : "model"}/${ids.map(encodeURIComponent).join("/")}`;
+
+function OtherModels() {
+	if (!data.served) return null;
+	const { up, ids } = data.served;
+	return (
+		<>
+			<a class="button" href={`${up}choose`}>Another model</a>
+			{ids.length === 1
+				? <a class="button wide-only" href={`${up}choose#${new URLSearchParams({ with: ids[0]! })}`}>Compare with…</a>
+				: <a class="button wide-only" href={pageUrl(up, ids.toReversed())}>Swap models</a>}
+		</>
+	);
+}
+
+export function Header({ title, links, showKeys }: Props) {
+	const { view } = useAppState();
+	const isDark = shownTheme() === "dark";
+	return (
+		<header>
+			<div class="wrap">
+				<a class="mark" href="#content" aria-label={`llamath: ${title}, top of the page`}><Mark />llamath</a>
+				<Views view={view!} />
+				<nav aria-label="Sections">{links.map((x) => <a key={x.id} href={`#${x.id}`}>{x.name}</a>)}</nav>
+				<span class="grow" />
+				<OtherModels />
+				<button type="button" class="button icon" aria-label="Keyboard shortcuts" onClick={showKeys}>?</button>
+				<button type="button" class="button icon" aria-label={isDark ? "Light theme" : "Dark theme"} onClick={() => change({ theme: isDark ? "light" : "dark" })}>
+					<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
+						<circle cx="7" cy="7" r="6" fill="none" stroke="currentColor" stroke-width="1.6" />
+						<path d="M7 1a6 6 0 0 1 0 12z" fill="currentColor" />
+					</svg>
+				</button>
+			</div>
+		</header>
+	);
+}

@@ -1,0 +1,62 @@
+// The page's data, as src/llamath/web/page_data writes it: exact integers as decimal text, each with its derivation.
+import type { Expression } from "./expressions";
+
+/** Integers of any size as decimal text. */
+export type Digits = string;
+
+export interface Letter {
+	letter: string;
+	value: Digits;
+	of: string[];
+	says: string;
+	key: string;
+	from: string;
+}
+
+export interface Count {
+	name: string;
+	value: Digits;
+	everyday: string;
+	says: string;
+	symbols: string;
+	numbers: string;
+}
+
+export interface MemoryLine {
+	what: string;
+	says: string;
+	form: Expression;
+}
+
+export interface ModelData {
+	name: string;
+	family: string;
+	source: string;
+	notes: string[];
+	everyday: string;
+	counts: Count[];
+	letters: Letter[];
+	groups: { name: string; parameters: Digits }[];
+	// Each view types what it reads of the rest.
+	[part: string]: unknown;
+}
+
+export interface Served {
+	up: string;
+	ids: string[];
+}
+
+/** A setting: its name, its initial value, and its possible values or the name of a parser in state.ts. */
+export type Setting = [name: string, initial: string, kind: string[] | string, parts: readonly string[]];
+
+export interface PageData {
+	models: ModelData[];
+	settings: Setting[];
+	difference: unknown;
+	version: string;
+	served?: Served;
+	words: { letters: Record<string, string>; symbols: Record<string, Expression>; [name: string]: unknown };
+	[part: string]: unknown;
+}
+
+export const data = JSON.parse(document.getElementById("data")!.textContent!) as PageData;

@@ -1,0 +1,86 @@
+// Expressions of the library, which `Expr.to_expression_json` in core/expr.py writes: exact evaluation, and notation in letters or numbers.
+import { grouped } from "./format";
+
+/** A number, the name of a variable, or an operation with its operands. */
+export interface Operation extends Array<Expression> {
+	0: string;
+}
+export type Expression = number | string | Operation;
+export type Variables<N> = Record<string, N>;
+type Evaluate<N> = (variables: Variables<N>) => N;
+
+const isNumber = (x: number | string) => typeof x === "number" || /^-?\d+$/.test(x);
+
+// `any` because TypeScript has no common type for the arithmetic of bigint and number.
+type Numeric = any;
+const floor = (a: Numeric, b: Numeric) => (a - (((a % b) + b) % b)) / b;
+const round = (a: Numeric, b: Numeric) => floor(a + a + b, b + b);
+const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
+	"+": (...xs) => xs.reduce((a, b) => a + b),
+	"*": (...xs) => xs.reduce((a, b) => a * b),
+	min: (a, b) => (b < a ? b : a),
+	max: (a, b) => (b > a ? b : a),
+	floor,
+	ceil: (a, b) => -floor(-a, b),
+	round,
+	routed: (size, unit, missed, experts, tokens, most) => (tokens >= most ? round(size, unit) : round(size * (experts ** tokens - missed ** tokens), unit * experts ** tokens)),
+};
+
+/** Returns a function that evaluates expressions; each is compiled once. */
+function evaluator<N extends bigint | number>(number: (x: number | string) => N) {
+	const compiled = new WeakMap<object, Evaluate<N>>();
+	const compile = (x: Expression): Evaluate<N> => {
+		if (typeof x !== "object") {
+			if (isNumber(x)) {
+				const n = number(x);
+				return () => n;
+			}
+			return (variables) => {
+				const n = variables[x];
+				if (n === undefined) throw new Error(`no value for ${x}`);
+				return n;
+			};
+		}
+		const [name, ...rest] = x as [string, ...Expression[]];
+		if (name === "let" || name === "as") return compile(rest[1]!);
+		const parts = rest.map(compile);
+		const apply = FUNCTIONS[name]!;
+		return (variables) => apply(...parts.map((part) => part(variables)));
+	};
+	return (x: Expression, variables: Variables<N>): N => {
+		if (typeof x !== "object") return compile(x)(variables);
+		let found = compiled.get(x);
+		if (!found) compiled.set(x, (found = compile(x)));
+		return found(variables);
+	};
+}
+
+/** The exact value. */
+export const value = evaluator<bigint>(BigInt);
+/** The value in floating point, for positions in pixels and first guesses. */
+export const approximate = evaluator<number>(Number);
+
+const quotient = (a: string, b: string) => `${a} / ${/^[^(]*·/.test(b) ? `(${b})` : b}`;
+const FORMATS: Record<string, (...xs: string[]) => string> = {
+	"+": (...xs) => xs.join(" + ").replaceAll("+ −", "− "),
+	"*": (...xs) => (xs[0] === "−1" ? `−${FORMATS["*"]!(...xs.slice(1))}` : xs.join("·")),
+	min: (a, b) => `min(${a}, ${b})`,
+	max: (a, b) => `max(${a}, ${b})`,
+	floor: (a, b) => `⌊${quotient(a!, b!)}⌋`,
+	ceil: (a, b) => `⌈${quotient(a!, b!)}⌉`,
+	round: (a, b) => `round(${quotient(a!, b!)})`,
+	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size!, unit!)}·(1 − (${missed} / ${experts})^${/·/.test(tokens!) ? `(${tokens})` : tokens}))`,
+};
+
+/** Writes an expression in letters, or with their values. A quotient by 1 is its dividend, and enough tokens use every expert. */
+export function notation(x: Expression, variables: Variables<bigint>, inLetters: boolean, isFactor = false): string {
+	if (typeof x !== "object") return isNumber(x) ? grouped(x) : inLetters ? String(x) : grouped(variables[x]!);
+	const [name, ...parts] = x as [string, ...Expression[]];
+	if (name === "let" || name === "as") return inLetters ? String(parts[0]) : grouped(value(parts[1]!, variables));
+	if (name === "routed" && value(parts[4]!, variables) >= value(parts[5]!, variables)) return notation(["round", ...parts.slice(0, 2)] as Operation, variables, inLetters, isFactor);
+	if (["floor", "ceil", "round"].includes(name) && value(parts[1]!, variables) === 1n) return notation(parts[0]!, variables, inLetters, isFactor);
+	const text = FORMATS[name]!(...parts.map((y) => notation(y, variables, inLetters, !["+", "min", "max"].includes(name))));
+	return isFactor && name === "+" ? `(${text})` : text;
+}
+
+export const sumOf = (forms: Expression[]): Expression => (forms.length === 1 ? forms[0]! : (["+", ...forms] as Operation));

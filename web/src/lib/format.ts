@@ -1,0 +1,62 @@
+// Numbers as text. Exact integers stay exact; only what says so is rounded.
+
+/** A whole number with its digits in groups. */
+export function grouped(from: bigint | number | string): string {
+	const n = BigInt(from);
+	const text = String(n < 0n ? -n : n).replace(/\B(?=(\d{3})+$)/g, ",");
+	return n < 0n ? `−${text}` : text;
+}
+
+export const sum = (list: readonly (bigint | number | string)[]): bigint => list.reduce<bigint>((a, n) => a + BigInt(n), 0n);
+export const signed = (n: bigint | string): string => (BigInt(n) > 0n ? "+" : "") + grouped(n);
+export const times = (n: bigint | string): string => (BigInt(n) === 1n ? "" : ` × ${grouped(n)}`);
+
+/** n over a unit to two decimals, halves away from zero. */
+function decimals(n: bigint | string, unit: bigint): string {
+	const hundredths = (BigInt(n) * 200n + unit) / (2n * unit);
+	return `${grouped(hundredths / 100n)}.${String(hundredths % 100n).padStart(2, "0")}`;
+}
+
+export const gigabytes = (n: bigint | string): string => `${decimals(n, 10n ** 9n)} GB`;
+export const gibibytes = (n: bigint | string): string => `${decimals(n, 2n ** 30n)} GiB`;
+
+export function percent(n: bigint, whole: bigint): string {
+	if (!whole) return "–";
+	return n > 0n && n * 20_000n < whole ? "<0.01%" : `${decimals(n * 100n, whole)}%`;
+}
+
+/** Units of short numbers: power of ten, letter, notation. */
+export const UNITS: readonly [bigint, string, string][] = [[12n, "T", "10¹²"], [9n, "B", "10⁹"], [6n, "M", "10⁶"], [3n, "K", "10³"]];
+
+export function shortCount(from: bigint | string): string {
+	const n = BigInt(from);
+	const [power, letter] = UNITS.find((x) => n >= 10n ** x[0]) ?? [0n, ""];
+	return power ? `${decimals(n, 10n ** power)}${letter}` : grouped(n);
+}
+
+const BINARY: readonly [number, string][] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
+
+/** Bytes to three significant digits in the largest binary unit. */
+export function shortBytes(from: bigint | number | string): string {
+	const n = Number(from);
+	const [unit, name] = BINARY.find((x) => n >= x[0]) ?? [1, "B"];
+	return `${threeDigits(n / unit)} ${name}`;
+}
+
+/** Three significant digits, or all digits before the point. */
+export function threeDigits(x: number): string {
+	if (x >= 100) return Math.round(x).toLocaleString("en-US");
+	return String(Number(x.toPrecision(3)));
+}
+
+/** Tokens as in model names: 128k is 131,072; anything else in full. */
+export function shortTokens(from: bigint | number | string): string {
+	const n = Number(from);
+	return n >= 1024 && n % 1024 === 0 ? `${(n / 1024).toLocaleString("en-US")}k` : n.toLocaleString("en-US");
+}
+
+/** A predicate: do the texts together contain every word of the search? */
+export function matchWords(text: string): (...texts: string[]) => boolean {
+	const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+	return (...texts) => words.every((word) => texts.some((x) => x.toLowerCase().includes(word)));
+}

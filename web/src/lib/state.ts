@@ -1,0 +1,77 @@
+// The state of the page, which the URL fragment holds. The URL is untrusted: only valid values are accepted.
+import { useEffect, useState } from "preact/hooks";
+import { data, type Setting } from "./data";
+
+export type State = Record<string, string>;
+
+const MAX_UINT32 = 2n ** 32n - 1n;
+
+/** A whole number as people type it: 8192, 8,192, 8k (8,192), 128K. Null for anything else. */
+export function parseWhole(text: string, max = MAX_UINT32): bigint | null {
+	const match = /^([1-9]\d{0,9})(k|m)?$/i.exec(text.replaceAll(/[ ,_]/g, ""));
+	if (!match) return null;
+	const n = BigInt(match[1]!) * ({ k: 1024n, m: 1024n * 1024n }[match[2]?.toLowerCase() ?? ""] ?? 1n);
+	return n <= max ? n : null;
+}
+
+type Parse = (text: string) => string | null;
+const matching = (pattern: RegExp): Parse => (text) => (pattern.test(text) ? text : null);
+const PARSERS: Record<string, Parse> = {
+	number: (text) => parseWhole(text)?.toString() ?? null,
+	place: matching(/^\d{1,3}$/),
+	sizes: matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/),
+	target: matching(/^[\dkmbgte+.,_ ]{1,24}$/i),
+	words: (text) => text.slice(0, 80),
+};
+
+const parser = (kind: Setting[2]): Parse => (typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null));
+const rules = new Map(data.settings.map(([name, initial, kind]) => [name, { initial, parse: parser(kind) }]));
+/** A fragment that names no setting is the id of an element, such as #memory. */
+const isAnchor = (hash: string) => /^#[a-z][a-z-]*$/.test(hash);
+
+export function readState(hash: string): State {
+	const params = new URLSearchParams(isAnchor(hash) ? "" : hash.replace(/^#/, "").slice(0, 2000));
+	return Object.fromEntries([...rules].map(([name, { initial, parse }]) => [name, parse(params.get(name) ?? "") ?? initial]));
+}
+
+export function writeState(state: State): string {
+	const params = new URLSearchParams();
+	for (const [name, { initial }] of rules) if (state[name] !== initial) params.set(name, state[name]!);
+	return `#${params}`;
+}
+
+/** Settings whose change is a step that Back undoes; others replace the current entry of the history. */
+const STEPS = new Set(["view", "section", "zoom", "layer", "matrix"]);
+
+export const state: State = readState(location.hash);
+const listeners = new Set<() => void>();
+const notify = () => listeners.forEach((x) => x());
+let waiting = 0;
+
+/** Changes settings; every component that uses the state is drawn again. */
+export function change(to: State): void {
+	const isStep = Object.keys(to).some((name) => STEPS.has(name) && to[name] !== state[name]);
+	Object.assign(state, to);
+	cancelAnimationFrame(waiting);
+	if (isStep) history.pushState(null, "", writeState(state));
+	// at most once per frame: browsers limit how often the address may change
+	else waiting = requestAnimationFrame(() => history.replaceState(null, "", writeState(state)));
+	notify();
+}
+
+addEventListener("popstate", () => {
+	if (isAnchor(location.hash)) return;
+	Object.assign(state, readState(location.hash));
+	notify();
+});
+
+/** Draws the component again when the state changes, and returns the state. */
+export function useAppState(): State {
+	const [, redraw] = useState({});
+	useEffect(() => {
+		const listener = () => redraw({});
+		listeners.add(listener);
+		return () => void listeners.delete(listener);
+	}, []);
+	return state;
+}

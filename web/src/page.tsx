@@ -1,0 +1,12 @@
+// The page of one model, or of two and their comparison.
+import { render } from "preact";
+import { App } from "./app";
+import { applyTheme } from "./lib/theme";
+import "./lib/test_hooks";
+import "./styles/tokens.css";
+import "./styles/base.css";
+
+applyTheme();
+const main = document.getElementById("page")!;
+main.replaceChildren();
+render(<App />, main);

@@ -1,0 +1,40 @@
+// The page of one model: the first screen, then a section per question.
+import type { SectionLink } from "../components/header";
+import { Legacy } from "../components/legacy";
+import { Section } from "../components/section";
+import { data, type ModelData } from "../lib/data";
+import { change, state } from "../lib/state";
+// @ts-ignore: not typed
+import { treemapView } from "../legacy/treemap_view.js";
+// @ts-ignore: not typed
+import { blockView } from "../legacy/block_view.js";
+// @ts-ignore: not typed
+import { memoryView } from "../legacy/memory_view.js";
+// @ts-ignore: not typed
+import { speedView } from "../legacy/speed.js";
+// @ts-ignore: not typed
+import { tensorTable } from "../legacy/tensor_table.js";
+// @ts-ignore: not typed
+import { checkpointStatus } from "../legacy/checkpoint_status.js";
+import { FactSheet } from "./facts/fact_sheet";
+
+export const MODEL_SECTIONS: readonly SectionLink[] = [
+	{ id: "parameters", name: "Parameters" },
+	{ id: "block", name: "Block" },
+	{ id: "memory", name: "Memory" },
+	{ id: "speed", name: "Speed" },
+	{ id: "tensors", name: "Tensors" },
+];
+
+export function ModelPage({ model }: { model: ModelData }) {
+	return (
+		<>
+			<FactSheet model={model} />
+			<Section id="parameters" topic="Where the parameters are" title="Treemap"><Legacy make={() => treemapView(model, state, change)} /></Section>
+			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
+			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>
+			<Section id="speed" topic="Speed limits" title="Speed"><Legacy make={() => speedView(model, data, state, change)} /></Section>
+			<Section id="tensors" topic="Every weight" title="Tensors"><Legacy make={() => tensorTable(model, state, change)} /></Section>
+		</>
+	);
+}
