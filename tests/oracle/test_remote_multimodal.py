@@ -76,11 +76,12 @@ def test_phi_3_vision_is_phi_3_mini_with_clip() -> None:
     assert {x: shape for x, shape in whole.items() if ".vision_embed_tokens." not in x} == text
 
 
-def test_deepseek_vl2_is_counted_as_its_text_model() -> None:
+def test_other_towers_of_deepseek_vl2_leave_its_text_model() -> None:
     config = llamath.load("deepseek-ocr").outer
     assert config is not None
-    model = llamath.load({**config.data, "architectures": ["DeepseekVLV2ForCausalLM"]})
-    assert any("text model only" in x for x in model.notes) and not model.is_multimodal
+    for name in ("DeepseekVLV2ForCausalLM", "DeepseekOCR2ForCausalLM"):
+        model = llamath.load({**config.data, "architectures": [name]})
+        assert any("text model only" in x for x in model.notes) and not model.is_multimodal
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,7 @@ CASES = [
     *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in ("bilinear", "bicubic", "antialias", "zeros")),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
+    case("merge_patches", x(B, PATCHES, d), 4, padded=True, saves=()),
     case("pool_patches", x(B, PATCHES, d), 2),
     case("add_axial_positions", x(B, PATCHES, d), w(2, 9, d)),
     case("add_axial_positions", x(B, PATCHES, d), w(9, 2, d), places_first=True),
@@ -442,6 +443,7 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
+    recorder.patch_grid = (6, 6)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
     result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, floor, inf, sqrt
+from math import ceil, floor, inf, isqrt, sqrt
 from typing import NamedTuple
 
 from ..utils.errors import LlamathError
@@ -200,6 +200,19 @@ class TiledImage(ImageSizes):
 
         h, w = max(self.resolutions, key=kept, default=(0, 0))
         return h // self.size, w // self.size
+
+
+class WholeAndTiles(TiledImage):
+    """The same without leaving out padding: rows of the whole image and of all tiles together end with a learned token, and one stands
+    between them. More than two images are one tile each (DeepSeek-VL2).
+    """
+
+    def of_images(self, count: int) -> ImageSizes:
+        return self.replace(resolutions=((self.size, self.size),)) if count > 2 else self
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        side, (rows, columns) = isqrt(per_tile), self._tiles(width, height)
+        return side * (side + 1) + 1 + rows * side * (columns * side + 1)
 
 
 class CroppedImage(ImageSizes):

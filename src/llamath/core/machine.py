@@ -242,8 +242,11 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def merge_patches(self, x: X, side: int, by_channel: bool = False) -> X:
-        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together."""
+    def merge_patches(self, x: X, side: int, by_channel: bool = False, padded: bool = False) -> X:
+        """The features of side × side patches joined, `(B, N, d)` → `(B, N / side², side² · d)`; `by_channel`: each channel's together.
+
+        What is left over at the end of rows and columns is left out, or `padded` with zeros.
+        """
         ...
 
     def pool_patches(self, x: X, side: int) -> X:

@@ -203,14 +203,16 @@ class MLPProjector(Block):
     gate: Linear | None = None
     linear_2: Linear
     newline: Weight | None = None  # a learned token after each row of an image that is cut into tiles
+    separator: Weight | None = None  # and one between the whole image and its tiles
     activation: str
     merge: int = 1  # patches on a side of the square that becomes one token
     by_channel: bool = False  # the joined features are ordered by channel, then by patch
+    padded: bool = False  # with zeros, where squares are not full; otherwise what is left over is left out
 
     def forward(self, m: Machine[X], x: X) -> X:
         x = apply_optional(self.patch_norm, m, x)
         if self.merge > 1:
-            x = m.merge_patches(x, self.merge, by_channel=self.by_channel)
+            x = m.merge_patches(x, self.merge, by_channel=self.by_channel, padded=self.padded)
         x = apply_optional(self.norm, m, apply_optional(self.merger, m, x))
         if self.gate is None:
             return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))

@@ -256,17 +256,20 @@ class TorchMachine(ForwardContext):
             resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
         return x + resized[0].flatten(1).mT.to(x.dtype)
 
-    def merge_patches(self, x: Tensor, side: int, by_channel: bool = False) -> Tensor:
-        squares = self._squares(x, side)  # (B, n, side · side, d)
+    def merge_patches(self, x: Tensor, side: int, by_channel: bool = False, padded: bool = False) -> Tensor:
+        squares = self._squares(x, side, padded)  # (B, n, side · side, d)
         return (squares.mT if by_channel else squares).flatten(2)
 
     def pool_patches(self, x: Tensor, side: int) -> Tensor:
         return self._squares(x, side).mean(2)
 
-    def _squares(self, x: Tensor, side: int) -> Tensor:
+    def _squares(self, x: Tensor, side: int, padded: bool = False) -> Tensor:
         """Group the patches of each side × side square: `(B, N, d)` → `(B, N / side², side², d)`."""
         rows, columns = self.patch_grid or (isqrt(x.shape[1]),) * 2
-        grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
+        if padded:
+            grid = F.pad(x.unflatten(1, (rows, columns)), (0, 0, 0, -columns % side, 0, -rows % side))
+        else:
+            grid = x.unflatten(1, (rows, columns))[:, : rows // side * side, : columns // side * side]
         return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
     def add_axial_positions(self, x: Tensor, table: Tensor, places_first: bool = False) -> Tensor:

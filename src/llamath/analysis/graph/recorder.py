@@ -463,8 +463,12 @@ class GraphRecorder:
     def add_resized_positions(self, x: Node, table: UsedWeight, method: str) -> Node:  # noqa: ARG002
         return self.add_node("add_resized_positions", (x,), x.shape, weights=(table,))
 
-    def merge_patches(self, x: Node, side: int, by_channel: bool = False) -> Node:
-        shape = (x.shape[0], floor_div(x.shape[1], side * side), side * side * x.shape[2])
+    def merge_patches(self, x: Node, side: int, by_channel: bool = False, padded: bool = False) -> Node:
+        squares = floor_div(x.shape[1], side * side)
+        if padded:
+            rows, columns = self.patch_grid
+            squares = Expr.const(-(-rows // side) * -(-columns // side))
+        shape = (x.shape[0], squares, side * side * x.shape[2])
         return self.add_node("merge_patches", (x,), shape, side=side, by_channel=by_channel)
 
     def pool_patches(self, x: Node, side: int) -> Node:
