@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from llamath.checkpoint.formats.dtypes import GGML
+from llamath.checkpoint.formats.number_arrays import to_float32
 from llamath.checkpoint.quantization.ggml_values import (
     FLOAT16_OFFSETS,
     GGML_DECODERS,
@@ -14,7 +15,7 @@ from llamath.checkpoint.quantization.ggml_values import (
     dequantize_ggml,
     swap_ggml_bytes,
 )
-from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS, block_radius, float_radius
+from llamath.checkpoint.quantization.rounding_bounds import CODEBOOK_ERRORS, block_radius, float_radius, surely_within
 from llamath.utils.errors import FormatError
 
 np = pytest.importorskip("numpy")
@@ -89,6 +90,36 @@ def test_quantized_values_are_within_their_bounds(dtype: str, kind: str) -> None
     assert (np.abs(difference) <= radius).all()
     if dtype not in ("MXFP4", "TQ1_0", "TQ2_0") and kind == "normal":
         assert np.abs(difference).max() > 0.9 * np.median(radius)  # the bound is not loose
+
+
+@pytest.mark.parametrize("dtype", sorted(GGML_DECODERS.keys() - CODEBOOK_ERRORS.keys()))
+def test_the_short_test_of_bounds_admits_nothing_beyond_them(dtype: str) -> None:
+    x = random_blocks(dtype, 200, 5)
+    x[:20] = 0
+    generator = np.random.default_rng(5)
+    with np.errstate(over="ignore", invalid="ignore"):
+        blocks = decode_ggml(x, dtype)
+        positions = np.arange(blocks.levels.size)
+        within = 0
+        for importance in (False, True):
+            for sign in (1, -1):
+                radius = block_radius(blocks, dtype, positions, np.full(len(positions), sign > 0), importance)
+                inside, beyond = (sign * radius * generator.uniform(*span, len(radius)) for span in ((0, 1), (1.001, 2)))
+                within += int(surely_within(blocks, dtype, positions, inside.astype("f4")).sum())
+                assert not surely_within(blocks, dtype, positions, beyond.astype("f4")).any()
+    assert within > 0.1 * len(positions)
+
+
+@pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16", "F8_E4M3"])
+def test_no_rounding_bound_admits_infinity(dtype: str) -> None:
+    assert np.isfinite(float_radius(np.array([np.inf, -np.inf, 3e38]), dtype, np.True_)).all()
+
+
+def test_every_float16_is_widened_as_numpy_does() -> None:
+    every = np.arange(1 << 16, dtype="<u2").view("<f2")
+    finite = every[np.isfinite(every)]
+    for x in (every, finite, finite[::2], every[:0]):
+        assert np.array_equal(to_float32(x, "F16").view("u4"), x.astype("f4").view("u4"))
 
 
 @pytest.mark.parametrize("dtype", ["F16", "BF16"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,12 +20,12 @@ from .naming.scheme import Scheme
 from .naming.stored_layouts import LayoutParams, group_by_stored_name, layout_params_at, split_tensor, undo_layout
 from .quantization.dequantizers import OpenedPacked, PackedWeight, open_packed
 from .quantization.ggml_values import GGML_DECODERS, Blocks, decode_ggml, swap_ggml_bytes
-from .quantization.rounding_bounds import CODEBOOK_ERRORS, MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius
+from .quantization.rounding_bounds import CODEBOOK_ERRORS, MANTISSA_BITS, SMALLEST_HALF_GAP, block_radius, float_radius, surely_within
 from .tensor_reader import MergedTensor, TensorReader
 
 Array = Any
 """A numpy array."""
-CHUNK_VALUES = 1 << 18
+CHUNK_VALUES = 1 << 19
 """Values in a chunk, if a row has not more."""
 MAX_ROW = 1 << 26
 """Maximum number of values in a row, and in a matrix that is stored transposed and packed."""
@@ -74,7 +73,10 @@ class CanonicalWeight(NamedTuple):
 
 
 class RowChunk:
-    """Some rows of a weight."""
+    """Some rows of a weight.
+
+    Values are computed when they are first needed, without `cached_property`, which until Python 3.12 lets only one thread compute.
+    """
 
     importance = False  # whether it was quantized with an importance matrix
     half_steps: Callable[[], tuple[Array, Array]] | None = None  # of a packed weight: flat, towards 0 and away from it
@@ -86,30 +88,40 @@ class RowChunk:
         self.raw = raw  # stored numbers, `[rows, width]`; BF16 and FP8 as their bits; None: of a block type
         self.word, self.offset = "", 0.0  # a change of the values: `shifted` or `decay`
         self._blocks, self._origin = blocks, None
+        self._stored_values: Array = None
+        self._values: Array = None
+        self._both_steps: tuple[Array, Array] | None = None
 
     @property
     def bits(self) -> Array:
         """The stored numbers, if they are the values themselves; else None."""
         return None if self.word else self.raw
 
-    @cached_property
+    @property
     def stored_values(self) -> Array:
         """The values as they are stored, flat: float32, or float64 where that is needed."""
+        if self._stored_values is None:
+            self._stored_values = self._decode()
+        return self._stored_values
+
+    def _decode(self) -> Array:
         if self._blocks is not None:
             values = self._blocks.values.reshape(-1)
             return values if self._origin is None else values[self._origin]
         flat = self.raw.reshape(-1)
         return flat if flat.dtype.kind == "f" and flat.dtype.itemsize > 2 else to_float32(flat, self.dtype)
 
-    @cached_property
+    @property
     def values(self) -> Array:
         """The values of the weight, flat."""
         if not self.word:
             return self.stored_values
-        np = require_numpy()
-        x = self.stored_values.astype("f8")
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return x - self.offset if self.word == "shifted" else np.log(-x)
+        if self._values is None:
+            np = require_numpy()
+            x = self.stored_values.astype("f8")
+            with np.errstate(invalid="ignore", divide="ignore"):
+                self._values = x - self.offset if self.word == "shifted" else np.log(-x)
+        return self._values
 
     @property
     def has_bound(self) -> bool:
@@ -142,9 +154,19 @@ class RowChunk:
         return (bits & np.uint32(0x7F800000)).view("f4") * np.float32(2.0 ** -(MANTISSA_BITS[dtype or self.dtype] + 1))
 
     @property
+    def has_groups(self) -> bool:
+        """Whether it is made of groups of values of a block type, in order."""
+        return self._blocks is not None and self._origin is None
+
+    @property
     def group_radius(self) -> Array:
-        """Such a distance for each group of consecutive values; None if the chunk is not made of groups in order."""
-        return None if self._blocks is None or self._origin is not None else self._half_gap.reshape(-1)
+        """Such a distance for each group."""
+        return self._half_gap.reshape(-1)
+
+    def surely_within(self, positions: Array, distance: Array) -> Array:
+        """Return which of the numbers at these distances from the values of groups are surely within their bounds."""
+        assert self._blocks is not None
+        return surely_within(self._blocks, self.dtype, positions, distance)
 
     @property
     def _half_gap(self) -> Array:
@@ -169,9 +191,11 @@ class RowChunk:
         stored = self.stored_values[positions].astype("f8")
         return float_radius(stored, dtype or self.dtype, upward == (stored > 0))
 
-    @cached_property
+    @property
     def _steps(self) -> tuple[Array, Array] | None:
-        return None if self.half_steps is None else self.half_steps()
+        if self._both_steps is None and self.half_steps is not None:
+            self._both_steps = self.half_steps()
+        return self._both_steps
 
     def with_columns(self, order: Array) -> RowChunk:
         """Return the chunk with its columns in another order."""

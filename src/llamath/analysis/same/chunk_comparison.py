@@ -104,17 +104,15 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
             square = float(np.dot(difference, difference))
     if isfinite(square):
         _note_first(tally, int(np.argmax(unequal)), first_row, width)
-        size = np.abs(difference, out=difference)
         tally.differing += count
         tally.square_difference += square
-        tally.max_difference = max(tally.max_difference, float(size.max()))
         square_a, square_b = float(np.dot(x, x)), float(np.dot(y, y))
         if _codebook(a, b):
             candidates = None
-        elif (sure := _sure_radius_of_groups(a, b)) is not None:
-            candidates = _find_in_groups(size, sure, tally)
+            tally.max_difference = max(tally.max_difference, _max_size(difference))
         else:
-            candidates = _find_candidates(size, _sure_radius(a, b), tally)
+            find = _find_in_groups if _has_groups(a, b) else _find_candidates
+            candidates = find(a, b, difference, tally)
     else:
         positions = np.flatnonzero(unequal)
         positions = positions[~(np.isnan(x[positions]) & np.isnan(y[positions]))]
@@ -133,9 +131,11 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         _check_bounds(a, b, candidates, first_row, width, tally)
 
 
-def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
-    """Return the positions of differences that are not surely within their bounds; `size` is overwritten."""
+def _find_candidates(a: RowChunk, b: RowChunk, difference: Array, tally: Tally) -> Array:
+    """Return the positions of differences that are not surely within their bounds; `difference` is overwritten."""
     np = require_numpy()
+    sure, size = _sure_radius(a, b), np.abs(difference, out=difference)
+    tally.max_difference = max(tally.max_difference, float(size.max()))
     candidates = np.flatnonzero(~(size <= sure))
     if isinstance(sure, np.ndarray):
         share = np.divide(size, sure, out=size, where=sure > 0)
@@ -143,14 +143,33 @@ def _find_candidates(size: Array, sure: Array, tally: Tally) -> Array:
     return candidates
 
 
-def _find_in_groups(size: Array, sure: Array, tally: Tally) -> Array:
-    """Do the same with one radius for each group of values."""
+def _has_groups(a: RowChunk, b: RowChunk) -> bool:
+    """Whether one of the chunks is of a block type and its groups are in order."""
+    if a.is_quantized == b.is_quantized or a.word or b.word or a.error is not None or b.error is not None:
+        return False
+    return (a if a.is_quantized else b).has_groups
+
+
+def _find_in_groups(a: RowChunk, b: RowChunk, difference: Array, tally: Tally) -> Array:
+    """Do the same with one radius for each group of values; few values have to be looked at one by one."""
     np = require_numpy()
-    grouped = size.reshape(len(sure), -1)
-    shares = np.divide(grouped, np.maximum(sure, _SMALLEST)[:, None], out=grouped)
-    largest = float(shares.max())
+    tally.max_difference = max(tally.max_difference, _max_size(difference))
+    groups = a if a.is_quantized else b
+    sure = groups.group_radius
+    with np.errstate(over="ignore"):
+        shares = difference.reshape(len(sure), -1) * (1 / np.maximum(sure, _SMALLEST))[:, None]
+    largest = float(np.abs(shares, out=shares).max())
     tally.largest_share = max(tally.largest_share, min(1.0, largest))
-    return np.flatnonzero(size > 1) if largest > 1 else np.zeros(0, "i8")
+    if largest <= 1:
+        return np.zeros(0, "i8")
+    candidates = np.flatnonzero(shares > 1)
+    distance = difference[candidates]
+    return candidates[~groups.surely_within(candidates, distance if groups is a else -distance)]
+
+
+def _max_size(x: Array) -> float:
+    """Return the largest absolute value, in less time than with an array of absolute values."""
+    return max(float(x.max()), -float(x.min()))
 
 
 def _equal_bytes(x: Array, y: Array) -> bool:
@@ -233,13 +252,6 @@ def _sure_radius(a: RowChunk, b: RowChunk) -> Array:
         if rule and x.has_bound and not x.word and x.is_quantized >= has_blocks:
             sure = sure + x.sure_radius("" if rule == "own" else rule)
     return sure
-
-
-def _sure_radius_of_groups(a: RowChunk, b: RowChunk) -> Array:
-    """Return such differences by group, if one of the chunks is of a block type and its groups are in order; else None."""
-    if a.is_quantized == b.is_quantized or a.word or b.word or a.error is not None or b.error is not None:
-        return None
-    return (a if a.is_quantized else b).group_radius
 
 
 def combined_radius(a: RowChunk, b: RowChunk, positions: Array) -> Array:

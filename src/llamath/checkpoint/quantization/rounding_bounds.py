@@ -78,9 +78,33 @@ _REFITTED = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")
 def float_radius(values: Array, dtype: str, outward: Array) -> Array:
     """Return how far the number that was rounded to each of these values lies at most, in the direction `outward` (True: away from 0)."""
     np = require_numpy()
-    fraction, exponent = np.frexp(np.abs(values).astype("f8"))
-    is_power = (fraction == 0.5) & (exponent - 1 > _MIN_EXPONENT[dtype]) & ~outward  # the neighbor towards 0 is twice as close
-    return np.ldexp(np.where(is_power, 0.5, 1.0), np.maximum(exponent - 1, _MIN_EXPONENT[dtype]) - MANTISSA_BITS[dtype] - 1)
+    smallest, half_step = 2.0 ** _MIN_EXPONENT[dtype], 2.0 ** -(MANTISSA_BITS[dtype] + 1)
+    bits = np.abs(values.astype("f8")).view("u8")
+    power = np.clip((bits & np.uint64(0x7FF << 52)).view("f8"), smallest, 2.0**1023)  # the largest power of two up to each value
+    is_power = (bits & np.uint64((1 << 52) - 1) == 0) & (power > smallest) & ~outward  # the neighbor towards 0 is twice as close
+    return np.where(is_power, half_step / 2, half_step) * power
+
+
+def surely_within(blocks: Blocks, dtype: str, positions: Array, distance: Array) -> Array:
+    """Return which of these distances (the number less the value, float32) are within `block_radius`, without most of its terms."""
+    np = require_numpy()
+    rule = _LEVELS[dtype]
+    groups, in_group = np.divmod(positions, blocks.levels.shape[2])
+    in_block = np.divmod(groups, blocks.levels.shape[1])
+    scale, level = blocks.scale.reshape(-1)[groups], blocks.levels[(*in_block, in_group)]  # of Q8_0, a flat view would be a copy
+    size = np.abs(scale)
+    bound = size * np.float32(SMALLEST_HALF_GAP.get(dtype, 0.5))
+    if rule.rounds_scale_last and blocks.super_scale is None and dtype != "NVFP4":
+        bound += np.abs(level.astype("f4")) * (_power_of_two_below(size) * np.float32(2.0**-11))
+    is_end = np.where((distance > 0) == (scale > 0), level >= rule.high, level <= rule.low)
+    np.maximum(bound, size * np.float32(rule.beyond), out=bound, where=is_end)
+    return np.abs(distance) <= bound
+
+
+def _power_of_two_below(x: Array) -> Array:
+    """Return the largest power of two up to each positive float32, and 0 for the smallest numbers."""
+    np = require_numpy()
+    return (x.view("u4") & np.uint32(0x7F800000)).view("f4")
 
 
 def block_radius(blocks: Blocks, dtype: str, positions: Array, upward: Array, importance: bool = False) -> Array:
@@ -88,25 +112,47 @@ def block_radius(blocks: Blocks, dtype: str, positions: Array, upward: Array, im
     np = require_numpy()
     rule = _LEVELS[dtype]
     refitted = importance and dtype in _REFITTED
-    groups, level = positions // blocks.levels.shape[2], blocks.levels.reshape(-1)[positions].astype("f8")
+    groups, level = positions // blocks.levels.shape[2], blocks.levels.reshape(-1)[positions]
+    is_dense = len(positions) > blocks.scale.size
+    bounds = _group_bounds(blocks, dtype, np.arange(blocks.scale.size) if is_dense else groups, refitted)
+    if is_dense:
+        bounds = _GroupBounds(*(x[groups] for x in bounds))
+    ascending = upward == bounds.is_positive
+    below, above = _half_gaps(rule, level)
+    is_end = np.where(ascending, level >= rule.high - refitted, level <= rule.low + refitted)
+    step = bounds.step * np.where(ascending, above, below)
+    return np.where(is_end | bounds.is_zero, bounds.clipped, step) + np.abs(level.astype("f8")) * bounds.scale_error + bounds.rest
+
+
+class _GroupBounds(NamedTuple):
+    """What the bounds of a group's values are made of."""
+
+    is_positive: Array
+    is_zero: Array
+    step: Array  # the distance of two levels
+    clipped: Array  # the largest distance of a clipped value from the last level
+    scale_error: Array  # of a level, times which it counts
+    rest: Array
+
+
+def _group_bounds(blocks: Blocks, dtype: str, groups: Array, refitted: bool) -> _GroupBounds:
+    np = require_numpy()
+    rule = _LEVELS[dtype]
     in_block = groups // blocks.levels.shape[1]
     scale = blocks.scale.reshape(-1)[groups].astype("f8")
     block_scale, block_minimum = (
         np.zeros(1) if x is None else np.abs(x.reshape(-1)[in_block].astype("f8")) for x in (blocks.super_scale, blocks.super_minimum)
     )
-    size, ascending = np.abs(scale), upward == (scale > 0)
-    error = _scale_error(blocks, dtype, size, block_scale) if rule.rounds_scale_last else 0.0
-    below, above = _half_gaps(rule, level)
-    step = (size + error) * np.where(ascending, above, below) * (3 if refitted else 1)
+    size = np.abs(scale)
+    error = _scale_error(blocks, dtype, size, block_scale) if rule.rounds_scale_last else np.zeros(len(size))
     clipped = (4 if refitted else rule.beyond) * (size + error + block_scale)
     if blocks.super_scale is not None:
         clipped += (rule.high - rule.low) * block_scale + block_minimum
-    is_end = np.where(ascending, level >= rule.high - refitted, level <= rule.low + refitted)
-    radius = np.where(is_end | (size == 0), clipped, step) + np.where(size, np.abs(level), rule.high) * error
+    minimum = np.zeros(1) if blocks.minimum is None else np.abs(blocks.minimum.reshape(-1)[groups].astype("f8"))
+    rest = _SLACK * ((rule.high - rule.low) * size + minimum) + _F16_STEP + np.where(size, 0.0, rule.high * error)
     if blocks.minimum is not None and rule.rounds_scale_last:
-        radius += float_radius(blocks.minimum.reshape(-1)[groups], "F16", np.True_)
-    minimum = 0.0 if blocks.minimum is None else np.abs(blocks.minimum.reshape(-1)[groups])
-    return radius + _SLACK * ((rule.high - rule.low) * size + minimum) + _F16_STEP
+        rest += float_radius(minimum, "F16", np.True_)
+    return _GroupBounds(scale > 0, size == 0, (size + error) * (3 if refitted else 1), clipped, np.where(size, error, 0.0), rest)
 
 
 def _scale_error(blocks: Blocks, dtype: str, size: Array, block_scale: Array) -> Any:
