@@ -48,9 +48,9 @@ def test_preset_file_is_well_formed(slug: str) -> None:
     with open(f"{catalog.FOLDER}/{slug}.json", encoding="utf-8") as file:
         text = file.read()
     data = json.loads(text)
-    keys = ["name", "ids", "aliases", "released", "license", "source", "parameters", "config"]
+    keys = ["name", "ids", "aliases", "released", "license", "organization", "source", "parameters", "config"]
     assert list(data) == [key for key in keys if key in data]
-    assert set(keys) - set(data) <= {"aliases", "released", "license"}
+    assert set(keys) - set(data) <= {"aliases", "released", "license", "organization"}
     assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?", data.get("released", "2020-01"))
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", data.get("license", "mit"))
     assert re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", slug)

@@ -131,7 +131,7 @@ def _summarize_preset(preset: Preset) -> PresetSummary:
         kv_heads=_int(getattr(attention, "kv_heads", None)),
         vocabulary=int(tree.vocab),
         context=_int(tree.context),
-        kinds=_kinds(tree),
+        kinds=model_kinds(tree),
         weight_bytes=_weight_bytes(model),
         released=preset.released,
         license=preset.license,
@@ -147,7 +147,8 @@ def _has_word(preset: Preset, word: str) -> bool:
     return normalize_name(word) in normalize_name(names)
 
 
-def _kinds(tree: Decoder) -> tuple[str, ...]:
+def model_kinds(tree: Decoder) -> tuple[str, ...]:
+    """Return the kinds of a model: dense or moe, hybrid or recurrent if some or all mixers have states, vision if it reads images."""
     has_experts = any(x.num_experts for x in fold(tree))
     mixers = [x.block for x in fold_blocks(tree)]
     has_attention, has_states = (any(isinstance(x, kind) for x in mixers) for kind in (AttentionBase, RecurrentMixer))

@@ -21,6 +21,7 @@ class Preset(Record):
     aliases: tuple[str, ...]
     released: str | None  # YYYY-MM-DD or YYYY-MM, when the weights of the first id became available; None if unknown
     license: str | None  # as the repository of the first id names it; None if unknown
+    organization: str | None  # that made the model; None if unknown
     source: str
     parameters: int
     config: Mapping[str, Any]
@@ -48,6 +49,7 @@ def slugs() -> list[str]:
 def read_preset(slug: str) -> Preset:
     """Read one preset."""
     from ..utils.strict_json import read_json
+    from .organizations import ORGANIZATIONS
 
     data = read_json(os.path.join(FOLDER, f"{slug}.json"))
     return Preset(
@@ -57,6 +59,7 @@ def read_preset(slug: str) -> Preset:
         aliases=tuple(data.get("aliases", ())),
         released=data.get("released"),
         license=data.get("license"),
+        organization=data.get("organization") or ORGANIZATIONS.get(next(iter(data["ids"]), "").partition("/")[0]),
         source=data["source"],
         parameters=data["parameters"],
         config=data["config"],
