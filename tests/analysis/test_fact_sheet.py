@@ -38,7 +38,7 @@ def test_pattern_attention_and_positions_are_the_published_ones(name: str) -> No
     assert (facts.mixer_pattern.text, facts.ffn_pattern.text, facts.attention, facts.positions) == PUBLISHED[name]
 
 
-def test_gemma_3_has_5_local_layers_for_each_global_one_with_positions_of_their_own() -> None:
+def test_local_and_global_layers_have_positions_of_their_own() -> None:
     facts = facts_of("gemma-3-27b")
     assert facts.mixer_pattern.text == "5 local : 1 global"
     assert [(x.layers, x.window, x.heads, x.kv_heads, x.head_dim) for x in facts.mixers] == [
