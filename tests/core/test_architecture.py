@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "run": "utils core checkpoint tokenizers embedded loading model analysis generation",
     "native": "utils core checkpoint tokenizers embedded model analysis generation",
     "render": "utils core config_keys hardware checkpoint model analysis",
-    "web": "utils core config_keys catalog hardware embedded checkpoint families loading model analysis render",
+    "web": "utils core config_keys catalog hardware embedded checkpoint families loading model analysis generation render",
     "cli": "utils core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion generation run native render web",
     "__main__": "cli",
     "__init__": "utils core checkpoint hardware analysis loading model conversion api",

@@ -45,7 +45,7 @@ export function App() {
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
-	const links: readonly SectionLink[] = view === DESIGN || view === COMPARISON ? [] : MODEL_SECTIONS;
+	const links: readonly SectionLink[] = view === DESIGN || view === COMPARISON ? [] : MODEL_SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 	return (
 		<>
 			<a class="skip" href="#content">Skip to the model</a>

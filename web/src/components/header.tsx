@@ -1,11 +1,13 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
-import { data } from "../lib/data";
+import { data, type ModelData } from "../lib/data";
 import { change, useAppState } from "../lib/state";
 import { shownTheme } from "../lib/theme";
 
 export interface SectionLink {
 	id: string;
 	name: string;
+	/** Whether a model has this section; without it every model does. */
+	isShown?: (model: ModelData) => boolean;
 }
 
 interface Props {

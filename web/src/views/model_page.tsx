@@ -16,13 +16,19 @@ import { speedView } from "../legacy/speed.js";
 import { tensorTable } from "../legacy/tensor_table.js";
 // @ts-ignore: not typed
 import { checkpointStatus } from "../legacy/checkpoint_status.js";
+import { AttentionSection } from "./attention/attention";
+import { ExpertsSection } from "./experts/experts";
 import { FactSheet } from "./facts/fact_sheet";
+import { PositionsSection } from "./positions/positions";
 
 export const MODEL_SECTIONS: readonly SectionLink[] = [
 	{ id: "parameters", name: "Parameters" },
 	{ id: "block", name: "Block" },
 	{ id: "memory", name: "Memory" },
 	{ id: "speed", name: "Speed" },
+	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0 },
+	{ id: "positions", name: "RoPE", isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0 },
+	{ id: "experts", name: "Experts", isShown: (model) => model.experts !== null },
 	{ id: "tensors", name: "Tensors" },
 ];
 
@@ -34,6 +40,9 @@ export function ModelPage({ model }: { model: ModelData }) {
 			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
 			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>
 			<Section id="speed" topic="Speed limits" title="Speed"><Legacy make={() => speedView(model, data, state, change)} /></Section>
+			<AttentionSection model={model} />
+			<PositionsSection model={model} />
+			<ExpertsSection model={model} />
 			<Section id="tensors" topic="Every weight" title="Tensors"><Legacy make={() => tensorTable(model, state, change)} /></Section>
 		</>
 	);

@@ -23,9 +23,11 @@ from ...render.text.diff_text import format_setting
 from ...utils.errors import safe
 from ...utils.file_diagnosis import page_patterns
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
+from .attention_data import build_attention
 from .block_data import build_block_diagrams
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
+from .experts_data import build_experts
 from .family_sliders import build_design, derived_dimension
 from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
 from .page_settings import page_settings
@@ -187,6 +189,8 @@ def _model(model: Model) -> dict[str, Any]:
         "sections": [_section(model, x) for x in counts.sections],
         **build_treemap(model, memory_by_dtype),
         "passes": build_block_diagrams(model),
+        "attention": build_attention(model),
+        "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),
         "copy": model_texts(model),
         "sizes": sizes(model, memory_by_dtype) | {"training": training(model)},
