@@ -37,7 +37,7 @@ def kv_variables(dtype: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "q8_0"])
-def test_cached_bytes_of_all_kinds_are_the_cache_of_a_token(dtype: str) -> None:
+def test_cached_bytes_of_all_kinds_of_layers(dtype: str) -> None:
     for model in models(PRESETS):
         kinds = build_attention(model)["kinds"]
         cached = sum(int(x["layers"]) * evaluate(x["cached"], kv_variables(dtype)) for x in kinds if x["cached"] is not None)
@@ -66,7 +66,7 @@ def test_pairs_are_those_of_the_mask_counted_one_by_one() -> None:
     assert {None, "128"} <= seen
 
 
-def test_own_kind_of_attention_is_exact_and_the_others_are_ordered() -> None:
+def test_own_kind_of_attention_beside_others() -> None:
     names = {"llama-2-7b": "MHA", "llama-3-8b": "GQA", "falcon-7b": "MQA", "deepseek-v3": "MLA"}
     for model, (_, expected) in zip(models(list(names)), names.items(), strict=True):
         found = build_attention(model)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from importlib.metadata import version
 from typing import Any
 
-from ... import __version__
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
 from ...checkpoint.formats import safetensors
@@ -164,7 +164,7 @@ def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
         "difference": _comparison(*models) if len(models) == 2 else None,
         "files": _file_formats(),
         "words": UI_STRINGS,
-        "version": __version__,
+        "version": version("llamath"),
     }
 
 
