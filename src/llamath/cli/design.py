@@ -14,7 +14,7 @@ from ..render.progress import Progress
 from ..utils.key_values import Reader, integer, parse_key_values, yes_or_no
 from ..utils.units import parse_bytes, parse_count
 from .command_group import command as make_command
-from .model_options import MODEL, note_broken_files, svg_option
+from .model_options import SERIES, note_broken_files, svg_option
 from .output import echo, echo_json, note, write_file
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
 @make_command("design", _EXAMPLES, brief=True, formats=("config", "params"))
 @click.argument("target", required=False)
 @click.option(
-    "--like", default="llama-3", show_default=True, type=MODEL, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
+    "--like", default="llama-3", show_default=True, type=SERIES, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
 )
 @click.option(
     "--set",
@@ -97,7 +97,7 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--tokens", callback=_read_count, metavar="COUNT", help="Training tokens, for a scaling law: 15T.")
 @click.option("--flops", callback=_read_count, metavar="COUNT", help="Training compute, for a scaling law: 3.8e25.")
 @click.option("--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
-@click.option("--against", type=MODEL, metavar="MODEL", help="Compare with the best design of another series.")
+@click.option("--against", type=SERIES, metavar="MODEL", help="Compare with the best design of another series.")
 @svg_option("Also draw the designs: error against aspect ratio.")
 def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: str | None, force: bool, **options: Any) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,6 +61,38 @@ class _CompletedText(click.ParamType[str]):
         return [*items, CompletionItem(incomplete, type="file")] if self.files else items
 
 
+_resolver: ContextVar[Callable[[str], Model | str] | None] = ContextVar("resolver", default=None)
+
+
+@contextmanager
+def resolve_models(resolve: Callable[[str], Model | str]) -> Iterator[None]:
+    """Let `resolve` find the models that commands of this thread name, in place of paths, presets and repositories."""
+    before = _resolver.set(resolve)
+    try:
+        yield
+    finally:
+        _resolver.reset(before)
+
+
+class ModelName(_CompletedText):
+    """The name of a model; a command gets the model itself where `resolve_models` is in force."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if (resolve := _resolver.get()) is not None and isinstance(value, str):
+            return resolve(value)
+        return value if _resolver.get() else super().convert(value, param, ctx)
+
+
+class SeriesName(_CompletedText):
+    """The name of a series or family, or of a model."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if _resolver.get() is not None and (os.path.lexists(text) or re.search(r"[/\\=]|^-$|\.json$", text)):
+            raise UnknownModel(f"{safe(repr(text), 60)} is not a series, family or preset", hint="llama-3, qwen3, mixtral, …")
+        return text
+
+
 def _presets() -> Iterable[tuple[str, str]]:
     from ..catalog import presets
 
@@ -71,7 +105,8 @@ def _gpus() -> Iterable[tuple[str, str]]:
     return [(x.name, x.title) for x in devices()]
 
 
-MODEL = _CompletedText(_presets, files=True)
+MODEL = ModelName(_presets, files=True)
+SERIES = SeriesName(_presets, files=True)
 GPU = _CompletedText(_gpus)
 _WEIGHT_DTYPE = _CompletedText(lambda: [(x, "") for x in _WEIGHT_DTYPES])
 _KV_DTYPE = _CompletedText(lambda: [(x, "") for x in _KV_DTYPES])
@@ -168,14 +203,14 @@ def takes_model(
     """
 
     @wraps(command)
-    def wrapper(model: str | None, changes: tuple[str, ...], via: Via | None = None, **rest: Any) -> int | None:
+    def wrapper(model: str | Model | None, changes: tuple[str, ...], via: Via | None = None, **rest: Any) -> int | None:
         new = parse_changes(changes)
         try:
             loaded: Model | HeaderCount = load_model(model, new, via)
             if not reads_files:
                 note_broken_files(model)
         except UnknownModel as error:
-            if not header or not model or new or via:
+            if not header or not isinstance(model, str) or not model or new or via:
                 raise
             loaded = _count_header(model, error)
         return command(loaded, **rest)
@@ -198,7 +233,7 @@ def is_generic(model: Model) -> TypeIs[GenericModel]:
     return bool(model.claim)
 
 
-def load_model(model: str | None, changes: Mapping[str, Any], via: Via | None = None) -> Model:
+def load_model(model: str | Model | None, changes: Mapping[str, Any], via: Via | None = None) -> Model:
     """Load the MODEL of a command."""
     if model is None:
         raise click.UsageError(
@@ -211,12 +246,12 @@ def load_model(model: str | None, changes: Mapping[str, Any], via: Via | None = 
         return load(model, changes=changes, via=via)
 
 
-def note_broken_files(*models: str | None) -> None:
+def note_broken_files(*models: str | Model | None) -> None:
     """Write a warning about each broken file next to a config that was read, and the command that fixes it."""
     from ..checkpoint.broken_files import broken_file_notes
 
     for model in models:
-        for line in broken_file_notes(model) if model else ():
+        for line in broken_file_notes(model if isinstance(model, str) else model.location) if model else ():
             warn(line)
 
 

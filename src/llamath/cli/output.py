@@ -6,9 +6,47 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+from ..render.progress import without_progress
 from ..utils.errors import FormatError, LlamathError, RemoteError, safe
+
+
+class CapturedOutput:
+    """What a command wrote while its output was captured: stdout, stderr, and the error that ended it."""
+
+    def __init__(self, most: int) -> None:
+        self.text, self.notes, self.kind = "", "", ""
+        self.error: LlamathError | None = None
+        self._most = most
+
+    def write(self, text: str, err: bool) -> None:
+        """Add text; more of an answer than the limit is refused."""
+        if err:
+            self.notes += text
+            return
+        if len(self.text) + len(text) > self._most:
+            self.text = ""
+            raise LlamathError(f"the answer has more than {self._most:,} characters", hint="ask for less, or use the command line")
+        self.text += text
+
+
+_captured: ContextVar[CapturedOutput | None] = ContextVar("captured", default=None)
+
+
+@contextmanager
+def capture_output(most: int) -> Iterator[CapturedOutput]:
+    """Capture what commands of this thread write, at most so many characters; nothing reaches the standard streams."""
+    captured = CapturedOutput(most)
+    before = _captured.set(captured)
+    try:
+        with without_progress():
+            yield captured
+    finally:
+        _captured.reset(before)
 
 
 def prepare_streams() -> None:
@@ -44,6 +82,9 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> bool:
 
     When the reader of a pipe has closed it, the rest is discarded, so that the command still ends with its own exit code.
     """
+    if (captured := _captured.get()) is not None:
+        captured.write(f"{text}{end}", err)
+        return True
     stream = sys.stderr if err else sys.stdout
     try:
         stream.write(text)
@@ -92,6 +133,8 @@ _ERROR_CODES = {
 def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -> None:
     """Write an error to stderr, and with `as_json` also as JSON to stdout."""
     hint = _as_commands(error.hint)
+    if (captured := _captured.get()) is not None:
+        captured.error, captured.kind = error, kind
     if as_json:
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
         code = own or _ERROR_CODES.get(kind or type(error).__name__, "bad_input")

@@ -27,7 +27,7 @@ _HEADS = ("eagle", "eagle3", "mtp")
 )
 @context_option("Tokens of the sequence, for both caches: 8192, 128k.")
 @kv_dtype_option
-def command(target: str, draft: str, *, engine: tuple[str, ...], form: str | None, **settings: Any) -> int:
+def command(target: str | Model, draft: str | Model, *, engine: tuple[str, ...], form: str | None, **settings: Any) -> int:
     """Does DRAFT belong to TARGET for speculative decoding? Same tokens, sizes, best-case speed-up. Exit code 1: an engine would refuse.
 
     DRAFT is a model, or `eagle`, `eagle3` or `mtp` for a head of TARGET.
@@ -35,7 +35,7 @@ def command(target: str, draft: str, *, engine: tuple[str, ...], form: str | Non
     from ..api import pair
     from ..render.text.serving.pair_text import pair_text
 
-    other = draft if draft in _HEADS else load_model(draft, {}, None)
+    other = draft if isinstance(draft, str) and draft in _HEADS else load_model(draft, {}, None)
     report = pair(load_model(target, {}, None), other, engines=engine, **settings)
     if form == "json":
         echo_json(report.to_json())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
@@ -13,8 +16,22 @@ if TYPE_CHECKING:
 BAR_DELAY, MESSAGE_DELAY, INTERVAL = 1.0, 2.0, 0.1
 """Seconds before a bar or a message appears, and between two updates."""
 
+_silenced: ContextVar[bool] = ContextVar("silenced", default=False)
+
+
+@contextmanager
+def without_progress() -> Iterator[None]:
+    """Show no progress of the work of this thread."""
+    before = _silenced.set(True)
+    try:
+        yield
+    finally:
+        _silenced.reset(before)
+
 
 def _is_interactive() -> bool:
+    if _silenced.get():
+        return False
     try:
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     except (AttributeError, ValueError):

@@ -1,0 +1,228 @@
+"""The reports that programs and agents ask for: which commands, and their parameters as JSON Schema, read from the options of click.
+
+`serve` answers them as `/api/NAME`, and `mcp` offers them as tools; both run the command itself, so that its JSON is the command's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from ..loading import load
+from ..model import Model
+from ..utils.errors import LlamathError, UnknownModel, nearest, safe
+from ..utils.record_type import Record
+from .command_group import Command, cli
+from .model_options import ModelName, parse_changes, resolve_models
+from .output import capture_output, print_error
+
+_OUTPUT_OPTIONS = frozenset("json brief format svg png force".split())
+"""Options that choose an output or write files; a tool always answers in JSON."""
+_MAX_TEXT, MAX_ANSWER = 4096, 32 << 20
+"""The longest argument, and the longest answer, in characters."""
+
+_ARGUMENTS: Mapping[str, str] = {
+    "model": "The model",
+    "models": "The models; each is compared with the first",
+    "target": "Number of parameters: 405B, 1.5e9, 8030261248; may be left out with a scaling law",
+    "number": "Number of parameters, in full (8030261248) or rounded (685B)",
+    "words": "Words that must all occur in the name",
+    "draft": "The draft model, or eagle, eagle3 or mtp",
+    "path": "A checkpoint: a file, folder, repository on the Hub or URL",
+}
+"""What the arguments of commands are; click has no text for them."""
+_LENGTHS = frozenset(("TOKENS", "COUNT"))
+"""Metavars of numbers that may be written as text: 8192 or 8k."""
+
+
+class ReportTool(Record):
+    """A command that answers in JSON, without some of its parameters."""
+
+    name: str
+    omitted: frozenset[str] = frozenset()
+    local: bool = False  # it reads files that the caller names, or starts processes: only for callers that could do so themselves
+
+    @property
+    def command(self) -> Command:
+        """The command of this name."""
+        command = cli.get_command(click.Context(cli), self.name)
+        assert isinstance(command, Command)
+        return command
+
+    @property
+    def description(self) -> str:
+        """The command's help, without what it says of exit codes and formats."""
+        text = re.sub(r"; --format.*", ".", " ".join((self.command.help or "").split()))
+        return " ".join(x for x in re.split(r"(?<=[.?]) (?=[A-Z-])", text) if "Exit code" not in x and "--format" not in x)
+
+
+TOOLS: Mapping[str, ReportTool] = {
+    x.name: x
+    for x in (
+        ReportTool(name="count", omitted=frozenset(("layer", "unfold", "names"))),
+        *(ReportTool(name=name) for name in ("config", "diff", "explain", "design", "models", "names", "memory", "fit")),
+        *(ReportTool(name=name) for name in ("quants", "place", "cost", "flops", "plan", "gpus")),
+        ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
+        ReportTool(name="verify", omitted=frozenset(("write_sums",)), local=True),
+    )
+}
+"""The tools by name; those that are `local` are not answered over HTTP."""
+LOCAL_PARAMETERS = frozenset(("via", "calibration"))
+"""Parameters that start a process or name a file, which HTTP does not accept."""
+
+
+class ToolAnswer(Record):
+    """What a tool answers: the JSON that the command prints, its notes, and the error that ended it."""
+
+    text: str
+    notes: str = ""
+    exit_code: int = 0
+    error: LlamathError | None = None
+    is_usage: bool = False
+
+
+def parameters(tool: ReportTool, *, local: bool) -> dict[str, click.Parameter]:
+    """Return the parameters of a tool by name, arguments first: an option's name has underscores, `kv_dtype`."""
+    skipped = _OUTPUT_OPTIONS | tool.omitted | (frozenset() if local else LOCAL_PARAMETERS)
+    return {name: x for x in tool.command.params if (name := _name(x)) not in skipped}
+
+
+def _name(parameter: click.Parameter) -> str:
+    is_option = isinstance(parameter, click.Option)
+    return parameter.opts[0].lstrip("-").replace("-", "_") if is_option else parameter.name or ""
+
+
+def required(name: str, parameter: click.Parameter) -> bool:
+    """Whether a tool needs a parameter; the command line asks for a missing MODEL itself."""
+    return parameter.required or name == "model" and isinstance(parameter, click.Argument)
+
+
+def is_list(parameter: click.Parameter) -> bool:
+    """Whether a parameter may be given several times."""
+    return parameter.nargs == -1 or parameter.multiple
+
+
+def parameter_schema(name: str, parameter: click.Parameter, model: str) -> dict[str, Any]:
+    """Return a parameter as JSON Schema; `model` describes the names of models."""
+    item = _value_schema(parameter)
+    schema: dict[str, Any] = {"type": "array", "items": item} if is_list(parameter) else dict(item)
+    if is_list(parameter) and parameter.required:
+        schema["minItems"] = 1
+    text = _ARGUMENTS[name] if isinstance(parameter, click.Argument) else getattr(parameter, "help", None) or ""
+    text = re.sub(r"\s*\[default: (.*?)\]", r" Default: \1.", text).rstrip(".")
+    described = f"{text}: {model}" if isinstance(parameter, click.Argument) and isinstance(parameter.type, ModelName) else text
+    schema["description"] = f"{described}." if described else ""
+    if isinstance(parameter.default, bool | int | float) or (isinstance(parameter.default, str) and parameter.default):
+        schema["default"] = parameter.default
+    elif isinstance(parameter, click.Option) and parameter.is_flag:
+        schema["default"] = False
+    return schema
+
+
+def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
+    kind = parameter.type
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return {"type": "boolean"}
+    if isinstance(kind, click.Choice):
+        return {"type": "string", "enum": [str(x) for x in kind.choices]}
+    if isinstance(kind, click.IntRange):
+        bounds = {"minimum": kind.min, "maximum": kind.max}
+        return {"type": "integer", **{key: value for key, value in bounds.items() if value is not None}}
+    if kind is click.INT:
+        return {"type": "integer"}
+    if kind is click.FLOAT:
+        return {"type": "number"}
+    text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
+    return text | {"type": ["string", "integer"]} if parameter.metavar in _LENGTHS else text
+
+
+def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:
+    """Return the parameters of a tool as one JSON Schema of an object."""
+    own = parameters(tool, local=local)
+    return {
+        "type": "object",
+        "properties": {name: parameter_schema(name, x, model) for name, x in own.items()},
+        "required": [name for name, x in own.items() if required(name, x)],
+        "additionalProperties": False,
+    }
+
+
+def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool) -> list[str]:
+    """Return the arguments of the command for named values, each as text; a list has one entry for each of its values."""
+    known = parameters(tool, local=local)
+    options, arguments, seen = [], [], set()
+    for name, value in values:
+        parameter = known.get(name)
+        if parameter is None:
+            near = nearest(name, known)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
+            raise click.UsageError(f"{tool.name} has no parameter {safe(repr(name), 60)}: {hint}")
+        if name in seen and not is_list(parameter):
+            raise click.UsageError(f"{name} is given twice")
+        if len(value) > _MAX_TEXT:
+            raise click.UsageError(f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read")
+        seen.add(name)
+        if isinstance(parameter, click.Argument):
+            arguments.append(value)
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            options += _flag(name, parameter, value)
+        else:
+            options.append(f"{parameter.opts[0]}={value}")
+    return [tool.name, *options, "--json", "--", *arguments]
+
+
+def _flag(name: str, option: click.Option, value: str) -> list[str]:
+    if value.lower() not in ("true", "false", ""):
+        raise click.UsageError(f"{name} should be true or false, found {safe(repr(value), 60)}")
+    return option.secondary_opts[:1] if value.lower() == "false" else option.opts[:1]
+
+
+def answer(
+    tool: ReportTool,
+    values: Sequence[tuple[str, str]],
+    resolve: Callable[[str], Model | str],
+    *,
+    local: bool,
+    check: Callable[[Model], None] | None = None,
+) -> ToolAnswer:
+    """Run the command of a tool in this thread; `resolve` finds the models that it names, and `check` refuses one, with its changes."""
+    with capture_output(MAX_ANSWER) as captured, resolve_models(resolve):
+        try:
+            arguments = command_line(tool, values, local=local)
+            for model in _changed_models(tool, values, resolve) if check else ():
+                check(model)
+            cli.main(arguments)
+        except LlamathError as error:
+            print_error(error, as_json=True)
+            code = 2
+        except click.UsageError as error:
+            print_error(LlamathError(error.format_message(), hint=f"llamath {tool.name} --help"), as_json=True, kind="UsageError")
+            code = 2
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 2
+    return ToolAnswer(
+        text=captured.text, notes=captured.notes, exit_code=code, error=captured.error, is_usage=captured.kind == "UsageError"
+    )
+
+
+def _changed_models(tool: ReportTool, values: Sequence[tuple[str, str]], resolve: Callable[[str], Model | str]) -> Iterator[Model]:
+    """Yield the models that a call names, under its changes; the command itself explains what cannot be loaded."""
+    known = parameters(tool, local=True)
+    takes_changes = any(x.name == "changes" for x in known.values())
+    for name, value in values:
+        if isinstance(known[name].type, ModelName):
+            model = resolve(value)
+            with suppress(LlamathError, click.UsageError):
+                changes = parse_changes(value for name, value in values if name == "set") if takes_changes else {}
+                yield load(model, changes=changes)
+
+
+def refuse_standard_input(text: str) -> str:
+    """Return the name of a model, unless it stands for standard input, which is not the caller's."""
+    if text == "-":
+        raise UnknownModel("standard input is not read here", hint="give a preset, a path, or a repository on the Hub")
+    return text
