@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = Path(STATIC_FOLDER).parent / "openapi.json"
 SETTINGS = """
 [checks.positive_data_acceptance]
-expected-statuses = ["2xx", "403", "404", "421", "422", "424", "429"]
+expected-statuses = ["2xx", "400", "403", "404", "421", "422", "424", "429"]
 """
 """A page of a model that there is not, or of a configuration that is none, is refused though its id is well formed."""
 

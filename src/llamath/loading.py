@@ -79,7 +79,7 @@ class _Module(Protocol):
     def named_parameters(self, **how: Any) -> Any: ...
 
 
-Source = str | os.PathLike[str] | Keys | ModelArgs | _SupportsToDict | _Module | Model
+Source = str | os.PathLike[str] | Keys | ModelArgs | Preset | _SupportsToDict | _Module | Model
 Via = Literal["transformers"]
 """Who builds a model that no family here describes."""
 
@@ -234,6 +234,8 @@ def _refuse_generic_changes(model: Model) -> None:
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     """Find the configuration of a source, whatever kind of source it is."""
+    if isinstance(source, Preset):
+        return _preset_config(source)
     if isinstance(source, ModelArgs):
         source = {name: value for name in source.fields if (value := getattr(source, name)) is not None}
     elif isinstance(source, _SupportsToDict):

@@ -26,11 +26,18 @@ class Place:
     def ask(
         self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
+        """Send a request; return the status, the headers, and the body as text."""
+        status, found, data = self.ask_bytes(path, method, body, **headers)
+        return status, found, data.decode()
+
+    def ask_bytes(
+        self, path: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
         wire = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANG_S)
         addresses = {"Host": f"127.0.0.1:{self.port}"} | {name.replace("_", "-"): value for name, value in headers.items()}
         wire.request(method, self.path if path is None else path, body=body, headers=addresses)
         answer = wire.getresponse()
-        reply = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+        reply = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         wire.close()
         return reply
 
@@ -54,6 +61,10 @@ class Place:
 def served(own: Sequence[Model], host: str = "127.0.0.1", **options: Any) -> Iterator[Place]:
     """Serve models on a free port; `options` are those of `serve`."""
     import uvicorn
+
+    from llamath.cli.serve import api_functions
+
+    options = {"api": api_functions()} | options
 
     addresses: list[ServerAddress] = []
     servers: list[Any] = []

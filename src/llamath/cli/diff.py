@@ -31,7 +31,9 @@ _EXAMPLES = (
 @set_option
 @via_option
 @svg_option("Also draw the waterfall chart.")
-def command(models: tuple[str | Model, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: str | None, force: bool) -> None:
+def command(
+    models: tuple[str | Model, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: str | None, force: bool
+) -> None:
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
     Several models are each compared with the first. --set changes the last model; with a single MODEL it shows the effect of the change.

@@ -23,10 +23,14 @@ def command(models: tuple[str, ...], *, output: str, force: bool, form: str | No
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
     from ..web.page_data.checkpoint_data import load_with_checkpoint
+    from ..web.server.model_ids import refuse_huge
     from ..web.server.page_html import model_page
 
     with Progress("building the page"):
-        text = model_page([load_with_checkpoint(x) for x in models])
+        loaded = [load_with_checkpoint(x) for x in models]
+        for model in loaded:
+            refuse_huge(model)
+        text = model_page(loaded)
     note_broken_files(*models)
     write_file(output, text, overwrite=force)
     if form == "json":

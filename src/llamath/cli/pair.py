@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .command_group import command as make_command
 from .model_options import MODEL, context_option, kv_dtype_option, load_model
 from .output import echo, echo_json
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 _EXAMPLES = (
     "llamath pair llama-3.1-70b llama-3.2-1b",

@@ -98,7 +98,7 @@ def _name(parameter: click.Parameter) -> str:
 
 def required(name: str, parameter: click.Parameter) -> bool:
     """Whether a tool needs a parameter; the command line asks for a missing MODEL itself."""
-    return parameter.required or name == "model" and isinstance(parameter, click.Argument)
+    return parameter.required or (name == "model" and isinstance(parameter, click.Argument))
 
 
 def is_list(parameter: click.Parameter) -> bool:
@@ -163,6 +163,8 @@ def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: 
             raise click.UsageError(f"{tool.name} has no parameter {safe(repr(name), 60)}: {hint}")
         if name in seen and not is_list(parameter):
             raise click.UsageError(f"{name} is given twice")
+        if not value and not (isinstance(parameter, click.Option) and parameter.is_flag):
+            raise click.UsageError(f"{name} is empty")
         if len(value) > _MAX_TEXT:
             raise click.UsageError(f"{name} has {len(value):,} characters, and at most {_MAX_TEXT:,} are read")
         seen.add(name)
@@ -193,8 +195,9 @@ def answer(
     with capture_output(MAX_ANSWER) as captured, resolve_models(resolve):
         try:
             arguments = command_line(tool, values, local=local)
-            for model in _changed_models(tool, values, resolve) if check else ():
-                check(model)
+            if check is not None:
+                for model in _changed_models(tool, values, resolve):
+                    check(model)
             cli.main(arguments)
         except LlamathError as error:
             print_error(error, as_json=True)

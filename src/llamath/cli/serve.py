@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from .model_options import MODEL, note_broken_files
 from .output import echo, echo_json, warn
 
 if TYPE_CHECKING:
+    from ..web.server.json_api import Api, ApiFunction, ModelResolver
     from ..web.server.server import ServerAddress
 
 
@@ -42,6 +44,7 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
     if models.count("-") > 1:
         raise click.UsageError("only one MODEL can come from standard input")
     from ..web.page_data.checkpoint_data import load_with_checkpoint
+    from ..web.server.model_ids import refuse_huge
     from ..web.server.server import is_loopback, serve
 
     if not is_loopback(host):
@@ -57,8 +60,25 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
 
     with Progress("loading models"):
         pages = [load_with_checkpoint(x) for x in models]
+        for page in pages:
+            refuse_huge(page)
     note_broken_files(*models)
-    serve(pages, host, port, ready, hub=hub)
+    serve(pages, host, port, ready, api=api_functions(), hub=hub)
+
+
+def api_functions() -> Api:
+    """Return the functions that answer `/api/NAME`: the commands themselves, for models that the server finds."""
+    from ..web.server.json_api import ApiAnswer
+    from ..web.server.model_ids import refuse_huge
+    from .report_tools import TOOLS, ReportTool, answer
+
+    def answers(tool: ReportTool) -> ApiFunction:
+        def call(values: Sequence[tuple[str, str]], resolve: ModelResolver) -> ApiAnswer:
+            return answer(tool, values, resolve, local=False, check=refuse_huge).extended(ApiAnswer)
+
+        return call
+
+    return {name: answers(tool) for name, tool in TOOLS.items() if not tool.local}
 
 
 def is_interactive() -> bool:

@@ -14,7 +14,7 @@ _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 def unfolded_rows(model: Model, scheme: Scheme | None, layer: int | None, form: str | None) -> Iterator[str]:
     """Yield every tensor in tree order: name, shape, parameters; with a scheme, the tensors of such files."""
-    check_listable(model)
+    check_listable(model.tree)
     rows = _stored(model, scheme, layer) if scheme else _leaves(model, layer)
     header = ("name", "shape", "parameters")
     if form:

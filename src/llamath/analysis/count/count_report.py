@@ -68,7 +68,7 @@ class CountReport(Report):
     def to_json(self, *, weights: bool = True) -> dict[str, Any]:
         """Return the object of `llamath count --json`; without `weights`, the list of weights is empty."""
         if weights:
-            check_listable(self.model)
+            check_listable(self.model.tree)
         document = super().to_json()
         notes = document.pop("notes")
         return document | {"weights": list(_weight_entries(self.model)) if weights else [], "notes": notes}
@@ -119,10 +119,14 @@ class StoredNamesReport(Report):
         yield html_table(("tensor", "shape"), [*rows, (f"… {more:,} more", "")] if more else rows)
 
 
-def check_listable(model: Model) -> None:
-    """Refuse to list the weights of a model one by one if there are too many for the memory."""
-    weights = sum(int(x.copies) for x in fold(model.tree)) + mtp_weights(model.tree)
-    if weights > MAX_LISTED_WEIGHTS:
+def listed_weights(tree: Decoder) -> int:
+    """Return the number of weights that a list of them one by one has."""
+    return sum(int(x.copies) for x in fold(tree)) + mtp_weights(tree)
+
+
+def check_listable(tree: Decoder) -> None:
+    """Refuse to list the weights of a tree one by one if there are too many for the memory."""
+    if (weights := listed_weights(tree)) > MAX_LISTED_WEIGHTS:
         hint = "the folded table counts them all exactly"
         raise LlamathError(f"{weights:,} weights are too many to list (at most {MAX_LISTED_WEIGHTS:,})", hint=hint)
 

@@ -59,5 +59,5 @@ def _entries(model: Model) -> dict[str, list[tuple[str, WeightEntry]]]:
 def _tensors(model: Model) -> list[StateTensor]:
     if isinstance(model, GenericModel):
         return [x for x in model.tensors if not x.is_buffer]
-    check_listable(model)
+    check_listable(model.tree)
     return [StateTensor(x.name, "", tuple(map(int, x.shape))) for x in model.scheme("hf").tensors(model.tree)]

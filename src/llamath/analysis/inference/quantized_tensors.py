@@ -46,7 +46,7 @@ class QuantizedTensor(NamedTuple):
 
 def quantized_tensors(model: Model, packer: WeightFormat) -> Iterator[QuantizedTensor]:
     """Yield the tensors of a checkpoint in tree order; those of a GGUF file have the types that llama.cpp chooses."""
-    check_listable(model)
+    check_listable(model.tree)
     if packer.gguf_file_type:
         yield from _gguf_tensors(model, packer)
         return

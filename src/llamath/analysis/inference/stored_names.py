@@ -19,7 +19,7 @@ def stored_names(model: Model, scheme: str, dtype: str = "") -> StoredNamesRepor
 
     A recipe in a config is that of HF files; it does not change the names in Meta and GGUF files.
     """
-    check_listable(model)
+    check_listable(model.tree)
     names = model.scheme(scheme)
     packer = parse_weight_format(dtype) if dtype else declared_weight_format(model.config.data) if scheme == "hf" else None
     kind = "" if packer is None else "gguf" if packer.gguf_file_type else "hf" if packer.is_packed else ""

@@ -15,6 +15,7 @@ from ...model import Model
 from ...utils.errors import UnknownQuantization
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
+from ..count.count_report import check_listable
 from ..inference.choose_storage import weight_storage
 from ..inference.quantized_tensors import manifest_of_tensors, packings_of_tensors, quantized_tensors
 from ..inference.recipe_storage import describe_recipe
@@ -160,6 +161,7 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames
     """Return every distinct weight of the tree, in tree order; the layers of one kind together."""
     stack = tree.layers
     sample = tree.replace(layers=sequence(x for x, _ in stack.distinct()))
+    check_listable(sample)
     times = [int(n) for _, n in stack.distinct()]
     names_by_scheme = {scheme.name: dict(_stored(sample, scheme)) for scheme in schemes}
     weights: dict[tuple[str, tuple[Expr, ...]], WeightNames] = {}

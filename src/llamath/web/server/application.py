@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
 from .chooser import error_page
+from .json_api import Api, respond
 from .page_html import read_asset
-from .pages import PageError, Pages
+from .pages import Pages
+from .work_slots import PageError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -59,8 +61,8 @@ def _is_ip_address(host: str) -> bool:
         return False
 
 
-def create_application(pages: Pages, policy: AccessPolicy) -> Starlette:
-    """Return the application that serves the pages under `/TOKEN/`."""
+def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> Starlette:
+    """Return the application that serves the pages under `/TOKEN/`, and the reports under `/TOKEN/api/`."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware
@@ -69,6 +71,8 @@ def create_application(pages: Pages, policy: AccessPolicy) -> Starlette:
     handlers = _RouteHandlers(pages)
     access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy)))
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
+    for name, function in api.items():
+        routes.append(Route(f"/{policy.token}/api/{name}", partial(respond, function=function, pages=pages), methods=["GET"]))
     application = Starlette(routes=routes, middleware=[access_check])
     application.router.redirect_slashes = False
     return application

@@ -15,9 +15,11 @@ from ...model import Model
 from ...utils.errors import LlamathError, MissingExtra
 from ...utils.record_type import Record
 from .application import AccessPolicy, create_application
-from .pages import HUB_LIMITS, Pages
+from .model_ids import HUB_LIMITS
+from .pages import Pages
 
 if TYPE_CHECKING:
+    from .json_api import Api
     from .timeouts import ConnectionLimits
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -36,11 +38,15 @@ def serve(
     port: int,
     ready: Callable[[ServerAddress], None],
     *,
+    api: Api | None = None,
     hub: bool = False,
     hub_limits: Limits = HUB_LIMITS,
     limits: ConnectionLimits | None = None,
 ) -> None:
-    """Serve until interrupted; `ready` is called with the address. With `hub`, pages of models on the hub are served too."""
+    """Serve until interrupted; `ready` is called with the address.
+
+    `api` has the functions that answer `/api/NAME`. With `hub`, pages of models on the hub are served too.
+    """
     try:
         import starlette  # noqa: F401
         import uvicorn
@@ -52,7 +58,7 @@ def serve(
     url_host, port_number = _host_in_url(host), listener.getsockname()[1]
     policy = access_policy(host, port_number)
     config = uvicorn.Config(
-        create_application(Pages(models, hub, hub_limits), policy),
+        create_application(Pages(models, hub, hub_limits), policy, api or {}),
         http=protocol_with_limits(limits or ConnectionLimits()),
         ws="none",
         lifespan="off",
