@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ..catalog import Preset, read_preset, slugs
 from ..checkpoint.quantization import QUANTIZATION_KEYS
 from ..core.blocks import MLP, Attention, AttentionBase, Decoder, MoE, SharedRoutingMoE, SinusoidalEmbedding
+from ..core.expr import Expr
 from ..core.latent_attention import IndexedAttention, LatentAttention
 from ..core.mixers import ConvolvedAttention
 from ..core.multimodal import parts_of
@@ -29,6 +30,7 @@ _FOUR_BITS = ("q4_k_m", "awq")
 """The formats of 4 bits; the first in which a family can be stored applies."""
 _FULL_NAMES = {"MHA": "multi-head attention", "GQA": "grouped-query attention", "MQA": "multi-query attention"}
 _FULL_NAMES |= {"MLA": "multi-head latent attention", "sparse MLA": "sparse multi-head latent attention"}
+ATTENTION_KINDS = frozenset({*_FULL_NAMES, "attention", "compressed attention", "cross-attention"})
 _GATED_NAMES = {"silu": "SwiGLU", "swish": "SwiGLU", "relu": "ReGLU", "sigmoid": "GLU"}
 _PLAIN_NAMES = {"relu": "ReLU", "silu": "SiLU", "swish": "SiLU", "xielu": "xIELU"}
 
@@ -46,6 +48,11 @@ class MixerFacts(Record):
     chunked: bool = False
     selected: int | None = None  # keys that a query attends to at most, chosen by an indexer
     positions: str = ""  # RoPE with its base and scaling, ALiBi; empty for recurrent mixers
+
+    @property
+    def is_attention(self) -> bool:
+        """Whether queries attend to keys; else it is a recurrence or a convolution."""
+        return self.kind in ATTENTION_KINDS
 
     @property
     def name(self) -> str:
@@ -291,8 +298,8 @@ def _pass_numbers(calculator: MemoryCalculator) -> dict[str, Any]:
         "kv_per_token": cache.kv_per_token,
         "kv_per_later_token": cache.kv_per_later_token,
         "kv_full_context": None if full is None else cache.bytes,
-        "flops_first_token": decode.evaluate(B=1, P=0),
-        "flops_full_context": None if full is None else decode.evaluate(B=1, P=full - 1),
+        "flops_first_token": decode.at(B=1, P=0),
+        "flops_full_context": None if full is None else decode.at(B=1, P=Expr.variable("P", full - 1)),
     }
 
 
@@ -350,10 +357,10 @@ def _mixer_facts(tree: Decoder) -> Iterator[MixerFacts]:
 
 def _facts_of_mixer(x: Block) -> MixerFacts:
     kind = mixer_name(x)
-    heads, kv_heads, head_dim = (_int(getattr(x, name, None)) for name in ("heads", "kv_heads", "head_dim"))
+    heads, kv_heads, head_dim = (getattr(x, name, None) for name in ("heads", "kv_heads", "head_dim"))
     if isinstance(x, LatentAttention):
-        latent = MixerFacts(kind=kind, layers=0, heads=heads, head_dim=int(x.nope_dim) + int(x.rope_dim), **_window_facts(x))
-        return latent.replace(latent_dim=int(x.kv_lora_rank), selected=int(x.top_k) if isinstance(x, IndexedAttention) else None)
+        latent = MixerFacts(kind=kind, layers=0, heads=heads, head_dim=x.nope_dim + x.rope_dim, **_window_facts(x))
+        return latent.replace(latent_dim=x.kv_lora_rank, selected=x.top_k if isinstance(x, IndexedAttention) else None)
     if isinstance(x, Attention):
         kind = "MHA" if heads == kv_heads else "MQA" if kv_heads == 1 else "GQA"
         return MixerFacts(kind=kind, layers=0, heads=heads, kv_heads=kv_heads, head_dim=head_dim, **_window_facts(x))
@@ -363,7 +370,7 @@ def _facts_of_mixer(x: Block) -> MixerFacts:
 
 def _window_facts(x: AttentionBase) -> dict[str, Any]:
     window = x.window
-    return {"window": _int(window.max_lookback), "chunked": window.chunk is not None, "positions": _attention_positions(x)}
+    return {"window": window.max_lookback, "chunked": window.chunk is not None, "positions": _attention_positions(x)}
 
 
 def _attention_positions(x: AttentionBase) -> str:
@@ -392,7 +399,7 @@ def _rope_words(rope: Rope, head_dim: int | None) -> str:
 def _positions(tree: Decoder, mixers: tuple[MixerFacts, ...]) -> str:
     """Return the positions of the whole model; layers of attention without any are NoPE."""
     tables = ["learned"] if tree.positions is not None else ["sinusoidal"] if isinstance(tree.embed, SinusoidalEmbedding) else []
-    attention = [x for x in mixers if x.heads is not None and (x.positions or x.kind in _FULL_NAMES)]
+    attention = [x for x in mixers if x.is_attention and x.kind != "cross-attention"]
     found = dict.fromkeys(x.positions for x in attention)
     rest = "NoPE" if not tables else ""
     words = [*tables, *filter(None, (x or rest for x in found))]
@@ -413,7 +420,7 @@ def _ffn_facts(layers: Stack) -> Iterator[FFNFacts]:
 def _facts_of_ffn(x: Block) -> FFNFacts:
     if not isinstance(x, MoE):
         assert isinstance(x, MLP)
-        return FFNFacts(kind=_activation_name(x), layers=0, width=int(x.up.weight.shape[0]))
+        return FFNFacts(kind=_activation_name(x), layers=0, width=x.up.weight.shape[0])
     expert = x.experts[0]
     assert isinstance(expert, MLP)
     width = expert.up.weight.shape[0]
@@ -424,13 +431,13 @@ def _facts_of_ffn(x: Block) -> FFNFacts:
         wide = x.shared.up.weight.shape[0]
         # one wide matrix holds several shared experts where its width is a multiple of an expert's in the tree
         of_experts = set(width.atoms) <= set(wide.atoms) and int(wide) % int(width) == 0
-        count, shared_width = int(wide) // int(width) if of_experts else 1, int(wide)
+        count, shared_width = int(wide) // int(width) if of_experts else 1, wide
     return FFNFacts(
         kind=_activation_name(expert),
         layers=0,
-        width=int(width),
-        experts=int(x.experts.n),
-        active_experts=int(x.top_k),
+        width=width,
+        experts=x.experts.n,
+        active_experts=x.top_k,
         shared_experts=count,
         shared_width=shared_width,
         zero_experts=int(x.zero_experts),
@@ -444,10 +451,6 @@ def _activation_name(x: MLP) -> str:
     if name.startswith(("gelu", "quick_gelu")):
         return "GeGLU" if x.gate is not None else "GELU"
     return (_GATED_NAMES if x.gate is not None else _PLAIN_NAMES).get(name, name)
-
-
-def _int(value: int | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _describe(

@@ -14,11 +14,9 @@ import { memoryView } from "../legacy/memory_view.js";
 import { speedView } from "../legacy/speed.js";
 // @ts-ignore: not typed
 import { tensorTable } from "../legacy/tensor_table.js";
-// @ts-ignore: not typed
-import { checkpointStatus } from "../legacy/checkpoint_status.js";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
-import { FactSheet } from "./facts/fact_sheet";
+import { Hero } from "./facts/hero";
 import { PositionsSection } from "./positions/positions";
 
 export const MODEL_SECTIONS: readonly SectionLink[] = [
@@ -35,7 +33,7 @@ export const MODEL_SECTIONS: readonly SectionLink[] = [
 export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
-			<FactSheet model={model} />
+			<Hero model={model} />
 			<Section id="parameters" topic="Where the parameters are" title="Treemap"><Legacy make={() => treemapView(model, state, change)} /></Section>
 			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
 			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>

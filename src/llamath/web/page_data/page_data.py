@@ -28,6 +28,7 @@ from .block_data import build_block_diagrams
 from .checkpoint_data import checkpoint_findings
 from .clipboard_texts import diff_texts, model_texts
 from .experts_data import build_experts
+from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
 from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
 from .page_settings import page_settings
@@ -182,6 +183,7 @@ def _model(model: Model) -> dict[str, Any]:
         "source": safe(model.source),
         "notes": [safe(x, 500) for x in model.notes],
         "checkpoint": checkpoint_findings(model),
+        "facts": facts_data(model),
         "everyday": short_count(counts.parameters.total),
         "counts": list(_counts(model)),
         "letters": list(_letters(model)),

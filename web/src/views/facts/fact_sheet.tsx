@@ -1,20 +1,177 @@
-// The first screen: what kind of model this is, how large, and its picture.
+// The fact sheet: name, size, a row for each fact, the size of the weights, and the smallest hardware that runs the model.
+import "./facts.css";
 import { NumberButton } from "../../components/number";
-import type { ModelData } from "../../lib/data";
-import { formula, inShort } from "../../lib/derivation";
-import { grouped } from "../../lib/format";
+import type { Count, Digits, ModelData } from "../../lib/data";
+import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
+import { gigabytes, grouped, percent, threeDigits } from "../../lib/format";
+import { CheckpointStatus } from "./checkpoint_status";
 
-export function FactSheet({ model }: { model: ModelData }) {
+interface FactRow {
+	name: string;
+	value: string;
+	note: string;
+	/** Letters of formulas that have this value. */
+	letters: string[];
+	/** Or formulas, each as lines that equal each other. */
+	of: string[][];
+}
+
+interface WeightFact {
+	dtype: string;
+	name: string;
+	bytes: Digits;
+	released: boolean;
+}
+
+interface HardwareFact {
+	/** Empty: no device of the catalog is large enough. */
+	name: string;
+	dtype: string;
+	context: string;
+	used?: string;
+	longest?: string;
+	speed?: string;
+}
+
+export interface Facts {
+	origin: string[];
+	kinds: string[];
+	description: string;
+	rows: FactRow[];
+	weights: WeightFact[];
+	hardware: HardwareFact[];
+}
+
+export const factsOf = (model: ModelData) => model.facts as Facts;
+
+const countDerivation = (x: Count): Derivation => ({
+	title: `${x.name}: ${x.everyday}`,
+	lines: [x.says, formula(x.symbols, x.numbers, grouped(x.value)), ...inShort(x.name, x.value, x.everyday)],
+});
+
+/** Everything above the facts: origin, name, description, and the number of parameters. */
+export function Intro({ model }: { model: ModelData }) {
+	const { origin, kinds, description } = factsOf(model);
 	const total = model.counts[0]!;
-	const derive = () => ({ title: `${total.name}: ${total.everyday}`, lines: [total.says, formula(total.symbols, total.numbers, grouped(total.value)), ...inShort(total.name, BigInt(total.value), total.everyday)] });
+	const active = model.counts.find((x) => x.name === "active");
 	return (
-		<div class="wrap hero">
-			<div class="sheet">
-				<h1>{model.name}</h1>
-				<p class="hero-number">
-					<NumberButton derive={derive} label="parameters" data-part="parameters">{model.everyday}</NumberButton> parameters
+		<div class="intro">
+			<p class="eyebrow origin">{[...origin, kinds.join(", ")].join(" · ")}</p>
+			<h1>{model.name}</h1>
+			<p class="description">{description}</p>
+			<div class="hero-number">
+				<NumberButton derive={() => countDerivation(total)} label="parameters, rounded">{model.everyday}</NumberButton>
+				<p>
+					<strong>parameters</strong>
+					<NumberButton derive={() => countDerivation(total)} label="parameters" data-part="parameters">{grouped(total.value)}</NumberButton>
+					{!active && <span>all active for every token</span>}
 				</p>
 			</div>
+			{active && <ActiveBar total={total} active={active} />}
+		</div>
+	);
+}
+
+function ActiveBar({ total, active }: { total: Count; active: Count }) {
+	const [n, whole] = [BigInt(active.value), BigInt(total.value)];
+	const share = Number((n * 100_000n) / whole) / 1000;
+	const derive = () => {
+		const { title, lines } = countDerivation(active);
+		return { title, lines: [...lines, shareFormula("active", n, whole)] };
+	};
+	return (
+		<div class="active">
+			<svg class="data" width="100%" height="12" role="img" aria-label={`${percent(n, whole)} of the parameters are active for each token`}>
+				<rect class="idle" x="0.5" y="0.5" width="calc(100% - 1px)" height="11" rx="2" />
+				<rect class="used" x="0" y="0" width={`${share}%`} height="12" rx="2" />
+			</svg>
+			<p class="caption">
+				<strong><NumberButton derive={derive} label="active parameters" data-part="active">{active.everyday}</NumberButton> active</strong> for each token, {percent(n, whole)} (<span class="tabular">{grouped(active.value)}</span>)
+			</p>
+		</div>
+	);
+}
+
+/** The rows of facts and the sizes of the weights. */
+export function FactRows({ model }: { model: ModelData }) {
+	const { rows, weights } = factsOf(model);
+	return (
+		<dl class="facts">
+			{rows.map((x, i) => (
+				<div key={i}>
+					<dt>{x.name}</dt>
+					<dd><FactValue row={x} model={model} />{x.note && <small> {x.note}</small>}</dd>
+				</div>
+			))}
+			<Weights weights={weights} model={model} />
+		</dl>
+	);
+}
+
+function FactValue({ row, model }: { row: FactRow; model: ModelData }) {
+	const letters = model.letters.filter((x) => row.letters.includes(x.letter));
+	if (!letters.length && !row.of.length) return <span>{row.value}</span>;
+	const derive = (): Derivation => ({
+		title: `${row.name}: ${row.value}`,
+		lines: [row.note, ...letters.flatMap((x) => [formula(...x.of), x.says]), ...row.of.map((lines) => formula(...lines))],
+	});
+	return <NumberButton derive={derive} label={row.name} data-fact={row.name}>{row.value}</NumberButton>;
+}
+
+function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }) {
+	const most = weights.reduce((most, x) => (BigInt(x.bytes) > most ? BigInt(x.bytes) : most), 1n);
+	const sizes = model.sizes as { dtypes: { name: string; of: [string, string] }[] };
+	const derive = (x: WeightFact): Derivation => {
+		const known = sizes.dtypes.find((y) => y.name === x.dtype);
+		return { title: `weights in ${x.name}: ${gigabytes(x.bytes)}`, lines: [x.released && "the format of the released weights", known && formula(...known.of, `${grouped(x.bytes)} bytes`), ...inBytes(x.bytes)] };
+	};
+	return (
+		<div class="weights">
+			<dt>Weights</dt>
+			<dd>
+				{weights.map((x) => (
+					<span key={x.dtype}>
+						<small>{x.name}{x.released && <b title="as released"> ●</b>}</small>
+						<span class="bar" aria-hidden="true"><i class="data" style={{ width: `${Number((BigInt(x.bytes) * 1000n) / most) / 10}%` }} /></span>
+						<NumberButton derive={() => derive(x)} label={`weights in ${x.name}${x.released ? ", as released" : ""}`} data-weights={x.dtype}>{shortGigabytes(x.bytes)}</NumberButton>
+					</span>
+				))}
+				{weights.some((x) => x.released) && <small class="released">● as released</small>}
+			</dd>
+		</div>
+	);
+}
+
+function shortGigabytes(bytes: Digits): string {
+	const n = Number(bytes);
+	return n >= 1e12 ? `${threeDigits(n / 1e12)} TB` : n >= 1e9 ? `${threeDigits(n / 1e9)} GB` : `${threeDigits(n / 1e6)} MB`;
+}
+
+/** The smallest hardware, with a link to all that runs it. */
+export function RunsOn({ model }: { model: ModelData }) {
+	const [first, ...rest] = factsOf(model).hardware;
+	if (!first) return null;
+	return (
+		<a class="runs" href="#hardware">
+			<span>
+				<small>Runs on</small>
+				<strong>{first.name || "more than 8 GPUs of any kind"}</strong>
+				<small>{[`${first.dtype}, ${first.context}`, first.used, first.speed].filter(Boolean).join(" · ")}</small>
+				{first.longest && <small>Holds {first.longest}</small>}
+				{rest.map((x) => x.name && x.name !== first.name && <small key={x.dtype}>In {x.dtype}: {x.name}</small>)}
+			</span>
+			<span aria-hidden="true">→</span>
+		</a>
+	);
+}
+
+/** What the sheet is computed from, and what to know about it. */
+export function Source({ model }: { model: ModelData }) {
+	return (
+		<div class="source">
+			<CheckpointStatus model={model} />
+			{model.source && <p class="caption">Source: {model.source}</p>}
+			{model.notes.length > 0 && <ul class="caption notes" aria-label="Notes">{model.notes.map((x) => <li key={x}>{x}</li>)}</ul>}
 		</div>
 	);
 }

@@ -1,0 +1,194 @@
+"""The fact sheet of the page: rows of short texts, each number with its derivation, and the smallest hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...analysis.fact_sheet import FactSheet, FFNFacts, MixerFacts, RunsOn, fact_sheet
+from ...core.expr import Expr
+from ...model import Model
+from ...utils.errors import safe
+from ...utils.number_format import format_count, format_flops
+
+_KIND_NAMES = {"moe": "MoE", "vision": "reads images", "audio": "hears sound"}
+_MAX_SHAPES = 3
+"""Attention or FFNs of more shapes than this are summarized."""
+_MAX_FORMULA_CHARS = 20_000
+
+
+def facts_data(model: Model) -> dict[str, Any]:
+    """Return the data of the fact sheet."""
+    facts = fact_sheet(model)
+    return {
+        "origin": [safe(x) for x in (facts.organization, month_of(facts.released), license_name(facts.license)) if x],
+        "kinds": [_KIND_NAMES.get(x, x) for x in facts.kinds],
+        "description": facts.description,
+        "rows": list(_rows(facts)),
+        "weights": [{"dtype": x.dtype, "name": format_name(x.dtype), "bytes": str(x.bytes), "released": x.released} for x in facts.weights],
+        "hardware": [_hardware(x) for x in facts.runs_on],
+    }
+
+
+_MONTHS = "January February March April May June July August September October November December".split()
+
+
+def month_of(date: str | None) -> str | None:
+    """Return the month of a date: `April 2024`."""
+    if date is None:
+        return None
+    year, month, *_ = date.split("-")
+    return f"{_MONTHS[int(month) - 1]} {year}"
+
+
+_LICENSES = {
+    "apache-2.0": "Apache 2.0",
+    "mit": "MIT",
+    "llama3": "Llama 3 license",
+    "llama2": "Llama 2 license",
+    "deepseek": "DeepSeek license",
+}
+
+
+def license_name(name: str | None) -> str | None:
+    """Return a license as people write it; `other` says only that it is none of the usual ones."""
+    if name is None:
+        return None
+    if name == "other":
+        return "license of its own"
+    says_what = "license" in name or name.startswith(("cc-", "bsd-", "bigscience", "bigcode"))
+    return _LICENSES.get(name) or (name if says_what else f"{name} license")
+
+
+def format_name(dtype: str) -> str:
+    """Return the name of a weight format as people write it: Q4_K_M, bf16, AWQ."""
+    return dtype.upper() if dtype.startswith(("q", "iq", "awq", "gptq")) else dtype
+
+
+def _rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
+    """Yield the rows: a name, a value, a note, and either the letters that the value has in formulas or the lines of its derivation."""
+    tree = facts.model.tree
+    yield _row("Layers", f"{facts.layers:,}", "; ".join(facts.patterns) or ("all alike" if facts.layers > 1 else ""), letters=tree.layers.n)
+    yield _row("Hidden size", f"{facts.width:,}", "", letters=tree.width)
+    yield from _mixer_rows(facts)
+    value, _, note = facts.positions.partition("; " if ";" in facts.positions else ", ")
+    yield _row("Positions", value, note)
+    if len(facts.ffns) <= _MAX_SHAPES:
+        yield from (_ffn_row(x, len(facts.ffns) > 1) for x in facts.ffns)
+    else:
+        widths = [x.width for x in facts.ffns]
+        yield _row("FFN size", f"{min(widths):,} – {max(widths):,}", f"{facts.ffns[0].kind}, in {len(widths)} sizes")
+    yield _row(
+        "Context length", "not limited" if facts.context is None else f"{facts.context:,}", "" if facts.context is None else "tokens"
+    )
+    yield _row("Vocabulary", f"{facts.vocabulary:,}", "tied head" if facts.tied_head else "untied head", letters=tree.vocab)
+    if facts.kv_per_token is not None:
+        yield from _pass_rows(facts)
+
+
+def _mixer_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
+    """Yield a row for the mixers of each kind and number of heads, one for their windows, and one for the size of a head."""
+    shapes = dict.fromkeys((x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) for x in facts.mixers)
+    if len(shapes) <= _MAX_SHAPES:
+        for shape in shapes:
+            same = [x for x in facts.mixers if (x.kind, x.heads, x.kv_heads, x.latent_dim, x.selected) == shape]
+            where = f" in {format_count(sum(x.layers for x in same), 'layer')}" if len(shapes) > 1 else ""
+            yield _row(
+                "Attention" if same[0].is_attention else "Mixer", f"{same[0].kind}{where}", _mixer_note(same[0]), letters=same[0].heads
+            )
+    else:
+        heads = [x.heads for x in facts.mixers if x.heads is not None]
+        yield _row("Attention", facts.attention, f"{min(heads):,} – {max(heads):,} query heads, by layer")
+    windows = dict.fromkeys((x.window, x.chunked) for x in facts.mixers if x.is_attention)
+    for window, chunked in (x for x in windows if x[0] is not None):
+        layers = sum(x.layers for x in facts.mixers if (x.window, x.chunked) == (window, chunked))
+        yield _row("Chunks" if chunked else "Window", f"{window:,} tokens", f"in {format_count(layers, 'layer')}")
+    sizes = dict.fromkeys(x.head_dim for x in facts.mixers if x.head_dim and x.is_attention)
+    if sizes:
+        value = " and ".join(f"{x:,}" for x in sizes) if len(sizes) <= _MAX_SHAPES else "several"
+        yield _row("Head dim", value, "", letters=next(iter(sizes)))
+
+
+def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
+    full, later = facts.kv_full_context, facts.kv_per_later_token
+    context = "" if facts.context is None else short_tokens(facts.context)
+    notes = [] if full is None else [f"{short_bytes(full)} at {context}"]
+    if later != facts.kv_per_token and later is not None:
+        notes.insert(0, f"{short_bytes(later)} once windows are full")
+    note = " · ".join(["per token", *notes])
+    lines = [_formula(facts.kv_per_token, "bytes"), *([] if full is None else [_formula(full, "bytes")])]
+    yield _row("KV cache", short_bytes(int(facts.kv_per_token or 0)), note, of=lines)
+    first, at_full = facts.flops_first_token, facts.flops_full_context
+    if first is not None:
+        later_note = "" if at_full is None else f" · {format_flops(at_full)} at {context}"
+        of = [_formula(first, "FLOPs"), *([] if at_full is None else [_formula(at_full, "FLOPs")])]
+        yield _row("Decode", format_flops(first), f"per token{later_note}", of=of)
+
+
+def _row(name: str, value: str, note: str, *, letters: int | None = None, of: list[list[str]] | None = None) -> dict[str, Any]:
+    found = list(letters.atoms) if isinstance(letters, Expr) else []
+    return {"name": name, "value": safe(value), "note": safe(note, 300), "letters": found, "of": of or []}
+
+
+def _formula(n: int | None, unit: str) -> list[str]:
+    """Return an integer in letters, in numbers, and with its unit."""
+    written = n if isinstance(n, Expr) else Expr.const(int(n or 0))
+    lines = dict.fromkeys((written.symbol, written.numbers, f"{int(written):,} {unit}"))
+    return [safe(x, _MAX_FORMULA_CHARS) for x in lines]
+
+
+def _mixer_note(x: MixerFacts) -> str:
+    parts = []
+    if x.heads is not None and x.kv_heads not in (None, x.heads):
+        parts.append(f"{x.heads:,} query, {format_count(x.kv_heads or 0, 'KV head')}")
+    elif x.heads is not None:
+        parts.append(format_count(x.heads, "head"))
+    if x.latent_dim is not None:
+        parts.append(f"latent {x.latent_dim:,}")
+    if x.selected is not None:
+        parts.append(f"{x.selected:,} keys for each query")
+    return " · ".join(parts)
+
+
+def _ffn_row(x: FFNFacts, is_one_of_several: bool) -> dict[str, Any]:
+    where = f", {format_count(x.layers, 'layer')}" if is_one_of_several else ""
+    if x.experts is None:
+        return _row("FFN size", f"{x.width:,}", f"{x.kind}{where}", letters=x.width)
+    shared = f" + {x.shared_experts:,} shared" if x.shared_experts else ""
+    return _row("Experts", f"{x.active_experts:,} of {x.experts:,}{shared}", f"{x.kind} {x.width:,}{where}", letters=x.experts)
+
+
+def _hardware(x: RunsOn) -> dict[str, Any]:
+    context = f"{x.context:,} tokens"
+    if x.gpu is None:
+        return {"name": "", "dtype": format_name(x.dtype), "context": context}
+    memory, gib = x.gpu.device.memory, 2**30
+    return {
+        "name": f"{x.gpu.count} × {short_title(x.gpu.device.title)}",
+        "dtype": format_name(x.dtype),
+        "context": context,
+        "used": f"{x.gpu.total / gib:,.1f} of {memory / gib:,.1f} GiB" + (" each" if x.gpu.count > 1 else ""),
+        "longest": f"its full context of {short_tokens(x.gpu.max_context)}"
+        if x.gpu.whole_context
+        else f"up to {x.gpu.max_context:,} tokens",
+        "speed": f"≤ {x.gpu.decode_ceiling:,.3g} tokens/s" if x.gpu.decode_ceiling else "",
+    }
+
+
+def short_title(title: str) -> str:
+    """Return the title of a device without the name of its series."""
+    return title.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Radeon ")
+
+
+def short_tokens(n: int) -> str:
+    """Return a number of tokens as in the names of models: 128k is 131,072; any other in full."""
+    return f"{n // 1024:,}k" if n >= 1024 and n % 1024 == 0 else f"{n:,}"
+
+
+def short_bytes(n: int) -> str:
+    """Return bytes in binary units to three digits: 128 KiB, 10.7 GiB."""
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if n >= unit:
+            value = n / unit
+            return f"{value:,.0f} {name}" if value >= 99.95 or value == int(value) else f"{value:.3g} {name}"
+    return f"{n:,} B"

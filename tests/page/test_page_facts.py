@@ -1,0 +1,80 @@
+"""The first screen of the page: the fact sheet equals the library's reports, and every number opens its derivation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.fact_sheet import fact_sheet
+from llamath.web.page_data.facts_data import facts_data
+from llamath.web.server.page_html import model_page
+from support.browser_page import Tab, browser
+
+__all__ = ["browser"]
+
+SAMPLE = ["llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "openelm-1.1b", "falcon-mamba-7b", "qwen2-vl-7b"]
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_rows_state_the_facts(slug: str) -> None:
+    model = llamath.load(slug)
+    facts, data = fact_sheet(model), facts_data(model)
+    values = {x["name"]: x["value"] for x in data["rows"]}
+    assert values["Layers"] == f"{facts.layers:,}"
+    assert values["Hidden size"] == f"{facts.width:,}"
+    assert values["Vocabulary"] == f"{facts.vocabulary:,}"
+    assert {x["dtype"]: int(x["bytes"]) for x in data["weights"]} == {x.dtype: x.bytes for x in facts.weights}
+    rows = {x["name"]: x for x in data["rows"]}
+    assert rows["KV cache"]["of"][0][-1] == f"{facts.kv_per_token:,} bytes"
+    assert rows["Decode"]["of"][0][-1] == f"{facts.flops_first_token:,} FLOPs"
+
+
+# what follows needs Chromium
+
+
+def test_first_screen_shows_total_active_and_hardware(browser: Any, tmp_path: Path) -> None:
+    model = llamath.load("deepseek-v3")
+    with Tab(browser, tmp_path, model_page([model])) as tab:
+        assert tab.text_content("[data-part=parameters]").endswith(f"{model.parameters.total:,}")
+        assert tab.text_content(".active .caption").endswith(f"({model.parameters.active:,})")
+        assert tab.text_content(".active .caption").startswith("active parameters: 37.6B")
+        share = tab.evaluate(
+            "(x => x[1].getBoundingClientRect().width / x[0].getBoundingClientRect().width)(document.querySelectorAll('.active rect'))"
+        )
+        assert share == pytest.approx(model.parameters.active / model.parameters.total, rel=0.02)
+        gpu = fact_sheet(model).runs_on[0].gpu
+        assert gpu is not None
+        assert f"{gpu.count} × B200" in tab.text_content(".runs strong")
+        assert tab.get_attribute(".runs", "href") == "#hardware"
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "gemma-3-27b"])
+def test_numbers_of_the_sheet_open_their_derivations(browser: Any, tmp_path: Path, slug: str) -> None:
+    model = llamath.load(slug)
+    facts = fact_sheet(model)
+    with Tab(browser, tmp_path, model_page([model])) as tab:
+        tab.click("[data-fact='KV cache']")
+        assert tab.text_content("dialog[open] pre >> nth=0").endswith(f"= {facts.kv_per_token:,} bytes")
+        assert tab.text_content("dialog[open] pre >> nth=1").endswith(f"= {facts.kv_full_context:,} bytes")
+        tab.keyboard.press("Escape")
+        tab.click("[data-fact='Hidden size']")
+        assert tab.text_content("dialog[open] pre") == f"d\n= hidden_size\n= {facts.width:,}"
+        tab.keyboard.press("Escape")
+        for size in facts.weights:
+            tab.click(f"[data-weights={size.dtype}]")
+            assert tab.text_content("dialog[open] pre >> nth=0").endswith(f"= {size.bytes:,} bytes"), size.dtype
+            tab.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440, 2560])
+@pytest.mark.parametrize("slug", ["deepseek-v3", "llama-4-scout"])
+def test_no_number_is_clipped_at_any_width(browser: Any, tmp_path: Path, width: int, slug: str) -> None:
+    with Tab(browser, tmp_path, model_page([llamath.load(slug)]), width=width) as tab:
+        clipped = """[...document.querySelectorAll('.sheet *')].filter((x) => {
+          const box = x.getBoundingClientRect();
+          return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5 || x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible');
+        }).filter((x) => !x.closest('.hidden')).map((x) => x.outerHTML.slice(0, 80))"""
+        assert tab.evaluate(clipped) == []
