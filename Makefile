@@ -2,6 +2,7 @@
 # make test       install what the tests need and run them        make test-fast  the tests of a minute, without torch or a browser
 # make lint       style, types, and the output shown in the docs   make docs       regenerate the output shown in the docs
 # make bench      ratios against peers, into bench/results/        make fuzz       fuzz every reader of files for 20 seconds
+# make site       build the documentation site, with the gallery, into site/
 # make web        build the page's script and style from web/ (needs node and npm; using and testing the page does not)
 # make sanitize   the C++ kernels on random shapes under the address and undefined-behavior sanitizers
 # make dist       build the wheel twice, compare, and list its parts  make lock     choose and pin the packages of demo and tests anew
@@ -25,7 +26,7 @@ else
 install = echo 'Installing without sums: requirements/ is for CPython 3.11 on Linux, x86-64' && $(PIP) install $(PINS) $(2)
 endif
 
-.PHONY: demo test test-fast lint docs bench fuzz sanitize dist wheels lock browser web clean
+.PHONY: demo test test-fast lint docs bench fuzz sanitize dist wheels lock browser web site clean
 demo: $(VENV)/.package
 	@$(BIN)/llamath count llama-3-8b
 	@echo; $(BIN)/llamath verify embedded
@@ -119,6 +120,12 @@ browser:
 # The built page is committed, so that neither users nor tests need node; tests compare the sources with the sum kept beside it
 web:
 	cd web && npm ci --silent && npx tsc && node build.mjs
+
+# Links between pages are checked: a broken one is an error
+site: $(VENV)/.package
+	@$(call install,site,sphinx myst-parser furo sphinx-copybutton)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs site
+	$(BIN)/llamath gallery -o site/gallery --force
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@
 - Lines of prose have at most 100 characters; tables and code may have more.
 - `<!-- multimodal -->` … `<!-- end -->` gets the types of multimodal models that are counted whole.
 - `<!-- recipes -->` … `<!-- end -->` gets the formats of quantization recipes: tensors and bytes of a matrix, bits per weight.
+- `<!-- source PATH -->` … `<!-- end -->` gets the text of a Python file.
 - A ```bench block gets the figures of bench/results, a ```speed block those of bench/run.py, a ```reading block those of
   bench/verify_full.py.
 """
@@ -33,6 +34,7 @@ OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTIL
 SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 MULTIMODAL = re.compile(r"^<!-- multimodal -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 RECIPES = re.compile(r"^<!-- recipes -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
+SOURCE = re.compile(r"^<!-- source (\S+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 COMMANDS = re.compile(r"^<!-- commands -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 JSON_KEYS = re.compile(r"^<!-- json (.*?) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 COMMAND = re.compile(r"((?:.*\\\n)*.*)\n((?:.|\n)*)")
@@ -109,6 +111,10 @@ def shared_options(_: re.Match[str]) -> str:
 
     lines = [list_item(f"`{option}`: {text}") for option, text in shared_option_records(click.Context(cli))]
     return "\n".join(["<!-- shared options -->", "", *lines, "", "<!-- end -->"])
+
+
+def source(match: re.Match[str]) -> str:
+    return "\n".join([f"<!-- source {match[1]} -->", "", "```python", (ROOT / match[1]).read_text().rstrip(), "```", "", "<!-- end -->"])
 
 
 def command_names() -> list[str]:
@@ -262,6 +268,7 @@ def recipes(_: re.Match[str]) -> str:
 GENERATED = {
     MULTIMODAL: multimodal,
     RECIPES: recipes,
+    SOURCE: source,
     CONSOLE: console,
     OPTIONS: options,
     SHARED_OPTIONS: shared_options,

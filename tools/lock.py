@@ -57,7 +57,8 @@ def wanted() -> dict[str, list[str]]:
     return {
         "package": package,
         "demo": [*package, *extras["run"]],
-        "test": [*package, *extras["run"], *extras["torch"], *groups["dev"], *groups["oracles"]],
+        "test": [*package, *extras["run"], *extras["torch"], *groups["dev"], *groups["oracles"], *groups["site"]],
+        "site": [*package, *groups["site"]],
         "extras": [*settings["project"]["dependencies"], *(x for names in extras.values() for x in names)],
     }
 

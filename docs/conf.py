@@ -1,0 +1,84 @@
+"""The documentation site: Sphinx reads the Markdown files of this folder as they are on GitHub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+REPOSITORY = "https://github.com/llamath/llamath/blob/main"
+PROJECT_PAGES = {"SECURITY.md": "security", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
+"""Files at the root that are pages of the site, with the names of their pages under project/."""
+
+project = "llamath"
+author = "the llamath authors"
+copyright = "the llamath authors, Apache-2.0"  # noqa: A001, the name that Sphinx reads
+release = metadata.version("llamath")
+extensions = ["myst_parser", "sphinx_copybutton"]
+html_theme = "furo"
+html_title = f"llamath {release}"
+html_static_path = ["_static"]
+html_css_files = ["llamath.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {"source_repository": "https://github.com/llamath/llamath/", "source_branch": "main", "source_directory": "docs/"}
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"
+_LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?", re.MULTILINE)
+_FENCE = re.compile(r"^```(?:bench|speed|reading)$", re.MULTILINE)
+"""Blocks whose contents tools/docs.py generates."""
+
+
+def rewrite_links(text: str, path: Path, page: Path) -> str:
+    """Return the text of the file `path`, shown as `page`, with its relative links as they are from there."""
+
+    def link(match: re.Match[str]) -> str:
+        target = (path.parent / match[2]).resolve()
+        root_path = target.relative_to(ROOT).as_posix()
+        if root_path in PROJECT_PAGES:
+            target = DOCS / "project" / f"{PROJECT_PAGES[root_path]}.md"
+        shown = os.path.relpath(target, page.parent) if target.is_relative_to(DOCS) else f"{REPOSITORY}/{root_path}"
+        return f"{match[1]}{shown}{match[3] or ''}"
+
+    return _LINK.sub(link, text)
+
+
+def navigation(text: str) -> str:
+    """Return the table of contents of the site: the sections of the index page, with the pages that each links to."""
+    trees = []
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        caption, _, body = section.partition("\n")
+        pages = dict.fromkeys(re.findall(r"\]\(([\w/.-]+\.md)", body))
+        trees.append(_tree(caption, pages))
+    return "\n".join(trees)
+
+
+def _tree(caption: str, pages: Iterable[str]) -> str:
+    return "\n".join(["```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "", *pages, "```", ""])
+
+
+def rewrite_source(app: Any, name: str, source: list[str]) -> None:  # noqa: ARG001, Sphinx passes itself
+    """Adapt a page that Sphinx reads; the pages of project/ are files at the root."""
+    page = DOCS / f"{name}.md"
+    path = next((ROOT / root_path for root_path, stem in PROJECT_PAGES.items() if name == f"project/{stem}"), page)
+    text = source[0] if path == page else path.read_text(encoding="utf-8")
+    source[0] = _FENCE.sub("```text", rewrite_links(text, path, page))
+    source[0] = source[0].replace("<!-- the gallery of this site -->", '<p><a href="gallery/index.html">Open the gallery</a></p>')
+    if name == "index":
+        source[0] += f"\n{navigation(source[0])}"
+    elif name == "decisions/README":
+        source[0] += f"\n{_tree('', (x.name for x in sorted(page.parent.glob('0*.md'))))}"
+
+
+def setup(app: Any) -> None:
+    """Connect with Sphinx."""
+    app.connect("source-read", rewrite_source)

@@ -1,0 +1,76 @@
+"""The documentation site: it builds without a warning, its links lead somewhere, and its search finds every page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_parser")
+pytest.importorskip("furo")
+
+DOCS = Path(__file__).parents[2] / "docs"
+APART = {"gallery/index.html"}
+"""Pages that `make site` writes beside those of Sphinx."""
+GENERATED = {"genindex", "search"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(folder / "html")]
+    done = subprocess.run([*command, "-d", str(folder / "doctrees")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+def test_every_document_is_a_page(site: Path) -> None:
+    documents = {x.relative_to(DOCS).with_suffix("").as_posix() for x in DOCS.rglob("*.md")}
+    pages = {x.relative_to(site).with_suffix("").as_posix() for x in site.rglob("*.html")}
+    assert documents == pages - GENERATED
+    assert len(documents) > 90
+
+
+def test_every_link_inside_the_site_leads_to_a_page(site: Path) -> None:
+    anchors: dict[Path, set[str]] = {}
+
+    def anchors_of(page: Path) -> set[str]:
+        if page not in anchors:
+            anchors[page] = {unescape(x) for x in re.findall(r'\bid="([^"]+)"', page.read_text())}
+        return anchors[page]
+
+    broken = []
+    for page in site.rglob("*.html"):
+        for href in re.findall(r'<(?:a|link|img|script)\b[^>]*?\b(?:href|src)="([^"]+)"', page.read_text()):
+            address, anchor = urldefrag(unescape(href))
+            if re.match(r"[a-z]+:", address):
+                continue
+            target = (page.parent / unquote(address.partition("?")[0])).resolve() if address else page
+            target = target / "index.html" if target.is_dir() else target
+            name = target.relative_to(site.resolve()).as_posix() if target.is_relative_to(site.resolve()) else href
+            if name in APART:
+                continue
+            if not target.is_file() or (anchor and target.suffix == ".html" and anchor not in anchors_of(target)):
+                broken.append(f"{page.relative_to(site)}: {href}")
+    assert not broken
+
+
+def test_search_knows_the_words_of_every_tutorial(site: Path) -> None:
+    index = (site / "searchindex.js").read_text()
+    names = {x.stem for x in (DOCS / "tutorials").glob("*.md")}
+    assert all(f'"tutorials/{x}"' in index for x in names)
+    assert len(names) == 7
+
+
+def test_twenty_questions_have_a_command_each() -> None:
+    sections = re.split(r"^## ", (DOCS / "questions.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(sections) == 20
+    for section in sections:
+        assert "```console\n$ llamath " in section, section.splitlines()[0]
+        assert "error: " not in section and "Traceback" not in section, section.splitlines()[0]
