@@ -481,3 +481,84 @@ def test_memory_does_not_grow_with_the_weights(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert (a / "model.safetensors").stat().st_size > 60_000_000
     assert peak < 100_000_000  # values in float32 alone would have 122 MB in each
+
+
+# Multi-token prediction layers
+
+
+def mtp_config(name: str) -> dict[str, Any]:
+    """A tiny model with two multi-token prediction layers: numbered after the others, or with names of their own."""
+    tiny = json.loads((Path(__file__).parents[1] / "tiny" / f"{name}.json").read_text())
+    key = "num_nextn_predict_layers" if name == "deepseek_v3" else "mtp_num_hidden_layers"
+    return {**tiny.get("yarn", tiny["plain"]), key: 2 if name == "deepseek_v3" else 1}
+
+
+def with_mtp(config: dict[str, Any]) -> Tensors:
+    """Random tensors of the model and of its multi-token prediction layers."""
+    model = llamath.load(config)
+    tensors = {name: x.bfloat16() for name, x in random_tensors(model, model.scheme("hf")).items()}
+    generator = torch.Generator().manual_seed(9)
+    for x in model.family.hf.mtp_tensors(model.tree):
+        tensors[x.name] = (torch.randn(tuple(map(int, x.shape)), generator=generator) * 0.02).bfloat16()
+    return tensors
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_5", "qwen3_5_moe"])
+def test_mtp_layers_are_compared_by_their_values(name: str, tmp_path: Path) -> None:
+    config = mtp_config(name)
+    model, tensors = llamath.load(config), with_mtp(config)
+    mtp = [x.name for x in model.family.hf.mtp_tensors(model.tree)]
+    a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
+    assert len(mtp) >= 15 and model.tree.mtp is not None
+    wide = same(a, save_folder(tmp_path / "b", config, tensors, torch.float32))
+    assert (wide.verdict, wide.others_compared) == ("identical", 0)
+    coarse = {k: x.to(torch.float8_e4m3fn).bfloat16() if k in mtp and x.ndim > 1 else x for k, x in tensors.items()}
+    small = {k: x.to(torch.float8_e4m3fn) if k in mtp and x.ndim > 1 else x for k, x in tensors.items()}
+    rounded = save_folder(tmp_path / "c", config, small, None)
+    assert same(a, rounded).verdict == "rounding"
+    assert same(save_folder(tmp_path / "d", config, coarse, torch.bfloat16), rounded).verdict == "identical"
+    gate = next(x for x in mtp if x.endswith(("q_proj.weight", "q_a_proj.weight")))
+    wrong = same(a, save_folder(tmp_path / "e", config, {**tensors, gate: tensors[gate] * 2}, torch.bfloat16))
+    assert {(x.stored_a, x.verdict) for x in wrong.differences} == {(gate, "different")}
+    assert wrong.differences[0].path.startswith("mtp.0.") and "B is A times 2" in wrong.causes[0].message
+
+
+def test_dropped_mtp_layers_are_named_and_unfused_ones_compared(tmp_path: Path) -> None:
+    config = mtp_config("deepseek_v3")
+    tensors = with_mtp(config)
+    a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
+    plain = {k: x for k, x in tensors.items() if not k.startswith(("model.layers.2.", "model.layers.3."))}
+    report = same(a, save_folder(tmp_path / "b", config, plain, torch.bfloat16))
+    assert report.verdict == "identical" and any("only in A" in x and "not compared" in x for x in report.notes)
+    fused = same(a, convert(a, tmp_path / "c", "hf-fused"))
+    assert (fused.verdict, fused.others_compared, fused.only_in_a) == ("identical", 0, ())
+    assert run("hash", a).stdout.split()[0] == run("hash", tmp_path / "b").stdout.split()[0]
+
+
+def test_packed_mtp_layers_are_compared(tmp_path: Path) -> None:
+    config = mtp_config("deepseek_v3")
+    tensors = with_mtp(config)
+    recipe = {"quant_method": "fp8", "weight_block_size": [32, 32], "activation_scheme": "dynamic"}
+    packed = dict(tensors)
+    for name in [x for x in tensors if x.endswith("_proj.weight")]:
+        packed[name] = tensors[name].to(torch.float8_e4m3fn)
+        packed[f"{name}_scale_inv"] = torch.ones(tuple(-(-n // 32) for n in tensors[name].shape))
+    a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
+    b = save_folder(tmp_path / "b", {**config, "quantization_config": recipe}, packed, None)
+    assert (same(a, b).verdict, same(a, b).others_compared) == ("rounding", 0)
+    packed["model.layers.3.self_attn.o_proj.weight_scale_inv"] += 1
+    c = save_folder(tmp_path / "c", {**config, "quantization_config": recipe}, packed, None)
+    for other in (a, b):
+        assert [x.path for x in same(other, c).differences if x.verdict == "different"] == ["mtp.1.attn.o.weight"]
+
+
+def test_any_number_of_declared_mtp_layers_is_compared_by_those_in_the_files(tmp_path: Path) -> None:
+    config = mtp_config("deepseek_v3")
+    tensors = with_mtp(config)
+    a = save_folder(tmp_path / "a", config, tensors, torch.bfloat16)
+    b = save_folder(tmp_path / "b", {**config, "num_nextn_predict_layers": 10**9}, tensors, torch.bfloat16)
+    assert (same(a, b).verdict, same(a, b).others_compared) == ("identical", 0)
+    fused = convert(b, tmp_path / "c", "hf-fused")
+    assert llamath.verify(str(fused)).ok and llamath.hash_weights(fused).hash == llamath.hash_weights(a).hash
+    with pytest.raises(llamath.LlamathError, match="too many to list"):
+        llamath.edit(b, tmp_path / "d", drop_layers="1")

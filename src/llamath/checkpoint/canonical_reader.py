@@ -7,7 +7,7 @@ read as a whole, up to a limit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -296,19 +296,34 @@ class CanonicalReader:
         *,
         big_endian: bool = False,
         importance: bool = False,
+        mtp_schemes: Sequence[Scheme] = (),
     ) -> None:
         _keep_freed_memory()
-        self._tree, self._scheme, self._tensors, self._reader = tree, scheme, tensors, reader
+        self._tree, self._tensors, self._reader = tree, tensors, reader
         self._packed, self._config = {name: x for name, x in (packed or {}).items() if x.kind != "ggml"}, config or {}
         self._big_endian, self._importance = big_endian, importance
         self._places: dict[str, MatrixPlace] = {}
         self._cache = threading.local()  # the last packed weight and the last transposed matrix
         self.weights: dict[str, CanonicalWeight] = {}
         for name, leaves in group_by_stored_name(tree, scheme).items():
-            self._add(name, leaves)
+            self.weights |= self._locate(scheme, name, leaves)
+        self.mtp_weights: dict[str, CanonicalWeight] = {}
+        for form in mtp_schemes or (scheme,):
+            if form.name.startswith("hf"):  # other formats do not name them
+                self.mtp_weights |= self._find_mtp(form)
 
-    def _add(self, name: str, leaves: list[Leaf]) -> None:
-        """List the weights in a stored tensor."""
+    def _find_mtp(self, scheme: Scheme) -> dict[str, CanonicalWeight]:
+        """Return the stored weights of the multi-token prediction layers with the names of a scheme, by path."""
+        found: dict[str, CanonicalWeight] = {}
+        for i, tensors in enumerate(scheme.stored_mtp_layers(self._tree, self._tensors.keys() | self._packed.keys())):
+            for x in tensors:
+                if x.name in self._packed or self._tensors[x.name].shape == tuple(map(int, x.shape)):
+                    leaves = [Leaf(f"mtp.{y.pattern.removeprefix('layers.')}", (i, *y.indices), y.weight, "mtp") for y in x.parts]
+                    found |= self._locate(scheme, x.name, leaves)
+        return found
+
+    def _locate(self, scheme: Scheme, name: str, leaves: list[Leaf]) -> dict[str, CanonicalWeight]:
+        """Return the weights in a stored tensor, by path."""
         packed = self._packed.get(name)
         if packed is None and name not in self._tensors:
             raise FormatError("missing", f"expected the tensor {safe(name)}, found none of this name")
@@ -316,17 +331,15 @@ class CanonicalReader:
         if packed is None and dtype not in GGML_DECODERS and dtype not in _READABLE and dtype != leaves[0].weight.dtype:
             known = "the float dtypes, GGUF's block types and packed weights of known schemes"
             raise LlamathError(f"{safe(name)} has the dtype {safe(dtype, 40)}, whose values cannot be read", hint=f"readable: {known}")
-        is_stacked = len(leaves[0].indices) > 1 and "{e}" not in self._scheme.stored_name(leaves[0].pattern)
-        for leaf in leaves:
-            shape = tuple(map(int, leaf.shape))
-            self.weights[leaf.path] = CanonicalWeight(leaf.path, leaf, shape, name, dtype)
+        is_stacked = len(leaves[0].indices) > 1 and "{e}" not in scheme.stored_name(leaves[0].pattern)
         experts = sorted({x.indices[1:] for x in leaves}) if is_stacked else [()]
         for i, expert in enumerate(experts):
             mine = [x for x in leaves if x.indices[1:] == expert] if is_stacked else leaves
             if i == 0:
-                template = locate_weights(self._tree, self._scheme, mine, packed is not None and packed.kind in _OUTPUTS_FIRST)
+                template = locate_weights(self._tree, scheme, mine, packed is not None and packed.kind in _OUTPUTS_FIRST)
             for leaf, place in zip(mine, template, strict=True):
                 self._places[leaf.path] = place._replace(matrix=expert[0] if expert else 0)
+        return {x.path: CanonicalWeight(x.path, x, tuple(map(int, x.shape)), name, dtype) for x in leaves}
 
     def read(self, weight: CanonicalWeight, first: int, last: int) -> RowChunk:
         """Read the rows from `first` up to, and not including, `last`."""

@@ -86,7 +86,7 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
     expected = {x.name: tuple(map(int, x.shape)) for x in stored_tensors}
     merged = {name: merge_tensor(name, parts, expected.get(name)) for name, parts in stored.items()}
     notes += _verify(checkpoint, model, merged)
-    mtp_shapes = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(model.tree)} if scheme.name.startswith("hf") else {}
+    mtp_shapes = _mtp_shapes(checkpoint, model, scheme)
     mtp_shapes |= {name: x.shape for name, x in merged.items() if _is_mtp_name(name, model.wrapper)}
     tensors = _source_tensors(checkpoint, merged, expected, mtp_shapes, reader)
     _check_dtypes(tensors, {part.weight.dtype for x in stored_tensors for part in x.parts})
@@ -109,6 +109,16 @@ def _open_source(checkpoint: OpenedCheckpoint, reader: TensorReader, changes: Ma
         manifest=manifest,
         stamps=(),
     )
+
+
+def _mtp_shapes(checkpoint: OpenedCheckpoint, model: Model, scheme: Scheme) -> dict[str, Shape]:
+    """Return the shapes of the stored tensors of multi-token prediction layers, whose experts may not be fused where the others are."""
+    if model.tree.mtp is None or not scheme.name.startswith("hf"):
+        return {}
+    packings = packings_of(checkpoint.manifest, checkpoint.quantization_config or {})
+    names = {*checkpoint.tensors_by_name, *(x.weight for x in packings.values())}
+    layers = (layer for form in (scheme, model.family.hf) for layer in form.stored_mtp_layers(model.tree, names))
+    return {x.name: tuple(map(int, x.shape)) for layer in layers for x in layer}
 
 
 def _source_tensors(

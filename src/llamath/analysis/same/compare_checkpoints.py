@@ -39,7 +39,8 @@ def compare_checkpoints(a: str, b: str, base: str | None = None, progress: Progr
 
 
 def _compare(a: ComparedSide, b: ComparedSide, progress: Progress) -> SameReport:
-    paths = list(dict.fromkeys((*a.weights, *b.weights)))
+    mtp = [path for path in a.mtp_weights if path in b.mtp_weights]
+    paths = list(dict.fromkeys((*a.weights, *b.weights, *mtp)))
     found = [(path, a.find(path), b.find(path)) for path in paths]
     pairs = [_Pair(path, x, y) for path, x, y in found if x is not None and y is not None]
     if not pairs:
@@ -58,7 +59,7 @@ def _compare(a: ComparedSide, b: ComparedSide, progress: Progress) -> SameReport
             differences.append(_difference(pair, tally))
     finder = CauseFinder(a, b)
     differences = [finder.explain(x, tallies.get(x.path)) if x.verdict == "different" else x for x in differences]
-    others, notes = _compare_others(a, b)
+    others, notes = _compare_others(a, b, mtp)
     if moved := [x for x in differences if x.verdict == "rounding" and x.beyond]:
         notes.insert(0, _moved_note(moved))
     return SameReport(
@@ -183,9 +184,9 @@ class _Others(NamedTuple):
     only_in_b: tuple[str, ...]
 
 
-def _compare_others(a: ComparedSide, b: ComparedSide) -> tuple[_Others, list[str]]:
-    """Compare tensors that are no weights of the tree, as those of a vision tower, by name and bytes."""
-    x, y = a.others(), b.others()
+def _compare_others(a: ComparedSide, b: ComparedSide, mtp: list[str]) -> tuple[_Others, list[str]]:
+    """Compare tensors that are no weights of the tree and not at the paths in `mtp`, as those of a vision tower, by name and bytes."""
+    x, y = a.others(mtp), b.others(mtp)
     common = [name for name in x if name in y]
     differences = [d for name in common if (d := _compare_stored(a, b, name, x[name], y[name]))]
     only_a, only_b = tuple(sorted(x.keys() - y.keys())), tuple(sorted(y.keys() - x.keys()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -47,6 +47,7 @@ class ComparedSide:
             self.close()
             raise
         self.weights: Mapping[str, CanonicalWeight] = self._reader.weights
+        self.mtp_weights: Mapping[str, CanonicalWeight] = self._reader.mtp_weights
         self.tied = {x.path: x.weight.tied for x in walk(checkpoint.model.tree) if x.weight.tied}
 
     def _open(self) -> CanonicalReader:
@@ -66,11 +67,12 @@ class ComparedSide:
             checkpoint.quantization,
             big_endian=big_endian,
             importance=is_gguf and "quantize.imatrix.file" in manifest.metadata,
+            mtp_schemes=(checkpoint.scheme, checkpoint.model.family.hf),  # MTP layers are often not fused where the others are
         )
 
     def find(self, path: str) -> CanonicalWeight | None:
         """Return the weight at a path; of a tied weight, the one whose values it has."""
-        return self.weights.get(path) or self.weights.get(self.tied.get(path, ""))
+        return self.weights.get(path) or self.weights.get(self.tied.get(path, "")) or self.mtp_weights.get(path)
 
     def read(self, weight: CanonicalWeight, first: int, last: int) -> RowChunk:
         """Read rows of a weight."""
@@ -84,9 +86,10 @@ class ComparedSide:
         total = sum(x.bytes for x in stored.parts)
         return total * weight.rows * weight.width // max(1, sum(x.elements for x in stored.parts))
 
-    def others(self) -> dict[str, MergedTensor]:
-        """Return the stored tensors that are no weights of the model and no buffers, by name."""
-        known = {x.stored for x in self.weights.values()} | self.checkpoint.stored.packings.keys()
+    def others(self, compared: Iterable[str] = ()) -> dict[str, MergedTensor]:
+        """Return the stored tensors that are no weights of the model and no buffers, by name; without those of the paths in `compared`."""
+        known = {x.stored for x in self.weights.values()} | {self.mtp_weights[x].stored for x in compared}
+        known |= {name for name, x in self.checkpoint.stored.packings.items() if x.weight in known}
         head = {self.checkpoint.scheme.stored_name(f"{x}.weight") for x in ("head",) if f"{x}.weight" in self.tied}
         return {
             name: x for name, x in self.checkpoint.stored.tensors.items() if name not in known and name not in head and not is_buffer(name)

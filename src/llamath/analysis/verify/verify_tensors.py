@@ -235,7 +235,10 @@ def _unexpected(
     if tensors.positions.keys() <= expected.keys():
         return
     tied = {scheme.stored_name("head.weight")} if expectation.tree.head and expectation.tree.head.weight.tied else set()
-    mtp = {x.name: tuple(map(int, x.shape)) for x in scheme.mtp_tensors(expectation.tree)}
+    weights = {*tensors.positions, *(x.weight for x in packings.values())}
+    forms = [x for x in (scheme, *expectation.schemes) if x.name.startswith("hf")]  # experts of MTP layers are often not fused
+    layers = (layer for form in forms for layer in form.stored_mtp_layers(expectation.tree, weights))
+    mtp = {x.name: tuple(map(int, x.shape)) for layer in layers for x in layer}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for name in tensors:
         if name in expected:

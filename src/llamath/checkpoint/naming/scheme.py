@@ -22,7 +22,7 @@ A layout is a list of words:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...core.expr import Expr, product, total
@@ -70,6 +70,8 @@ class Scheme(Record):
         table, prefix, local = self.outside, self.prefix, pattern
         if pattern.startswith("layers.{l}."):
             table, prefix, local = self.inside, self.prefix + self.layer, pattern[11:]
+        elif pattern.startswith("mtp.{l}."):
+            table, prefix, local = self.inside, self.prefix + (self.mtp_layer or self.layer), pattern[8:]
         if stored := table.get(local):
             return _with_prefix(prefix, stored)
         module, _, leaf = local.rpartition(".")
@@ -79,7 +81,7 @@ class Scheme(Record):
 
     def layout_of(self, pattern: str) -> str:
         """Return the layout of a weight."""
-        local = pattern.removeprefix("layers.{l}.")
+        local = pattern.removeprefix("layers.{l}.").removeprefix("mtp.{l}.")
         return self.layouts.get(local) or self.layouts.get(local.rpartition(".")[0], "")
 
     def tensors(self, block: Block) -> Iterator[StoredTensor]:
@@ -125,6 +127,17 @@ class Scheme(Record):
         for i, x in enumerate(stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0):  # type: ignore[attr-defined]
             leaves = (x if self.mtp_layer else x._replace(weight=x.weight.replace(tied="")) for x in _inside("layers", x))
             yield i, [stored._replace(name=stored.name.replace("{l}", str(i))) for stored in scheme._group(leaves)]
+
+    def stored_mtp_layers(self, block: Block, names: Container[str]) -> Iterator[list[StoredTensor]]:
+        """Yield the tensors with these names of each multi-token prediction layer, up to the first layer that has none of them.
+
+        A config may declare any number of layers.
+        """
+        for _, tensors in self.mtp_tensors_by_layer(block):
+            found = [x for x in tensors if x.name in names]
+            if not found:
+                return
+            yield found
 
     def tensors_of_field(self, block: Block, name: str) -> list[StoredTensor]:
         """Return the tensors of a field that is not a Stack."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ...analysis.count.count_report import check_listable
 from ...analysis.verify.check_checkpoint import VerifyReport, verify_opened
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import Tensor
@@ -75,6 +76,7 @@ def open_edit_source(path: str) -> EditSource:
         raise ConvertError(
             f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or f"llamath verify {safe(path)}"
         )
+    check_listable(model)
     manifest = report.checkpoint.manifest  # without the state of an optimizer
     tensors = {x.name: x for x in manifest.tensors}
     if len(tensors) < len(manifest.tensors):
