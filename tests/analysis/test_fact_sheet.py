@@ -77,7 +77,7 @@ def test_numbers_are_those_of_the_other_reports(name: str) -> None:
     for size in facts.weights:
         assert size.bytes == llamath.memory(model, dtype="" if size.released else size.dtype).weights, size.dtype
     ranking = rank_gpus(MemoryCalculator(model, MemoryRequest()))
-    chosen = facts.runs_on[0].gpu
+    chosen = facts.runs_on[0].gpu  # found without the ranking
     assert chosen in ranking.gpus
     assert chosen is not None
     assert not [x for x in ranking.gpus if (x.count, x.nominal) < (chosen.count, chosen.nominal)]

@@ -20,7 +20,7 @@ from ..utils.errors import LlamathError, UnknownQuantization
 from ..utils.number_format import format_bytes, format_count, format_flops, short_count
 from ..utils.record_type import Record
 from ..utils.report import Report, html_table
-from .fit.gpu_ranking import RankedGPU, rank_gpus
+from .fit.gpu_ranking import RankedGPU, smallest_gpus
 from .fit.suggestions import is_supported
 from .inference.inference_memory import MemoryCalculator, MemoryRequest, declared_dtype
 from .layer_pattern import WITHOUT_FFN, LayerPattern, ffn_pattern, ffns_of, mixer_name, mixer_pattern, mixers_of
@@ -341,9 +341,8 @@ def _weight_bytes(model: Model, dtype: str) -> int | None:
 def _runs_on(model: Model, dtype: str, declared: str) -> RunsOn:
     request = MemoryRequest() if dtype == declared else MemoryRequest(dtype=dtype)
     calculator = MemoryCalculator(model, request)
-    ranking = rank_gpus(calculator, among=[x for x in devices() if is_supported(x, dtype)])
-    smallest = min(ranking.gpus, key=lambda x: (x.count, x.nominal, -x.decode_ceiling), default=None)
-    return RunsOn(dtype=dtype, context=ranking.context, gpu=smallest)
+    smallest = smallest_gpus(calculator, [x for x in devices() if is_supported(x, dtype)])
+    return RunsOn(dtype=dtype, context=calculator.context, gpu=smallest)
 
 
 def _mixer_facts(tree: Decoder) -> Iterator[MixerFacts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
 from ...hardware import Device, devices
@@ -111,27 +112,45 @@ def rank_gpus(
     )
 
 
-def _smallest_number(device: Device, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
-    batch, packer = chooser.calculator.request.batch, chooser.calculator.packer
+def smallest_gpus(calculator: MemoryCalculator, among: Sequence[Device]) -> RankedGPU | None:
+    """Return the smallest hardware that fits: the fewest devices, then the least memory, then the fastest; None if 8 in a node do not.
+
+    It is one of those that `rank_gpus` returns, found without ranking the others.
+    """
+    chooser, context = LayoutChooser(calculator), calculator.context
+    limit, weights = max(int(calculator.tree.context or 0), context), sum(x.bytes for x in calculator.weights)
+    by_size = sorted(among, key=lambda x: x.nominal)
     for count in NODE_COUNTS:
-        if count > device.node:
-            continue
-        found = chooser.first_fitting(count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory)
-        if found is None:
-            continue
-        shards = chooser.shards(found.layout)
-        total = shards.max_memory(context, batch)
-        longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fits(shards, device, batch)) or limit
-        return RankedGPU(
-            device=device,
-            count=count,
-            layout=shards.layout,
-            total=total,
-            max_context=longest,
-            whole_context=longest >= limit,
-            decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute_dtype), context, batch).tokens_per_second,
-        )
+        large_enough = (x for x in by_size if x.node >= count and x.memory * count >= weights)
+        for _, same_size in groupby(large_enough, key=lambda x: x.nominal):
+            found = [x for device in same_size if (x := _rank(device, count, chooser, context, limit)) is not None]
+            if found:
+                return max(found, key=lambda x: x.decode_ceiling)
     return None
+
+
+def _smallest_number(device: Device, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
+    numbers = (_rank(device, count, chooser, context, limit) for count in NODE_COUNTS if count <= device.node)
+    return next((x for x in numbers if x is not None), None)
+
+
+def _rank(device: Device, count: int, chooser: LayoutChooser, context: int, limit: int) -> RankedGPU | None:
+    """Return a number of GPUs if the model fits them."""
+    batch, packer = chooser.calculator.request.batch, chooser.calculator.packer
+    found = chooser.first_fitting(count, device.node, lambda x, _: x.max_memory(context, batch) <= device.memory)
+    if found is None:
+        return None
+    shards = chooser.shards(found.layout)
+    longest = limit if shards.max_memory(limit, batch) <= device.memory else largest_fitting(_fits(shards, device, batch)) or limit
+    return RankedGPU(
+        device=device,
+        count=count,
+        layout=shards.layout,
+        total=shards.max_memory(context, batch),
+        max_context=longest,
+        whole_context=longest >= limit,
+        decode_ceiling=decode_limit(shards, find_roof(device, packer.name, packer.compute_dtype), context, batch).tokens_per_second,
+    )
 
 
 def _fits(shards: ShardedModel, device: Device, batch: int) -> Callable[[int], bool]:
