@@ -146,6 +146,20 @@ def test_inkling_in_a_wrapper(label: str) -> None:
     assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
 
 
+@pytest.mark.parametrize("label", ["plain", "shared keys, shared indexers, groups, biased"])
+@torch.no_grad()
+def test_mistral_large4_in_a_wrapper(label: str) -> None:
+    eyes = EYES | {"model_type": "pixtral", "patch_size": 4, "image_size": 16}
+    both = pair({"model_type": "mistral_large4", "text_config": unproven(f"mistral_large4-{label}"), "vision_config": eyes})
+    ids = both.ids(40)
+    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    cache = both.ours.new_cache(40)
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    assert logits_match(cached, both.ours(ids), both, ids)
+    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
+    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+
+
 @torch.no_grad()
 def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))

@@ -240,6 +240,7 @@ CASES = [
     case("scale_by_position", Q, None),
     case("scale_by_position", Q, TemperatureTuning(scale=0.1, floor=4, offset=1)),
     case("scale_by_position", Q, LogNScaling(original_context=4)),
+    case("scale_by_log_position", Q, w(H), w(H), passes=(PROMPT, DECODE), **OTHER_STEPS),
     case("softcap", x(B, T, V), 30.0),
     case("softcap", x(B, T, V), None),
     case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
@@ -299,6 +300,7 @@ CASES = [
     case("layer_outputs", repeat(linear(d, d), L), x(B, PATCHES, d), (-1, 0, 2), **OTHER_STEPS),
     # Tokens meet
     case("rope", Q, None),
+    case("scale_frequencies", x(B, T, d), w(3)),
     *(case("rope", Q, rope, passes=(PROMPT, DECODE)) for rope in (HALF, ALL, ADJACENT)),
     case("rope", Q, ProportionalRope(theta=1e4, dim=2, head_dim=6)),
     *(case("update_cache", mixer, x(B, T, K, h), x(B, T, K, h), passes=WITH_CACHE) for mixer in (FULL, WINDOW, CHUNKED)),

@@ -797,6 +797,19 @@ class StreamMean(Block):
         return m.scale(y, 1 / self.streams)
 
 
+class LearnedRopeDecoder(Decoder):
+    """A decoder with one learned factor for each frequency of the rotary embeddings of all layers (Mistral Large 4)."""
+
+    groups: ClassVar[dict[str, str]] = {**Decoder.groups, "rope_factors": "attention"}
+    rope_factors: Weight  # logarithms
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        assert self.head is not None
+        x = m.layers(self.layers, m.scale_frequencies(self.embed(m, ids), self.rope_factors))
+        x = apply_optional(self.norm, m, m.last_token(x))
+        return m.softcap(self.head(m, x), self.softcap)
+
+
 class HyperDecoder(Decoder):
     """A decoder with several residual streams, which begin as copies of the embedding and are summed at the end (Hy4)."""
 

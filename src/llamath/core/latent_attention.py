@@ -19,15 +19,26 @@ from .tree import Block, Cut, Weight
 _PLAIN_SCORES = ScoreTransform()
 
 
+class LogPositionScale(Block):
+    """x · (scale · ln(t + 1) + bias) at position t, with numbers for each head (Mistral Large 4)."""
+
+    scale: Weight
+    bias: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.scale_by_log_position(x, self.scale, self.bias)
+
+
 class LatentAttention(AttentionBase):
     """Multi-head latent attention: keys and values are projected from one latent vector for each token."""
 
-    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
+    cuts: ClassVar[dict[str, Cut]] = {**dict.fromkeys(("q", "q_up", "q_scale", "k_up", "v_up"), Cut(0, "heads")), "o": Cut(1, "heads")}
     cached_rows: ClassVar[tuple[str, ...]] = ("latents",)
     q: Linear | None = None  # either one matrix
     q_down: Linear | None = None  # or two with a norm between
     q_norm: Norm | None = None
     q_up: Linear | None = None
+    q_scale: LogPositionScale | None = None
     kv_down: Linear | None  # to the latent vector and the rotary key that all heads share; None: those of another layer are used
     kv_norm: Norm | None
     k_up: Linear
@@ -35,7 +46,7 @@ class LatentAttention(AttentionBase):
     o: Linear
     heads: int
     nope_dim: int
-    rope_dim: int
+    rope_dim: int  # 0: neither queries nor keys have a part that rotates
     v_dim: int
     kv_lora_rank: int
     q_factor: float = 1.0  # factor of the queries
@@ -89,6 +100,21 @@ class Indexer(AttentionBase):
         (k,) = m.update_cache(self, k)
         weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
         return m.select_keys(self, q, k, weights)
+
+
+class NormedIndexer(Indexer):
+    """An indexer whose queries are projected from the normalized x, and scaled by their positions (Mistral Large 4)."""
+
+    input_norm: Norm
+    q_scale: LogPositionScale
+
+    def forward(self, m: Machine[X], x: X, latent: X) -> X:  # noqa: ARG002
+        assert self.k is not None and self.k_norm is not None
+        q = self.q_scale(m, m.split_heads(self.q(m, self.input_norm(m, x)), self.head_dim))
+        k = _rotate_part(self, m, m.split_heads(self.k_norm(m, self.k(m, x)), self.head_dim))  # (B, T, 1, hi)
+        (k,) = m.update_cache(self, k)
+        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)  # (B, T, Hi)
+        return m.select_keys(self, _rotate_part(self, m, q), k, weights)
 
 
 class IndexedAttention(LatentAttention):
@@ -214,10 +240,13 @@ def _query_latent(attn: LatentAttention, m: Machine[X], x: X) -> X:
     return x if attn.q_down is None else apply_optional(attn.q_norm, m, attn.q_down(m, x))
 
 
-def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X]:
+def _queries(attn: LatentAttention, m: Machine[X], latent: X) -> tuple[X, X | None]:
     """Return the parts of the queries without and with rotation, `(B, T, H, n)` and `(B, T, H, p)`."""
     q = apply_optional(attn.q_up, m, apply_optional(attn.q, m, latent))  # one of both
     q = m.scale_by_position(m.split_heads(m.scale(q, attn.q_factor), attn.nope_dim + attn.rope_dim), attn.score_transform.temperature)
+    q = apply_optional(attn.q_scale, m, q)
+    if not attn.rope_dim:
+        return q, None
     q, q_rope = m.split(q, attn.nope_dim, attn.rope_dim)
     return q, m.rope(q_rope, attn.rope)
 
@@ -228,23 +257,30 @@ def _latents(attn: LatentAttention, m: Machine[X], x: X) -> X:
         (cached,) = m.read_cache(attn)
         return cached
     down = m.split_heads(attn.kv_down(m, x), attn.kv_lora_rank + attn.rope_dim)  # one head for all
-    latent, k_rope = m.split(down, attn.kv_lora_rank, attn.rope_dim)
+    latent, k_rope = (down, None) if not attn.rope_dim else m.split(down, attn.kv_lora_rank, attn.rope_dim)
     latent = m.scale(attn.kv_norm(m, latent), attn.latent_factor)
-    (cached,) = m.update_cache(attn, m.concat(latent, m.rope(k_rope, attn.rope)))
+    (cached,) = m.update_cache(attn, latent if k_rope is None else m.concat(latent, m.rope(k_rope, attn.rope)))
     return cached
 
 
-def _attend(attn: LatentAttention, m: Machine[X], q: X, q_rope: X, cached: X, chosen: X | None = None, sinks: Weight | None = None) -> X:
+def _attend(
+    attn: LatentAttention, m: Machine[X], q: X, q_rope: X | None, cached: X, chosen: X | None = None, sinks: Weight | None = None
+) -> X:
     """Return the outputs of the heads, `(B, T, H, v)`."""
-    latent, k_rope = m.split(cached, attn.kv_lora_rank, attn.rope_dim)
+    latent, k_rope = (cached, None) if q_rope is None else m.split(cached, attn.kv_lora_rank, attn.rope_dim)
     if m.absorbs:  # the up-projections are applied to the queries and to the result
-        q = m.concat(m.per_head_linear(q, attn.k_up.weight, attn.nope_dim, transposed=True), q_rope)  # (B, T, H, r + p)
+        q = _joined(m, m.per_head_linear(q, attn.k_up.weight, attn.nope_dim, transposed=True), q_rope)  # (B, T, H, r + p)
         y = m.attention(attn, q, cached, latent, attn.nope_dim + attn.rope_dim, sinks, chosen)
         return m.per_head_linear(y, attn.v_up.weight, attn.v_dim)
     latent = m.merge_heads(latent)  # the latent vectors are expanded to keys and values
-    k = m.concat(m.split_heads(attn.k_up(m, latent), attn.nope_dim), k_rope)  # (B, S, H, n + p)
+    k = _joined(m, m.split_heads(attn.k_up(m, latent), attn.nope_dim), k_rope)  # (B, S, H, n + p)
     v = m.split_heads(attn.v_up(m, latent), attn.v_dim)
-    return m.attention(attn, m.concat(q, q_rope), k, v, attn.nope_dim + attn.rope_dim, sinks, chosen)
+    return m.attention(attn, _joined(m, q, q_rope), k, v, attn.nope_dim + attn.rope_dim, sinks, chosen)
+
+
+def _joined(m: Machine[X], x: X, rotary: X | None) -> X:
+    """Return both parts of queries or keys."""
+    return x if rotary is None else m.concat(x, rotary)
 
 
 def _rotate_last(attn: CompressedAttention, m: Machine[X], x: X, rope: Rope | None) -> X:

@@ -110,6 +110,10 @@ class Machine(Protocol[X]):
         """Queries times a factor that depends on their positions."""
         ...
 
+    def scale_by_log_position(self, x: X, scale: Weight, bias: Weight) -> X:
+        """Queries `(B, T, H, h)` at position t times scale · ln(t + 1) + bias, with one number of each for each head."""
+        ...
+
     def softcap(self, x: X, cap: float | None) -> X:
         """Cap · tanh(x / cap); x itself without a cap."""
         ...
@@ -287,6 +291,10 @@ class Machine(Protocol[X]):
 
     def rope(self, x: X, rope: Rope | None) -> X:
         """Rotate pairs of channels of each head by its position; x itself without a rope."""
+        ...
+
+    def scale_frequencies(self, x: X, factors: Weight) -> X:
+        """X itself; from here on, `rope` multiplies the frequency of each pair by exp(factors)."""
         ...
 
     def update_cache(self, mixer: Block, *rows: X) -> Sequence[X]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
-from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, Linear, Norm, apply_optional
+from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, LearnedRopeDecoder, Linear, Norm, apply_optional
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
 
@@ -51,6 +51,14 @@ class MultimodalAltUp(Multimodal, AltUpDecoder):
     streams: int
 
 
+class MultimodalLearnedRope(Multimodal, LearnedRopeDecoder):
+    """The same whose text model is a `LearnedRopeDecoder`."""
+
+    groups: ClassVar[dict[str, str]] = {**LearnedRopeDecoder.groups, **Multimodal.groups}
+    text_type: ClassVar[type[Decoder]] = LearnedRopeDecoder
+    rope_factors: Weight
+
+
 class MultimodalHyper(Multimodal, HyperDecoder):
     """The same whose text model is a `HyperDecoder`."""
 
@@ -61,7 +69,7 @@ class MultimodalHyper(Multimodal, HyperDecoder):
 
 def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
     """Return the multimodal model of a text model and its towers and projectors, by field."""
-    kind = next(x for x in (MultimodalAltUp, MultimodalHyper, Multimodal) if x.text_type is type(text))
+    kind = next(x for x in (MultimodalAltUp, MultimodalHyper, MultimodalLearnedRope, Multimodal) if x.text_type is type(text))
     return text.extended(kind, **parts)
 
 

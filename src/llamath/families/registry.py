@@ -118,6 +118,7 @@ FAMILIES = {
     "ministral3": "ministral3",
     "mistral": "mistral",
     "mistral4": "mistral4",
+    "mistral_large4": "mistral_large4_text",
     "mixtral": "mixtral",
     "mllama": "mllama_text_model",
     "molmo2": "molmo2_text",
@@ -251,9 +252,6 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 UNSUPPORTED_TYPES = {
     "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
-    **dict.fromkeys(
-        ("mistral_large4", "mistral_large4_text"), "its rotary frequencies have learned factors, and its queries learned scales by position"
-    ),
     "deepseek_v41": "its layers share compressed keys, and it has tables of hashed n-grams; transformers has no class for it",
     "ctrl": "its sinusoidal positions have other frequencies than those that are known here",
     "git": "its text model attends to all tokens of an image, and to text causally",

@@ -47,6 +47,7 @@ MULTIMODAL = {
     "minicpmv4_6": "minicpmv4_6 minicpmv4_7 minicpm_ocr",
     "minimax_m3_vl": "minimax_m3_vl",
     "mistral3": "mistral3",
+    "mistral_large4": "mistral_large4",
     "mllama": "mllama",
     "molmo2": "molmo2",
     "muse_glimmer": "muse_glimmer",
@@ -122,7 +123,7 @@ TIED_BY_DEFAULT = frozenset(
 )
 """Wrappers whose classes tie embedding and head by default."""
 
-UNTIED_BY_DEFAULT = frozenset({"muse_glimmer"})
+UNTIED_BY_DEFAULT = frozenset({"mistral_large4", "muse_glimmer"})
 """Wrappers whose configuration has no default for it, so that their classes do not tie them, whatever the text model's says."""
 
 TIED_BY_EITHER = frozenset({"hunyuan_vl"})

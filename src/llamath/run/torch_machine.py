@@ -135,6 +135,10 @@ class TorchMachine(ForwardContext):
     def scale_by_position(self, x: Tensor, temperature: TemperatureTuning | LogNScaling | None) -> Tensor:
         return x if temperature is None else x * self.temperature_scale(temperature).to(x.dtype)
 
+    def scale_by_log_position(self, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        logs = torch.log(self.positions.float() + 1).to(x.dtype)[..., None]
+        return x * (logs * local_tensor(scale).to(x.dtype) + local_tensor(bias).to(x.dtype))[..., None]
+
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
 
@@ -319,6 +323,10 @@ class TorchMachine(ForwardContext):
         if isinstance(rope, SplitAxialRope):
             return torch.cat([apply_rope(part, y) for part, y in zip(x.chunk(2, -1), self.split_rope(rope), strict=True)], -1)
         return apply_rope(x, self.rope_cos_sin(rope))
+
+    def scale_frequencies(self, x: Tensor, factors: Tensor) -> Tensor:
+        self.rope_factors = factors.float().exp()
+        return x
 
     def update_cache(self, mixer: Any, *rows: Tensor) -> tuple[Tensor, ...]:
         visible = self._kv_cache(mixer).update(tuple(x.transpose(1, 2) for x in rows), self.past_length)

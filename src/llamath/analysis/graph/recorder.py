@@ -356,6 +356,9 @@ class GraphRecorder:
     def scale_by_position(self, x: Node, temperature: TemperatureTuning | LogNScaling | None) -> Node:
         return x if temperature is None else self.add_node("scale_by_position", (x,), x.shape, temperature=temperature)
 
+    def scale_by_log_position(self, x: Node, scale: UsedWeight, bias: UsedWeight) -> Node:
+        return self.add_node("scale_by_log_position", (x,), x.shape, weights=(scale, bias))
+
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
 
@@ -506,6 +509,10 @@ class GraphRecorder:
 
     def rope(self, x: Node, rope: Rope | None) -> Node:
         return x if rope is None else self.add_node("rope", (x,), x.shape, rope=rope)
+
+    def scale_frequencies(self, x: Node, factors: UsedWeight) -> Node:
+        self.add_node("scale_frequencies", (), factors.shape, width=FLOAT32, weights=(factors,))
+        return x
 
     def update_cache(self, mixer: _Bound, *rows: Node) -> list[Node]:
         window: AttentionWindow = mixer.window

@@ -371,9 +371,13 @@ RULES: Mapping[str, Rule] = {
     "rope_windows": Rule(kind="rope", name="rope", description="rotated by the position of the window", saved=save_rope),
     "scale": Rule(kind="multiply", name="{source}_scale", description=describe.scale),
     "scale_by_expert": Rule(kind="multiply", description="times one stored number per expert", saved=save_scale_by_expert),
+    "scale_by_log_position": Rule(
+        kind="multiply", description="times scale · ln(position) + bias of each head", saved=save_scale_by_weight
+    ),
     "scale_by_position": Rule(kind="multiply", name="{source}_scale", description="scaled by position (temperature)"),
     "scale_by_tanh": Rule(kind="multiply", description="times the tanh of a stored number", saved=save_scale_by_weight),
     "scale_by_weight": Rule(kind="multiply", description=describe.scale_by_weight, saved=save_scale_by_weight),
+    "scale_frequencies": Rule(kind="multiply", name="frequencies", description="learned factors of the rotary frequencies"),
     "select_layer": Rule(),
     "select_blocks": Rule(kind="choice", name="selection", description=describe.select_blocks, flops=_block_flops, mixing=True),
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),

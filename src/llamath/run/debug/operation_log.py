@@ -50,6 +50,10 @@ class OperationLog(TorchMachine):
         self._add(inner[0].op, y)
         return y
 
+    def scale_frequencies(self, x: Tensor, factors: Tensor) -> Tensor:
+        self._add("scale_frequencies", factors)
+        return super().scale_frequencies(x, factors)
+
     def attention(
         self,
         mixer: Any,
@@ -169,7 +173,8 @@ _SIMPLE = (
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *("gated", "keep_outliers", "l2_norm", "last_token", "layer_norm", "linear", "lookup", "match_rms", "merge_heads", "mix_streams"),
     *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
-    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_position"),
+    *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_log_position"),
+    "scale_by_position",
     *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
     *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
