@@ -304,6 +304,18 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "for each layer: full, with an indexer; shared, with the selection of the nearest earlier one",
             "weights of indexers; cache; compute",
         ),
+        "kv_source_layers": (
+            "for each layer: the one whose latent vectors it reads; its own number: itself (Mistral Large 4)",
+            "weights of the attention; cache; compute",
+        ),
+        "mistral_large4/no_rope_layers": (
+            "for each layer: 1 for keys with a rotary part, 0 for keys without positions",
+            "weights of the latent vectors; cache; compute: the angles",
+        ),
+        "mistral_large4/no_rope_layer_interval": (
+            "n: the keys of every nth layer have no positions",
+            "weights of the latent vectors; cache; compute: the angles",
+        ),
         "learnable_sink_init": ("first value of attention sinks (Hy4)", "nothing: the sinks are trained"),
         "compress_ratios": (
             "for each layer: tokens of a window in compressed attention, 4 or 128; 0: none (DeepSeek-V4)",

@@ -204,6 +204,7 @@ CHOICES: dict[str, list[Any]] = {
     "topk_method": ["greedy", "noaux_tc"],
     "attn_config.attn_type": ["multihead_attention", "multiquery_attention"],
     "index_topk_pattern": ["FSF", "FFF"],
+    "kv_source_layers": [[0, 1, 2, 3, 4, 5]],
 }
 
 
