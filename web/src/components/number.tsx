@@ -13,6 +13,8 @@ interface Props {
 	/** What the number is, for those who hear the page: "4,096" alone says nothing. */
 	label: string;
 	children: ComponentChildren;
+	/** −1 where another element of the same group is the tab stop. */
+	tabIndex?: number;
 	[attribute: `data-${string}`]: string | undefined;
 }
 

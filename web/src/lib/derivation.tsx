@@ -53,7 +53,7 @@ export function derivation(form: Expression, variables: Variables<bigint>, unit:
 const quotient = (name: string, n: bigint | Digits, unit: string, text: string) => formula(`${name} / ${unit}`, `${grouped(n)} / ${unit}`, text);
 export const inBytes = (n: bigint | Digits) => [quotient("bytes", n, "10⁹", gigabytes(n)), quotient("bytes", n, "2³⁰", gibibytes(n))];
 export const inShort = (name: string, n: bigint | Digits, text = shortCount(n)) => UNITS.filter((x) => text.endsWith(x[1])).map((x) => quotient(name, n, x[2], text));
-export const shareFormula = (part: string, n: bigint, whole: bigint) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, percent(n, whole));
+export const shareFormula = (part: string, n: bigint, whole: bigint, text = percent(n, whole)) => formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, text);
 
 /** A sum as names, as numbers, and its total; `parts` are [name, number]. */
 export function sumFormula(parts: [string, bigint | Digits][], unit = "") {

@@ -34,6 +34,21 @@ export function shortCount(from: bigint | string): string {
 	return power ? `${decimals(n, 10n ** power)}${letter}` : grouped(n);
 }
 
+/** A count to three significant digits: 58.7M. */
+export function compactCount(from: bigint | string): string {
+	const n = BigInt(from);
+	const [power, letter] = UNITS.find((x) => n >= 10n ** x[0]) ?? [0n, ""];
+	return power ? `${threeDigits(Number(n) / 10 ** Number(power))}${letter}` : grouped(n);
+}
+
+/** A share to three significant digits; what is not everything is never 100 %. */
+export function share(n: bigint, whole: bigint): string {
+	if (!whole) return "–";
+	const percentage = Number((n * 10n ** 12n) / whole) / 10 ** 10;
+	if (n < whole && percentage > 99.95) return "> 99.9\u00a0%";
+	return `${percentage && percentage < 0.1 ? Number(percentage.toPrecision(1)).toFixed(Math.min(8, Math.ceil(-Math.log10(percentage)))) : threeDigits(percentage)}\u00a0%`;
+}
+
 const BINARY: readonly [number, string][] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
 
 /** Bytes to three significant digits in the largest binary unit. */

@@ -5,19 +5,17 @@ import { Section } from "../components/section";
 import { data, type ModelData } from "../lib/data";
 import { change, state } from "../lib/state";
 // @ts-ignore: not typed
-import { treemapView } from "../legacy/treemap_view.js";
-// @ts-ignore: not typed
 import { blockView } from "../legacy/block_view.js";
 // @ts-ignore: not typed
 import { memoryView } from "../legacy/memory_view.js";
 // @ts-ignore: not typed
 import { speedView } from "../legacy/speed.js";
-// @ts-ignore: not typed
-import { tensorTable } from "../legacy/tensor_table.js";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
+import { Parameters } from "./parameters/parameters";
 import { PositionsSection } from "./positions/positions";
+import { Tensors } from "./tensors/tensors";
 
 export const MODEL_SECTIONS: readonly SectionLink[] = [
 	{ id: "parameters", name: "Parameters" },
@@ -34,14 +32,14 @@ export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
 			<Hero model={model} />
-			<Section id="parameters" topic="Where the parameters are" title="Treemap"><Legacy make={() => treemapView(model, state, change)} /></Section>
+			<Parameters model={model} />
 			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
 			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>
 			<Section id="speed" topic="Speed limits" title="Speed"><Legacy make={() => speedView(model, data, state, change)} /></Section>
 			<AttentionSection model={model} />
 			<PositionsSection model={model} />
 			<ExpertsSection model={model} />
-			<Section id="tensors" topic="Every weight" title="Tensors"><Legacy make={() => tensorTable(model, state, change)} /></Section>
+			<Tensors model={model} />
 		</>
 	);
 }

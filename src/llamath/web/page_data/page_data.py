@@ -32,8 +32,8 @@ from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
 from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
 from .page_settings import page_settings
+from .parameters_data import build_parameters
 from .training_data import training
-from .treemap_data import build_treemap
 from .ui_strings import UI_STRINGS
 
 _IDENTITY_KEYS = frozenset(("architectures", "model_type"))
@@ -189,7 +189,7 @@ def _model(model: Model) -> dict[str, Any]:
         "letters": list(_letters(model)),
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "sections": [_section(model, x) for x in counts.sections],
-        **build_treemap(model, memory_by_dtype),
+        **build_parameters(model, memory_by_dtype),
         "passes": build_block_diagrams(model),
         "attention": build_attention(model),
         "experts": build_experts(model, memory_by_dtype),

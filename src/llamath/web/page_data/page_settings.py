@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_MEMORY_AND_SPEED = ("memory", "speed", "where")
-TREEMAP_MEASURES = {"parameters": "parameters", "bytes": "bytes", "flops": "FLOPs of one token", "cache": "bytes of cache"}
-TREEMAP_GROUPINGS = {"part": "kind of weight", "kind": "kind of layer", "layer": "layer by layer"}
+_MEMORY_AND_SPEED = ("memory", "speed", "parameters")
 
 
 def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
@@ -34,9 +32,8 @@ def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[s
         ["trainers", "1", [y for x in size_data for y in x["training"]["gpus"]], ["memory"]],
         *([x["name"], x["options"][0][0], [y[0] for y in x["options"]], ["memory"]] for x in training["choices"]),
         ["card", "h100-sxm", [x["name"] for x in cards], ["speed"]],
-        ["map", "parameters", list(TREEMAP_MEASURES), ["where"]],
-        ["by", "part", list(TREEMAP_GROUPINGS), ["where"]],
-        ["focus", "", "place", ["where"]],
+        ["map", "parameters", ["parameters", "bytes", "flops", "cache"], ["parameters"]],
+        ["by", "part", ["part", "kind"], ["parameters"]],
         ["stage", "", "place", ["block"]],
         ["pass", "prompt", ["prompt", "next"], ["block"]],
         ["shapes", "letters", ["letters", "numbers"], ["block"]],

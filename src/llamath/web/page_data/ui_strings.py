@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .page_settings import TREEMAP_GROUPINGS, TREEMAP_MEASURES
-
 _SETTINGS = {
     "T": "T: tokens of each sequence",
     "B": "B: sequences",
@@ -54,7 +52,6 @@ _SPEED_LIMIT_NOTE = (
 _COLUMNS = {
     "memory": [["bytes"], ["GB"], ["GiB"], ["share"]],
     "speed": ["pass", ["max tokens/s"], "bound by", ["bytes read"], ["FLOPs"], ["FLOPs per byte"]],
-    "tensors": [["path", "weight"], ["", "shape"], ["each", "parameters"], ["", "copies"], ["total", "total"], ["", "share"]],
     "file": ["tensor", "dtype", "shape", ["elements"], ["copies"], ["total"], ["bytes"]],
     "types": ["dtype", ["tensors"], ["elements"], ["bytes"], ["share"]],
 }
@@ -125,7 +122,6 @@ UI_STRINGS: dict[str, Any] = {
     "longest": "Found by bisection, since memory never shrinks as the context grows.",
     "whole": "a whole number from 1 to 4,294,967,295",
     "packed": "Integers may be packed values: `llamath count FILE` counts the parameters that they stand for.",
-    "stored": "n: elements of the weight; out, in: its rows and columns.",
     "cut": "Sequences are padded to the next length that tensor parallelism splits evenly.",
     "step": [
         "FLOPs per token, of its matrices:",
@@ -144,7 +140,6 @@ UI_STRINGS: dict[str, Any] = {
     "nothing": "Nothing contradicts the config.",
     "checkpoint": ["The checkpoint does not match its config.", "The checkpoint matches its config."],
     "count": "a count: 405B, 1.5e9, 500M or 8,030,261,248",
-    "matrices": " parameters each; matrices to scale: width is inputs, height is outputs",
     "pieces": "one GPU holds its shards of the split matrices and full copies of the others.",
     "largest": "the largest T with all(T) ≤ memory of the GPU",
     "clipboard": "The clipboard is not available: copy the selected text.",
@@ -155,13 +150,10 @@ UI_STRINGS: dict[str, Any] = {
     "sliders": {"run": ["Context", "Batch"], "train": ["Sequence length", "Microbatch"]},
     "plane": ["FLOPs per byte read", "FLOP/s per GPU"],
     "header": "bytes, of which only the header was read, locally",
-    "names": [["path", "canonical"], ["hf", "Hugging Face"], ["meta", "Meta"], ["gguf", "GGUF"]],
     "shapes": [["letters", "letters"], ["numbers", "numbers"]],
     "themes": [["", "system"], ["light", "light"], ["dark", "dark"]],
     "modes": [["run", "Inference"], ["train", "Training"]],
     "refused": _FILE_ERRORS,
-    "maps": TREEMAP_MEASURES,
-    "by": TREEMAP_GROUPINGS,
     "passes": _PASSES,
     "flops": "2 per active weight, plus the attention products.",
     "stages": {"decode": "stages run one after the other, so they add up.", "prefill": "stages run concurrently: the slowest counts."},

@@ -1,4 +1,4 @@
-"""The treemap's data: weights by kind of layer, with their bytes under each dtype, their FLOPs and the cache."""
+"""Where the parameters are: weights by kind of layer, with their bytes under each dtype, their FLOPs and the cache."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _WeightBytes(NamedTuple):
     each: int  # bytes of one copy
 
 
-def build_treemap(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+def build_parameters(model: Model, memory_by_dtype: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """Return the weights by section, the FLOPs of attention products, the cache, and the layers one by one."""
     parts = list(_parts(model))
     graph = record(model.tree, batch=Expr.const(1), past_tokens=TOKENS - 1, decode=True)

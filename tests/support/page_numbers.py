@@ -1,0 +1,81 @@
+"""Does every number that the page shows open a derivation that contains it?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from support.browser_page import wait_until_drawn
+
+COLLECT_NUMBERS_JS = """([excluded, names, within]) => {
+  HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
+  const [found, cache] = [[], new Map()];
+  const chainsOf = () => [...document.querySelectorAll("dialog[open] pre[aria-label=formula]")].map((y) => y.textContent);
+  const until = (holds) => new Promise((done) => {
+    let left = 60;
+    const look = () => (holds() || !(left -= 1) ? done() : requestAnimationFrame(look));
+    look();
+  });
+  const open = async (x) => {
+    if (cache.has(x)) return cache.get(x);
+    x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+    await until(() => document.querySelector("dialog[open]"));
+    cache.set(x, { chains: chainsOf(), keys: x.localName === "button" || x.hasAttribute("tabindex") });
+    document.querySelector("dialog[open]")?.dispatchEvent(new Event("close"));
+    await until(() => !document.querySelector("dialog"));
+    return cache.get(x);
+  };
+  const places = [];
+  const walker = document.createTreeWalker(document.getElementById("page"), NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const { parentElement: place, data } = walker.currentNode;
+    if (!/\\d/.test(data) || place.closest("title, desc, .hidden, dialog") || (excluded && place.closest(excluded)) || !place.checkVisibility()) continue;
+    if (!place.closest(within)) continue;
+    let text = data;
+    for (const x of names) text = text.replaceAll(x, "");
+    if (/\\d/.test(text)) places.push([place, text]);
+  }
+  return (async () => {
+    for (const [place, text] of places) {
+      const own = place.closest("button.number, [role=button]");
+      const around = own ? [own] : [...(place.closest("tr, li, p > span")?.querySelectorAll(".number") ?? [])];
+      const opened = [];
+      for (const x of around) opened.push(await open(x));
+      found.push([text, opened.flatMap((x) => x.chains), around.length > 0 && opened.every((x) => x.keys), place.outerHTML.slice(0, 160)]);
+    }
+    return found;
+  })();
+}"""
+NUMBER = re.compile(r"\d(?:[\d,.]*\d)?(?:%|[KMBT]\b| Gi?B\b)?")
+
+
+def names_with_digits(data: dict[str, Any]) -> list[str]:
+    """Return the names of models, dtypes and GPUs that contain digits, longest first."""
+    names = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
+    names += [y for x in (*data["cards"], *data["gpus"]) for y in (x["name"], x["title"])]
+    return sorted({x for x in names if re.search(r"\d", x)}, key=len, reverse=True)
+
+
+def numbers_without_formula(text: str, chains: Sequence[str]) -> list[str]:
+    """Return the numbers of a text that are in no formula; a formula has letters first, then numbers."""
+    known: set[str] = set()
+    for chain in chains:
+        letters, *rest = chain.split("\n= ")
+        if re.search(r"[^\W\d]", letters):
+            known |= {x.replace(",", "") for part in rest for x in NUMBER.findall(part)}
+    return [x for x in NUMBER.findall(text) if x.replace(",", "") not in known]
+
+
+def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str, excluded: Sequence[str] = ()) -> list[tuple[str, ...]]:
+    """Return the numbers of a state, in the elements that `within` selects, without a derivation that contains them."""
+    tab.evaluate("at => { location.hash = at }", at)
+    tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
+    wait_until_drawn(tab)
+    found = tab.evaluate(COLLECT_NUMBERS_JS, [", ".join(excluded), names_with_digits(data), within])
+    assert found, (at, within)
+    return [
+        (at, x, text.strip()[:60], html)
+        for text, chains, keys, html in found
+        for x in numbers_without_formula(text, chains) or ([] if keys else ["no key"])
+    ]

@@ -1,0 +1,194 @@
+// The layout of the icicle: components and their matrices side by side, to scale, along one axis. What is too small for its label is magnified
+// by a lens, and what is too small even there is left to words.
+import { textWidth } from "../../lib/measure_text";
+import { bySize, type Cell } from "./measures";
+
+export interface Box {
+	cell: Cell;
+	x: number;
+	y: number;
+	width: number;
+	height: number;
+	/** The width of the part that is in use. */
+	solid: number;
+	/** The lines of its label with their positions, empty for slivers that the lens shows. */
+	label: { text: string; x: number; y: number; bold: boolean }[];
+}
+
+export interface Icicle {
+	width: number;
+	height: number;
+	boxes: Box[];
+	/** The corners of the lens and its text. */
+	lens?: { points: [number, number][]; text: string; x: number; y: number; anchor: "start" | "end" };
+	/** Cells that are named in words. */
+	words: Cell[];
+}
+
+const GAP = 2;
+const PAD = 8;
+const LINE = 18;
+const NAME = 14;
+const SMALL = 13;
+const BOLD = 650;
+
+/** A name in at most so many lines, broken between words; undefined if it does not fit. */
+function wrapped(text: string, room: number, rows: number): string[] | undefined {
+	const lines: string[] = [];
+	for (const word of text.split(" ")) {
+		const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+		if (textWidth(longer, NAME, BOLD) <= room) lines.splice(-1, 1, longer);
+		else if (textWidth(word, NAME, BOLD) <= room) lines.push(word);
+		else return undefined;
+	}
+	return lines.length <= Math.max(rows - 1, 1) ? lines : undefined;
+}
+
+/** An icicle that runs along an axis of `extent` pixels; rows are for wide screens, columns for phones. */
+class Layout {
+	boxes: Box[] = [];
+	words: Cell[] = [];
+
+	constructor(
+		readonly isColumns: boolean,
+		/** Offsets and thicknesses of the two levels across the axis. */
+		readonly bands: [number, number][],
+		readonly joinCells: (cells: Cell[]) => Cell,
+	) {}
+
+	private box(cell: Cell, level: number, start: number, extent: number): Box {
+		const gap = Math.min(GAP, extent * 0.3);
+		const [offset, thickness] = this.bands[level]!;
+		const sides = this.isColumns ? { x: offset, y: start, width: thickness - GAP, height: extent - gap } : { x: start, y: offset, width: extent - gap, height: thickness - GAP };
+		const solid = cell.size ? (sides.width * Number((cell.active * 1_000_000n) / cell.size)) / 1_000_000 : 0;
+		return { cell, ...sides, solid, label: [] };
+	}
+
+	/** Writes the label into a box: the name, and what fits below or beside it; false if the name and a number do not fit. */
+	private label(box: Box): boolean {
+		const left = box.solid < box.width * 0.5 ? box.solid + PAD : PAD;
+		const room = box.width - left - 3;
+		const rows = box.height < LINE ? 0 : Math.max(1, Math.floor((box.height - 5) / LINE));
+		const [x, top] = [box.x + left, box.y + (rows > 1 ? 19 : box.height / 2 + 5)];
+		const fits = (alternatives: string[], space: number) => alternatives.find((text) => textWidth(text, SMALL) <= space);
+		const name = [box.cell.name, box.cell.short].map((text) => wrapped(text, room, rows)).find(Boolean);
+		if (!name) return false;
+		if (rows === 1) {
+			const used = textWidth(name[0]!, NAME, BOLD) + 10;
+			const text = fits(box.cell.lines.at(-1) ?? [], room - used);
+			box.label = [{ text: name[0]!, x, y: top, bold: true }, ...(text ? [{ text, x: x + used, y: top, bold: false }] : [])];
+			return Boolean(text);
+		}
+		box.label = name.map((text, i) => ({ text, x, y: top + i * LINE, bold: true }));
+		for (const alternatives of box.cell.lines) {
+			const text = box.label.length < rows && fits(alternatives, room);
+			if (text) box.label.push({ text, x, y: top + box.label.length * LINE, bold: false });
+		}
+		return box.label.length > name.length;
+	}
+
+	/** Whether a component would have room for its name and number. */
+	fits(cell: Cell, extent: number): boolean {
+		return this.label(this.box(cell, 0, 0, extent));
+	}
+
+	/** Places a component with its matrices. */
+	component(cell: Cell, start: number, extent: number): void {
+		const box = this.box(cell, 0, start, extent);
+		this.label(box);
+		this.boxes.push(box);
+		const scale = (n: bigint) => (extent * Number((n * 10n ** 9n) / cell.size)) / 10 ** 9;
+		let at = start;
+		const rest: Cell[] = [];
+		for (const x of cell.cells) {
+			const inner = this.box(x, 1, at, scale(x.size));
+			if (rest.length || !this.label(inner)) rest.push(x);
+			else {
+				this.boxes.push(inner);
+				at += scale(x.size);
+			}
+		}
+		if (!rest.length) return;
+		this.together(rest, 1, at, start + extent - at);
+	}
+
+	/** Places what is too small for a label of its own: together if a common label fits, else as a number of cells that words name. */
+	together(rest: Cell[], level: number, start: number, extent: number): void {
+		const common = rest.length > 1 ? this.joinCells(rest) : rest[0]!;
+		const box = this.box(common, level, start, extent);
+		if (rest.length > 1 && this.label(box)) this.boxes.push(box);
+		else {
+			const text = rest.length > 1 ? `+${rest.length}` : common.short;
+			if (box.width > textWidth(text, NAME, BOLD) + 10 && box.height >= LINE) {
+				this.boxes.push({ ...box, label: [{ text, x: box.x + 5, y: box.y + Math.min(19, box.height / 2 + 5), bold: true }] });
+			}
+			this.words.push(...rest);
+		}
+	}
+
+	/** Places a component that the lens shows: its colour alone. */
+	sliver(cell: Cell, start: number, extent: number): void {
+		if (extent > 0.4) for (const level of [0, 1]) this.boxes.push(this.box(cell, level, start, extent));
+	}
+}
+
+const ROW_BANDS = [52, 86] as const;
+
+export function layIcicle(cells: Cell[], whole: bigint, width: number, joinCells: (cells: Cell[]) => Cell, shareText: (n: bigint) => string): Icicle {
+	const isColumns = width < 640;
+	const level0 = isColumns ? Math.round(width * 0.42) : ROW_BANDS[0];
+	const bands = (offset: number): [number, number][] => (isColumns ? [[0, level0], [level0, width - level0]] : [[offset, level0], [offset + level0, ROW_BANDS[1]]]);
+	const thickness = isColumns ? width : ROW_BANDS[0] + ROW_BANDS[1];
+	const scaled = (n: bigint, of: bigint, extent: number) => (extent * Number((n * 10n ** 9n) / of)) / 10 ** 9;
+	const place = (layout: Layout, list: Cell[], of: bigint, start: number, extent: number) => {
+		const small: Cell[] = [];
+		let at = start;
+		for (const x of list) {
+			const room = scaled(x.size, of, extent);
+			if (!layout.fits(x, room)) small.push(x);
+			else {
+				layout.component(x, at, room);
+				at += room;
+			}
+		}
+		return { small, at };
+	};
+	const plainExtent = isColumns ? 580 : width;
+	const plain = new Layout(isColumns, bands(0), joinCells);
+	const { small: unlabelled, at: end } = place(plain, cells, whole, 0, plainExtent);
+	// with a lens, the whole is drawn first, shorter on phones, and then again what is too small there
+	const [mainExtent, lensExtent] = isColumns ? [300, 440] : [width, width];
+	const main = new Layout(isColumns, bands(0), joinCells);
+	const small = cells.filter((x) => !main.fits(x, scaled(x.size, whole, mainExtent)));
+	const rest = small.reduce((a, x) => a + x.size, 0n);
+	const magnified = small.filter((x) => main.fits(x, scaled(x.size, rest, lensExtent)));
+	if (!unlabelled.length || magnified.length < 2) {
+		if (unlabelled.length) plain.together(unlabelled, 0, end, plainExtent - end);
+		return { width, height: isColumns ? plainExtent : thickness - GAP, boxes: plain.boxes, words: plain.words.sort(bySize) };
+	}
+	let at = 0;
+	for (const x of [...cells.filter((y) => !small.includes(y)), ...small]) {
+		const room = scaled(x.size, whole, mainExtent);
+		if (small.includes(x)) main.sliver(x, at, room);
+		else main.component(x, at, room);
+		at += room;
+	}
+	const restExtent = scaled(rest, whole, mainExtent);
+	const gap = 40;
+	const second = isColumns ? mainExtent + gap : thickness + gap;
+	const lens = new Layout(isColumns, bands(isColumns ? 0 : second), joinCells);
+	const found = place(lens, small, rest, isColumns ? second : 0, lensExtent);
+	if (found.small.length) lens.together(found.small, 0, found.at, (isColumns ? second : 0) + lensExtent - found.at);
+	const factor = (lensExtent / mainExtent) * (Number((whole * 1000n) / rest) / 1000);
+	const text = `The other ${shareText(rest)}, magnified ${factor < 10 ? factor.toFixed(1) : Math.round(factor).toLocaleString("en-US")} ×`;
+	const points: [number, number][] = isColumns
+		? [[0, mainExtent - restExtent], [0, second - 2], [width - GAP, second - 2], [width - GAP, mainExtent - restExtent]]
+		: [[mainExtent - restExtent, thickness], [width, thickness], [width, second - 2], [0, second - 2]];
+	return {
+		width,
+		height: isColumns ? second + lensExtent : second + thickness - GAP,
+		boxes: [...main.boxes, ...lens.boxes],
+		lens: { points, text, x: isColumns ? PAD : width - 14, y: second - 14, anchor: isColumns ? "start" : "end" },
+		words: [...main.words, ...lens.words].sort(bySize),
+	};
+}

@@ -1,0 +1,66 @@
+// Where the parameters, bytes, FLOPs and cache of a model are.
+import "./parameters.css";
+import { Segmented } from "../../components/controls";
+import { NumberButton } from "../../components/number";
+import { Section } from "../../components/section";
+import type { ModelData } from "../../lib/data";
+import { formula, inBytes, inShort, sumFormula } from "../../lib/derivation";
+import { gibibytes, grouped } from "../../lib/format";
+import { change, useAppState } from "../../lib/state";
+import type { ModelSection } from "../../lib/weights";
+// @ts-ignore: not typed
+import { settings } from "../../legacy/gpu_memory.js";
+import { commonDivisor, finding, largest } from "./finding";
+import { IciclePicture } from "./icicle";
+import { measuredCells, UNITS, type Cell, type MeasureSettings } from "./measures";
+
+const MEASURES = [["parameters", "Parameters"], ["bytes", "Bytes"], ["flops", "FLOPs"], ["cache", "Cache"]] as const;
+const GROUPINGS = [["part", "Component"], ["kind", "Kind of layer"]] as const;
+const SUBJECTS: Record<string, string> = { parameters: "parameters", bytes: "bytes of weights", flops: "FLOPs of one token", cache: "bytes of cache" };
+
+/** The finding; where it has numbers, it opens their derivation. */
+function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; whole: bigint }) {
+	const most = largest(cells);
+	const text = finding(measure, cells, whole);
+	if (!most || !/\d/.test(text)) return <>{text}</>;
+	const divisor = commonDivisor(most.size, most.active);
+	const usedLine = most.active < most.size && formula("in use / all", `${grouped(most.active)} / ${grouped(most.size)}`, `${grouped(most.active / divisor)} / ${grouped(most.size / divisor)}`);
+	const derive = () => ({ title: most.name, lines: [...most.derive().lines, usedLine] });
+	return <NumberButton derive={derive} label="finding">{text}</NumberButton>;
+}
+
+export function Parameters({ model }: { model: ModelData }) {
+	const state = useAppState();
+	const measure = state.map!;
+	const set: MeasureSettings = settings(model, state);
+	const { whole, cells } = measuredCells(model, state, set);
+	const byComponent = state.by === "part" ? cells : measuredCells(model, { ...state, by: "part" }, set).cells;
+	const hasKinds = (model.sections as ModelSection[]).filter((x) => x.layers).length > 1;
+	const unit = UNITS[measure]!;
+	const derive = () => ({ title: `all ${SUBJECTS[measure]}`, lines: [sumFormula(cells.map((x) => [x.name, x.size]), unit), unit === "bytes" ? inBytes(whole) : inShort(unit, whole)] });
+	const tokens = `${grouped(state.context!)} tokens`;
+	const scope = { parameters: "", bytes: `, ${set.dtype.name}`, flops: `, the last of ${tokens}`, cache: `, ${tokens} × batch ${grouped(state.batch!)}` }[measure];
+	const isPartlyActive = cells.some((x) => x.active < x.size);
+	return (
+		<Section
+			id="parameters"
+			topic="Where the parameters are"
+			title={<Finding measure={measure} cells={byComponent} whole={whole} />}
+			lead={
+				<>
+					Area is share of <NumberButton derive={derive} label={SUBJECTS[measure]!} data-part="area">{grouped(whole)}</NumberButton> {SUBJECTS[measure]}
+					{unit === "bytes" && <> (<NumberButton derive={derive} label={SUBJECTS[measure]!}>{gibibytes(whole)}</NumberButton>)</>}
+					<span class="set">{scope}</span>.{isPartlyActive && " Solid: used for one token. Pale: resident, idle."}
+				</>
+			}
+			controls={
+				<>
+					<Segmented id="map" label="Measure" labelHidden options={MEASURES} chosen={measure} choose={(map) => change({ map })} />
+					{hasKinds && <Segmented id="by" label="Grouped by" labelHidden options={GROUPINGS} chosen={state.by!} choose={(by) => change({ by })} />}
+				</>
+			}
+		>
+			{whole > 0n ? <IciclePicture name={`${model.name}, ${SUBJECTS[measure]}${scope}`} cells={cells} whole={whole} measure={measure} /> : <p>{measure === "cache" ? "No layer writes to a cache." : "Nothing to show."}</p>}
+		</Section>
+	);
+}
