@@ -52,7 +52,7 @@ def test_faults_of_a_reader_are_found() -> None:
             now[0] += 0.6
         raise FormatError("own_code", "refused")
 
-    run = fuzz.FuzzRun(Target((), lambda: iter([b"x"]), lambda: [b"k"], read), slow=0.5, clock=lambda: now[0])
+    run = fuzz.FuzzRun(Target((), lambda: iter([b"x"]), lambda: [b"k"], read), slow=0.5, clock=lambda: now[0], wall_clock=lambda: now[0])
     for data in (b"x", b"k1", b"k2", b"d", b"s"):
         run.run_input(data)
     assert [x["kind"] for x in run.findings.values()] == ["escaped", "differs", "slow"]
