@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from textwrap import fill
@@ -20,7 +20,6 @@ from llamath.analysis.parallel_layout import Layout, WeightShard, pipeline_stage
 from llamath.analysis.plan import microbatch_work as plan_work
 from llamath.analysis.plan import network as plan_wires
 from llamath.analysis.plan import step_time as plan_time
-from llamath.analysis.plan.training_run import prediction_constants
 from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
@@ -29,8 +28,11 @@ from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
+from llamath.hardware.kernel_rates import benchmark_sources
 from published_engines import ENGINE_SECTIONS
-from published_runs import DATA, Found, classic, deepseek, korthikanti, llama3, megatron, palm, rank
+from published_runs import DATA, Found, Throughput, classic, deepseek, korthikanti, llama3, megatron, palm, rank, throughput
+from published_runs import RUNS as PUBLISHED
+from published_runs import recipes as recipes_of_memory
 
 PAGE = Path(__file__).parents[1] / "docs" / "concepts" / "accuracy.md"
 Rows = Iterable[Sequence[str]]
@@ -46,29 +48,37 @@ named implementation. Times are predictions, with the errors listed here.
 """
 PREDICTED = """## Predicted: training runs
 
-`llamath plan` predicts the time of a training step from the model, the layout and the data sheet of
-the GPUs. Five constants are the same for every row:
+`llamath plan` predicts the time of a training step from the model, the layout, the data sheet of the
+GPUs, and benchmarks of kernels that others published (`src/llamath/hardware/kernels.json`): the
+share of the peak that attention reaches by head dimension, sequence length, mask and pass, that
+large matrix products reach, and the share of the memory's bandwidth. Three constants are left:
 
 {constants}
 
-The constants of products and attention were set by hand, to two digits, from the three rows of
-Llama 3's table. That of links is what nccl-tests reaches on eight A100 (230 to 250 of 300 GB/s);
-that of overlap is a guess. No constant was set from another table or for a single row. What a table
-does not print (interleaving, and for Megatron the microbatch) is the fastest choice that fits.
-Rates are TFLOP/s of one GPU, counted as the publication counts; memory is that of the most loaded
-GPU, of what it has.
+No figure of a training run sets a constant: until now, five were set from Llama 3's table, and the
+column "before" has the errors of those. What a table does not print (interleaving, and for Megatron
+the microbatch) is the fastest choice that fits.
+
+### Benchmarks of kernels
+
+{benchmarks}
+
+### Errors by source
+
+Mean of predicted over published rates, and mean error. "Before" counts the rows that could be
+predicted then: none in FP8.
 """
 SAYS = {
-    "matmul": "of the dense peak in a large matrix product, whose operands are also moved through memory once",
-    "attention": "of the dense peak in the products of attention",
-    "wires": "of a link's data sheet, inside a node and across",
-    "overlap": "of the communication of data parallelism and ZeRO is overlapped, while there is enough computation",
-    "passes": "times the saved activations are moved through memory, in addition to the operands of products",
+    "wires": (plan_wires.LINK_EFFICIENCY, "of a link's data sheet, in a node and across: nccl-tests on eight A100, 230 to 250 of 300 GB/s"),
+    "overlap": (plan_time.DP_OVERLAP, "of the communication of data parallelism and ZeRO is overlapped, if there is computation: a guess"),
+    "passes": (plan_work.ACTIVATION_PASSES, "times the saved activations move through memory in a pass: one write and one read"),
 }
-TAIL = """Latencies, stragglers, failures and data loading are not modeled. Experts receive equal shares of the tokens, and their
-communication is not overlapped. Products are in the dtype of the weights. Therefore DeepSeek-V3's own training, in FP8 with
-overlapped all-to-all, is outside of this model: {predicted:.0f} TFLOP/s per GPU are predicted where {printed:.0f} were reached
-({source}). Stages with different numbers of layers are modeled, documents of different lengths are not.
+TAIL = """Latencies, stragglers, failures and data loading are not modeled, nor the launches of kernels by the host: mixtures of many
+small experts with small microbatches wait for them (NVIDIA's guide to Megatron-Bridge calls it the host-overhead wall), which the rows
+of Qwen3 30B show. Experts receive equal shares of the tokens, their rows are padded to blocks of 128, and their communication is
+not overlapped; a dispatcher that sends a token once to each node, such as DeepEP, sends less. DeepSeek-V3's own training, in FP8 with
+overlapped all-to-all, is predicted at {predicted:.0f} TFLOP/s per GPU where {printed:.0f} were reached ({source}). Stages with
+different numbers of layers are modeled, documents of different lengths are not.
 
 Ranked by predicted time alone, layouts with context parallelism inside a node come out ahead of those that Llama 3 was trained with,
 because keys and values of eight heads are smaller than hidden states. That is a prediction, too.
@@ -230,21 +240,8 @@ def operations() -> Rows:
 
 def training_memory() -> Rows:
     """Memory of recipes as published, beside the lines that an allocator sees."""
-    for what, slug, dtype, recompute, kernels, loss, batch, tokens, rank_, targets, offloaded, printed in DATA["training_memory"]["rows"]:
-        request = TrainRequest(
-            dtype=dtype,
-            master=False,
-            context=tokens,
-            layout=Layout(microbatch=batch, recompute=recompute),
-            fused=kernels == "fused",
-            loss=loss,
-            rank=rank_,
-            targets=tuple(targets.split(",")) if targets else (),
-        )
-        stage = training(llamath.load(slug), request).largest_stage
-        elsewhere = ("overhead", "inputs of layers") if offloaded else ("overhead",)
-        here = sum(x.bytes for x in stage.lines if x.what not in elsewhere)
-        yield what, loss, f"{printed:g}", f"{here / 2**30:.1f}", f"{100 * (here / 2**30 / printed - 1):+.1f} %"
+    for what, loss, printed, here in recipes_of_memory():
+        yield what, loss, f"{printed:g}", f"{here:.1f}", f"{100 * (here / printed - 1):+.1f} %"
 
 
 TESTS = {
@@ -287,16 +284,28 @@ def runs(rows: Iterable[Found]) -> Rows:
         yield x.name, way, memory, f"{x.printed:.0f}", f"{x.predicted:.0f}", f"{100 * x.error:+.1f} %"
 
 
-def summary(tables: dict[str, list[Found]]) -> Iterator[str]:
+BEFORE = {"Llama 3, table 4": (3, 1.039, 0.061), "Megatron, table 1": (10, 0.985, 0.028), "Korthikanti et al., table 5": (8, 0.914, 0.087)}
+BEFORE |= {"PaLM": (1, 0.948, 0.052)}
+"""The rows, mean ratio and mean error of the earlier predictions; those of Llama 3 had set the constants."""
+
+
+def summary(tables: Mapping[str, Sequence[Found | Throughput]]) -> Iterator[str]:
     rows = []
     for name, predictions in tables.items():
         errors = [100 * x.error for x in predictions]
-        mean = sum(map(abs, errors)) / len(errors)
+        mean, ratio = sum(map(abs, errors)) / len(errors), 1 + sum(errors) / len(errors) / 100
         fits = sum(x.plan.memory <= x.room for x in predictions)
-        rows.append(
-            (name, str(len(predictions)), f"{mean:.1f} %", f"{min(errors):+.1f} … {max(errors):+.1f} %", f"{fits} of {len(predictions)}")
-        )
-    yield from table(("table", "rows", "mean error", "errors from … to", "fit their memory"), rows)
+        old = BEFORE.get(name) or next((x["before"] for x in PUBLISHED.values() if x["title"] == name), None)
+        before = f"{old[1]:.2f}, {100 * old[2]:.1f} % of {old[0]}" if old else ""
+        span = f"{min(errors):+.1f} … {max(errors):+.1f} %"
+        rows.append((name, str(len(predictions)), before, f"{ratio:.2f}, {mean:.1f} %", span, f"{fits} of {len(predictions)}"))
+    yield from table(("table", "rows", "before", "now", "errors from … to", "fit their memory"), rows)
+
+
+def rates(rows: Iterable[Throughput]) -> Rows:
+    for x in rows:
+        memory = f"{x.plan.memory / 2**30:.1f}" + ("" if x.memory is None else f" ({x.memory:g})")
+        yield x.name, f"{x.printed:,.0f}", f"{x.predicted:,.0f}", f"{100 * x.error:+.1f} %", memory
 
 
 SECTIONS = (
@@ -335,12 +344,15 @@ def page() -> str:
     lines += ["### Quantization recipes and what they are compared with", "", fill(_RECIPE_TEXT, 100), ""]
     lines += [*table(("recipe", "compared with", "equal"), recipes()), ""]
     lines += ["### By other programs", "", "Tests compare with torch, transformers, peft, bitsandbytes and others:", "", *tests(), ""]
-    values = "\n".join(
-        fill(f"- {name} {value:g}: {SAYS[name]}", 100, subsequent_indent="  ") for name, value in prediction_constants().items()
+    values = "\n".join(fill(f"- {name} {value:g}: {what}", 100, subsequent_indent="  ") for name, (value, what) in SAYS.items())
+    sources = "\n".join(
+        fill(f"- {what}: {source}", 100, subsequent_indent="  ", break_on_hyphens=False) for what, source in benchmark_sources()
     )
-    lines += [PREDICTED.format(constants=values)]
+    lines += [PREDICTED.format(constants=values, benchmarks=sources)]
     tables = {name: list(predict()) for name, _, predict in RUNS}
-    lines += [*summary(tables), "", "Mean error of all rows, and range of errors, if a constant were a tenth lower or higher:", ""]
+    published = {x["title"]: list(throughput(key)) for key, x in PUBLISHED.items()}
+    lines += [*summary(tables | published), ""]
+    lines += ["Mean error of the rows of the first four tables, and range of errors, if a constant were a tenth lower or higher:", ""]
     lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
     facts = DATA["training_memory"]
     lines += ["### Memory of fine-tuning recipes, GiB", "", fill(f"{facts['source']}; {facts['note']}.", 100), ""]
@@ -349,6 +361,14 @@ def page() -> str:
         note = f"; {DATA[key]['note']}" if "note" in DATA[key] else ""
         lines += [f"### {name}", "", fill(f"{DATA[key]['source']}{note}.", 100), ""]
         lines += [*table(("run", "layout", "GiB", "published", "predicted", "error"), runs(tables[name])), ""]
+    for x in PUBLISHED.values():
+        lines += [
+            f"### {x['title']}",
+            "",
+            fill(f"{x['source']}: {x['note']}. Tokens per second and GPU; GiB of a GPU, and as printed.", 100),
+            "",
+        ]
+        lines += [*table(("run", "published", "predicted", "error", "GiB"), rates(published[x["title"]])), ""]
     lines += ["### Llama 3's layouts among those that `plan` ranks for their clusters", "", *table(("run", "rank"), _ranks()), ""]
     beyond = deepseek()
     tail = TAIL.format(predicted=beyond.predicted, printed=beyond.printed, source=DATA["deepseek"]["source"])
@@ -356,18 +376,18 @@ def page() -> str:
     return "\n".join(lines)
 
 
-PLACES = {"matmul": plan_work, "attention": plan_work, "wires": plan_wires, "overlap": plan_time, "passes": plan_work}
+PLACES = {"wires": (plan_wires, "LINK_EFFICIENCY"), "overlap": (plan_time, "DP_OVERLAP"), "passes": (plan_work, "ACTIVATION_PASSES")}
 
 
 def changed() -> Rows:
-    """The errors of all rows with one constant a tenth lower or higher."""
-    for name, value in prediction_constants().items():
-        cells = []
+    """The errors of the first tables with one constant a tenth lower or higher."""
+    for name, (module, constant) in PLACES.items():
+        value, cells = getattr(module, constant), []
         for factor in (0.9, 1.1):
-            setattr(PLACES[name], name.upper(), factor * value)
+            setattr(module, constant, factor * value)
             errors = [100 * x.error for _, _, predict in RUNS for x in predict()]
             cells.append(f"{sum(map(abs, errors)) / len(errors):.1f} %; {min(errors):+.1f} … {max(errors):+.1f} %")
-        setattr(PLACES[name], name.upper(), value)
+        setattr(module, constant, value)
         yield name, *cells
 
 

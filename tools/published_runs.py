@@ -1,4 +1,4 @@
-"""Published training runs, each predicted from its layout alone by `views.plan.run` with its one set of constants."""
+"""Published training runs, each predicted from its layout, its GPU's data sheet and published benchmarks of kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from llamath.analysis.parallel_layout import Layout, layout_problems
 from llamath.analysis.plan import PlanRequest, plan
 from llamath.analysis.plan.layout_space import INTERLEAVES, MICROBATCHES
 from llamath.analysis.plan.training_run import TrainingCostModel, TrainingPlan
-from llamath.analysis.training.training_memory import TrainRequest
+from llamath.analysis.training.training_memory import TrainRequest, training
 
-DATA: dict[str, Any] = json.loads((Path(__file__).parents[1] / "tests" / "truth" / "published_runs.json").read_text())
+_TRUTH = Path(__file__).parents[1] / "tests" / "truth"
+DATA: dict[str, Any] = json.loads((_TRUTH / "published_runs.json").read_text())
+RUNS: dict[str, Any] = json.loads((_TRUTH / "training_runs.json").read_text())["tables"]
 PALM = {
     "hidden_size": 18432,
     "intermediate_size": 73728,
@@ -45,8 +47,23 @@ class Found(NamedTuple):
         return self.predicted / self.printed - 1
 
 
-def classic(heads: int, width: int, layers: int, vocab: int = 51200) -> llamath.Model:
-    sizes = {"n_embd": width, "n_head": heads, "n_layer": layers, "n_positions": 2048, "vocab_size": vocab}
+class Throughput(NamedTuple):
+    """One run: tokens per second and GPU, and the memory of a GPU in GiB where it is printed."""
+
+    name: str
+    plan: TrainingPlan
+    room: int  # bytes of a GPU
+    printed: float
+    predicted: float
+    memory: float | None
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.printed - 1
+
+
+def classic(heads: int, width: int, layers: int, vocab: int = 51200, context: int = 2048) -> llamath.Model:
+    sizes = {"n_embd": width, "n_head": heads, "n_layer": layers, "n_positions": context, "vocab_size": vocab}
     return llamath.load({"model_type": "gpt2", **sizes})
 
 
@@ -127,3 +144,43 @@ def deepseek() -> Found:
     layout = Layout(pp=pp, ep=ep, etp=1, dp=dp, zero=1, microbatches=facts["sequences"] // dp)
     best = TrainingCostModel(model, TrainRequest(context=facts["context"], gradients="fp32", fused=True, layout=layout), h800).plan(layout)
     return Found("DeepSeek-V3", best, h800.memory, facts["TFLOPs/GPU"], best.rate / 1e12)
+
+
+def throughput(key: str) -> Iterator[Throughput]:
+    """Yield the runs of a table, each as it was run."""
+    for name, model, gpu, gpus, context, layout, recompute, settings, printed, memory in RUNS[key]["rows"]:
+        device, options = hardware.parse_device(gpu), dict(x.split("=") for x in settings.split(",") if x)
+        loaded = llamath.load(model) if isinstance(model, str) else classic(*model, context=context)
+        at = Layout(recompute=recompute, **{axis: int(n) for axis, n in (x.split("=") for x in layout.split(","))})
+        assert at.gpus == gpus, name
+        request = TrainRequest(
+            context=context,
+            gradients=options.get("grad_dtype", "fp32"),
+            fused=options.get("kernels", "fused") == "fused",
+            loss=options.get("loss", "whole"),
+            fp8=options.get("fp8", ""),
+            layout=at,
+        )
+        plan_ = TrainingCostModel(loaded, request, device, options.get("attention", "flash")).plan(at)
+        yield Throughput(name, plan_, device.memory, printed, plan_.tokens / gpus, memory)
+
+
+def recipes() -> Iterator[tuple[str, str, float, float]]:
+    """Yield the memory of fine-tuning recipes: name, loss, GiB as published, and GiB of the lines that an allocator sees."""
+    for what, slug, dtype, recompute, kernels, loss, batch, tokens, rank_, targets, settings, printed in DATA["training_memory"]["rows"]:
+        options = dict(x.split("=") for x in settings.split(",") if x)
+        request = TrainRequest(
+            dtype=dtype,
+            master=False,
+            context=tokens,
+            layout=Layout(microbatch=batch, recompute=recompute),
+            fused=kernels == "fused",
+            loss=loss,
+            rank=rank_,
+            targets=tuple(targets.split(",")) if targets else (),
+            adapter_dtype=options.get("adapter_dtype", "fp32"),
+            accumulate=options.get("accumulate") != "no",
+            offload=options.get("offload") == "yes",
+        )
+        stage = training(llamath.load(slug), request).largest_stage
+        yield what, loss, printed, sum(x.bytes for x in stage.lines if x.what != "overhead") / 2**30

@@ -76,7 +76,8 @@ GPUs = str | Device
 Machines = list[str] | list[Device] | tuple[GPUs, ...]
 """Several machines, each as above."""
 Scheme = Literal["hf", "meta", "gguf"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "op", "full"]
+AttentionKernel = Literal["flash", "eager", "flash1", "flash2", "flash3", "cudnn"]
 _T = TypeVar("_T")
 
 _MAX_PLANS = 1000
@@ -275,9 +276,13 @@ def memory(
     attention: Literal["flash", "eager"] = "flash",
     kernels: Literal["eager", "fused"] = "eager",
     loss: str = "whole",
+    fp8: str = "",
     dropout: bool = False,
     grad_dtype: str = "",
     master: bool | None = None,
+    adapter_dtype: str = "fp32",
+    accumulate: bool = True,
+    offload: bool = False,
 ) -> TrainReport: ...
 def memory(
     model: _ModelSource,
@@ -297,9 +302,13 @@ def memory(
     attention: Literal["flash", "eager"] = "flash",
     kernels: Literal["eager", "fused"] = "eager",
     loss: str = "whole",
+    fp8: str = "",
     dropout: bool = False,
     grad_dtype: str = "",
     master: bool | None = None,
+    adapter_dtype: str = "fp32",
+    accumulate: bool = True,
+    offload: bool = False,
     via: Via | None = None,
 ) -> MemoryReport | TrainReport | WeightsReport:
     """Return the memory that inference or, with `train=True`, a training step needs, line by line with formulas.
@@ -308,7 +317,9 @@ def memory(
     `"q4_k_m:no-imatrix"`. A list as `context` gives the totals at each, and the lines at the longest. `on` is the GPU whose memory limits
     the context and the batch, and `images` are those of each sequence, `"2x1024"`. In training, `batch` counts the sequences on each GPU,
     `layout` spreads the model over GPUs (`"tp=8,pp=4,dp=16,zero=3"`), `lora` trains adapters only (`"r=16,targets=q,v"`), and `loss` is
-    computed of all logits at once (`"whole"`), of a chunk at a time (`"chunked"`, `"chunked:16"`), or by Liger's kernel (`"liger"`).
+    computed of all logits at once (`"whole"`, or `"fused"` by one kernel), of a chunk at a time (`"chunked"`, `"chunked:16"`, `"summed"`),
+    or by Liger's kernel (`"liger"`). `fp8` names a recipe for products in FP8 (`"tensorwise"`, `"mxfp8"`), `accumulate=False` says that a
+    step has one microbatch, and `offload=True` that the inputs of recomputed layers wait in the memory of the host.
 
     Of a model without a family, such as one built `via="transformers"`, the memory of the weights is known, and nothing else.
     """
@@ -342,6 +353,10 @@ def memory(
             dropout=dropout,
             fused=_choice("kernels", kernels, ("eager", "fused")) == "fused",
             loss=loss,
+            fp8=fp8,
+            adapter_dtype=adapter_dtype,
+            accumulate=accumulate,
+            offload=offload,
             rank=adapters.rank,
             targets=adapters.targets,
             saved=adapters.saved,
@@ -349,6 +364,7 @@ def memory(
         loaded = loaded.replace(notes=(*loaded.notes, *_file_notes(loaded)))
         return training(loaded, request, None if on is None else _gpus(on)[1].memory)
     changed = {"optimizer": optimizer != "adamw", "attention": attention != "flash", "kernels": kernels != "eager", "loss": loss != "whole"}
+    changed |= {"fp8": fp8 != "", "adapter_dtype": adapter_dtype != "fp32", "accumulate": not accumulate, "offload": offload}
     if unused := _given(lora=lora, layout=layout, recompute=recompute, dropout=dropout, grad_dtype=grad_dtype, master=master, **changed):
         call = "memory(model, train=True, …); fit(model, on=…, layout=…) splits a model for inference"
         raise ArgumentError(unused, " is for training", call=call)
@@ -378,7 +394,7 @@ def flops(
     batch: int = 1,
     attention: Literal["causal", "full"] = "causal",
     unpacked: bool = False,
-    recompute: Recompute = "none",
+    recompute: Literal["none", "selective", "full"] = "none",
     flash: bool = False,
     dtype: str = "",
     kv_dtype: str = "",
@@ -579,8 +595,11 @@ def plan(
     layout: str = "",
     optimizer: str = "adamw",
     grad_dtype: str = "fp32",
-    attention: Literal["flash", "eager"] = "flash",
+    attention: AttentionKernel = "flash",
+    kernels: Literal["eager", "fused"] = "fused",
+    recompute: Recompute | None = None,
     loss: str = "whole",
+    fp8: str = "",
     dtype: str = "",
     top: int = 10,
 ) -> PlanReport: ...
@@ -607,8 +626,11 @@ def plan(
     layout: str = "",
     optimizer: str = "adamw",
     grad_dtype: str = "fp32",
-    attention: Literal["flash", "eager"] = "flash",
+    attention: AttentionKernel = "flash",
+    kernels: Literal["eager", "fused"] = "fused",
+    recompute: Recompute | None = None,
     loss: str = "whole",
+    fp8: str = "",
     latency: float | str | None = None,
     dtype: str = "",
     kv_dtype: str = "",
@@ -617,8 +639,9 @@ def plan(
     """Rank the ways to spread a model over a cluster: layouts with their memory and predicted MFU, or, with `serve=True`, replicas.
 
     `on` is the cluster (`"16384xh100"`), `batch_tokens` the tokens of a step, `tokens` the length of the training (`"15T"`), `layout`
-    fixes some of the axes (`"tp=8,pp=16"`), `latency` the time between two tokens of a sequence (`"50ms"`, or seconds). If nothing fits,
-    the report has `fits` False and says why.
+    fixes some of the axes (`"tp=8,pp=16"`), `latency` the time between two tokens of a sequence (`"50ms"`, or seconds). `attention` names a
+    fused kernel (`"flash2"`, `"flash3"`, `"cudnn"`) and `fp8` a recipe (`"tensorwise"`, `"mxfp8"`). If nothing fits, the report has `fits`
+    False and says why.
     """
     loaded, cluster = load(model), _gpus(on)
     if not 1 <= top <= _MAX_PLANS:
@@ -628,7 +651,8 @@ def plan(
         raise LlamathError(f"a plan needs the memory bandwidth of {cluster[1].title}", hint=hint)
     length = _context(loaded, context)
     if serve:
-        if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout, loss=loss != "whole"):
+        changed = {"loss": loss != "whole", "attention": attention != "flash", "kernels": kernels != "fused"}
+        if unused := _given(batch_tokens=batch_tokens, tokens=tokens, layout=layout, recompute=recompute, fp8=fp8, **changed):
             raise ArgumentError(unused, " is for training, not for serving")
         from .analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
         from .analysis.plan.serving_plan import plan_serving
@@ -654,8 +678,11 @@ def plan(
         gradients=grad_dtype,
         context=length,
         batch_tokens=None if batch_tokens is None else _tokens("batch_tokens", batch_tokens),
-        flash=_choice("attention", attention, ("flash", "eager")) == "flash",
+        attention=attention,
+        kernels=_choice("kernels", kernels, ("eager", "fused")),
+        recompute=None if recompute is None else _choice("recompute", recompute, ("none", "selective", "op", "full")),
         loss=loss,
+        fp8=fp8,
         fixed=parse_key_values(layout, "layout", {name: integer() for name in _PLAN_AXES} | {"zero": integer(0, 3)}),
         top=top,
         tokens=training_tokens,
@@ -1189,7 +1216,7 @@ def _training_layout(layout: str | Layout, batch: int, recompute: Recompute | No
     readers = {name: integer() for name in _LAYOUT_AXES} | {"zero": integer(0, 3), "sp": yes_or_no}
     axes = parse_key_values(layout, "layout", readers)
     sequence_parallel = axes.pop("sp", True)
-    again = _choice("recompute", recompute or "none", ("none", "selective", "full"))
+    again = _choice("recompute", recompute or "none", ("none", "selective", "op", "full"))
     return Layout(**axes, sequence_parallel=sequence_parallel, microbatch=batch, flash=flash, recompute=again)
 
 

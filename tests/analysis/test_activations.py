@@ -158,6 +158,40 @@ def test_saved_activations_with_checkpointing_match_transformers(dtype: str) -> 
     assert expected - tables + 4 == measured
 
 
+@pytest.mark.transformers
+def test_recomputation_by_operation_keeps_what_its_policy_keeps() -> None:
+    """torchtitan's policy `op`: the first, third, … product of a layer and attention are kept, all others are recomputed."""
+    import torch
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    from support.saved_tensors import causal_lm
+
+    kept: list[int] = []
+
+    def policy(ctx: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if ctx.is_recompute:
+            return CheckpointPolicy.PREFER_RECOMPUTE
+        counted[func] = counted.get(func, 0) + 1
+        odd_product = func is torch.ops.aten.mm.default and counted[func] % 2
+        attention = func is torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+        if odd_product or attention:
+            kept.append(func(*args, **kwargs)[0].numel() if attention else func(*args, **kwargs).numel())
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    counted: dict[Any, int] = {}
+    config = LLAMA | {"num_key_value_heads": 2}
+    model: Any = causal_lm(config, "sdpa", torch.float32)
+    layer, x = model.model.layers[0], torch.randn(BATCH, TOKENS, 64, requires_grad=True)
+    tables = model.model.rotary_emb(x, torch.arange(TOKENS)[None])
+    contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
+    checkpoint(layer, x, position_embeddings=tables, use_reentrant=False, context_fn=contexts)
+
+    tree = llamath.load(config).tree
+    parts = SavedActivations(tree, Kernels(fused=False, width=4, context=TOKENS)).kept_by_operation(tree.layers[0])
+    results = sum(saved_bytes(y, Layout(microbatch=BATCH), TOKENS) for y in parts if y.what == "kept results")
+    assert len(kept) == 5 and results == 4 * sum(kept)  # q, v, gate, down and attention
+
+
 def classic_model(heads: int, d: int, layers: int, vocab: int = 51200) -> Any:
     keys = {"hidden_size": d, "num_attention_heads": heads, "num_hidden_layers": layers, "vocab_size": vocab}
     return llamath.load({"model_type": "classic", "max_position_embeddings": 2048, **keys}).tree

@@ -13,7 +13,7 @@ from llamath.analysis.training.loss_memory import Loss, liger_chunk, parse_loss
 from llamath.analysis.training.pipeline_schedule import stage_activations
 from llamath.analysis.training.training_memory import TrainingJob, TrainRequest, training
 from llamath.utils.errors import LlamathError
-from support.reference_data import published_runs
+from published_runs import recipes
 
 BATCH, TOKENS, VOCABULARY, WIDTH = 2, 64, 3000, 32
 CONFIG = LLAMA | {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "head_dim": 8}
@@ -191,16 +191,8 @@ def test_chunks_save_memory() -> None:
 
 
 def test_published_recipes() -> None:
-    """The rows that the accuracy page lists; the same options without the loss are up to three times too high."""
-    for what, slug, dtype, recompute, kernels, loss, batch, tokens, rank, targets, offloaded, printed in published_runs("training_memory")[
-        "rows"
-    ]:
-        request = TrainRequest(dtype=dtype, master=False, context=tokens, layout=Layout(microbatch=batch, recompute=recompute), loss=loss)
-        request = request.replace(fused=kernels == "fused", rank=rank, targets=tuple(targets.split(",")) if targets else ())
-        elsewhere = ("overhead", "inputs of layers") if offloaded else ("overhead",)
-        stage = training(llamath.load(slug), request).largest_stage
-        ratio = sum(x.bytes for x in stage.lines if x.what not in elsewhere) / 2**30 / printed
-        assert 0.7 < ratio < 1.27, what
-        if rank and loss != "whole":
-            whole = training(llamath.load(slug), request.replace(loss="whole")).largest_stage
-            assert sum(x.bytes for x in whole.lines if x.what not in elsewhere) / 2**30 / printed > ratio + 0.2, what
+    """The rows that the accuracy page lists: torchtune's within 8 %, Qwen's, whose source of memory is not said, within 30 %."""
+    found = list(recipes())
+    assert len(found) == 20
+    for what, _, printed, here in found:
+        assert abs(here / printed - 1) < (0.3 if "Qwen" in what else 0.08), what

@@ -58,6 +58,57 @@ def test_sixteen_bytes_per_parameter(slug: str) -> None:
     assert shared.weights + shared.gradients + shared.master + shared.optimizer == pytest.approx(2 * model.parameters.total, rel=1e-9)
 
 
+def test_zero_3_keeps_the_root_group_gathered() -> None:
+    """FSDP's root module holds what no layer does: embedding, last norm and head."""
+    model = llamath.load("llama-3-8b")
+    sizes = {x.what: int(x.bytes) for x in training(model, TrainRequest(layout=Layout(dp=8, zero=3))).largest_stage.lines}
+    assert sizes["gathered root group"] == 2 * (2 * 128_256 * 4096 + 4096)
+    assert sizes["gathered weights"] == 2 * 2 * 218_112_000
+    alone = training(model, TrainRequest(layout=Layout(zero=3))).largest_stage
+    assert not [x for x in alone.lines if x.what.startswith("gathered")]
+
+
+def test_one_microbatch_holds_gradients_in_place_of_activations() -> None:
+    model = llamath.load("llama-3.2-1b")
+    for context, late in ((512, True), (8192, False)):
+        request = TrainRequest(context=context, layout=Layout(microbatches=1))
+        both, one = (training(model, request.replace(accumulate=x)).largest_stage for x in (True, False))
+        held = next(int(x.bytes) for x in both.lines if x.what == "logits")  # the model's output is referenced to the end
+        assert one.gradients == max(both.gradients - (both.activations + both.logits - held), 0)
+        assert (one.gradients > 0) == late and one.total < both.total
+
+
+def test_offloaded_inputs_are_on_the_host() -> None:
+    model = llamath.load("llama-3.2-1b")
+    request = TrainRequest(context=4096, layout=Layout(recompute="full"))
+    here, there = (training(model, request.replace(offload=x)).largest_stage for x in (False, True))
+    assert there.host == 16 * 4096 * 2048 * 2 == here.activations - there.activations and here.host == 0
+
+
+def test_adapters_in_16_bits_are_half_as_large() -> None:
+    model = llamath.load("llama-3.2-1b")
+    request = TrainRequest(context=1024, rank=16, targets=("all",))
+    wide, narrow = (training(model, request.replace(adapter_dtype=x)) for x in ("fp32", "bf16"))
+    assert wide.adapter_totals and narrow.adapter_totals and wide.adapter_totals.bytes == 2 * narrow.adapter_totals.bytes
+    a, b = wide.largest_stage, narrow.largest_stage
+    assert (a.gradients, a.optimizer) == (2 * b.gradients, 2 * b.optimizer)
+    assert b.activations < a.activations  # without float32 copies of the inputs
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"offload": True}, "recomputed layers on the host"),
+        ({"accumulate": False, "layout": Layout(microbatches=4)}, "one microbatch per step, found 4"),
+        ({"adapter_dtype": "bf16"}, "an adapter dtype is for LoRA"),
+        ({"adapter_dtype": "q4_k", "rank": 4, "targets": ("all",)}, "adapters cannot be trained in"),
+    ],
+)
+def test_options_that_contradict_are_refused(changes: Any, message: str) -> None:
+    with pytest.raises(LlamathError, match=message):
+        training(llamath.load("llama-3.2-1b"), TrainRequest(**changes))
+
+
 def test_buffers_are_not_trained() -> None:
     model = llamath.load("deepseek-v3")
     (stage,) = training(model).stages

@@ -20,7 +20,7 @@ from ..core.tree import Block, Folded, Stack, fold_field
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record
 
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "op", "full"]
 
 _MAX_STAGES = 1_000
 """The most runs of layers in a pipeline."""

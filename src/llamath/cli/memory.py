@@ -37,13 +37,17 @@ _EXAMPLES = (
 )
 _TRAINING: Mapping[str, Reader] = {
     "optimizer": plain,
-    "recompute": choice("none", "selective", "full"),
+    "recompute": choice("none", "selective", "op", "full"),
     "attention": choice("flash", "eager"),
     "kernels": choice("eager", "fused"),
     "loss": plain,
     "dropout": yes_or_no,
     "grad_dtype": plain,
     "master": yes_or_no,
+    "fp8": plain,
+    "adapter_dtype": plain,
+    "accumulate": yes_or_no,
+    "offload": yes_or_no,
 }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..hardware.kernel_rates import ATTENTION_CHOICES
 from ..model import Model
 from ..render.progress import Progress
 from ..utils.key_values import choice, parse_key_values, plain
@@ -24,7 +25,15 @@ _EXAMPLES = (
 _TRAINING_OPTIONS = {"batch_tokens": "", "tokens": "", "layout": "", "training": ""}
 _SERVING_OPTIONS = {"latency": "", "kv_dtype": ""}
 """Options that only one of the two questions has -> their defaults."""
-_TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash", "eager"), "loss": plain}
+_TRAINING = {
+    "optimizer": plain,
+    "grad_dtype": plain,
+    "attention": choice(*ATTENTION_CHOICES),
+    "kernels": choice("eager", "fused"),
+    "recompute": choice("none", "selective", "op", "full"),
+    "loss": plain,
+    "fp8": plain,
+}
 
 
 @make_command("plan", _EXAMPLES, brief=True)
@@ -35,7 +44,12 @@ _TRAINING = {"optimizer": plain, "grad_dtype": plain, "attention": choice("flash
 @click.option("--batch-tokens", default="", metavar="TOKENS", help="Training tokens per step: 16M is 16·2²⁰.")
 @click.option("--tokens", default="", metavar="COUNT", help="Training tokens in all, for the duration: 15.6T.")
 @click.option("--layout", default="", metavar="SPEC", help="Keep these fixed: tp=8,pp=16; also cp, ep, dp, zero, microbatch, interleave.")
-@click.option("--training", default="", metavar="SPEC", help="optimizer=adamw8bit, grad_dtype=bf16, attention=eager, loss=chunked.")
+@click.option(
+    "--training",
+    default="",
+    metavar="SPEC",
+    help="optimizer=adamw8bit, grad_dtype=bf16, attention=flash3, fp8=tensorwise, loss=chunked, recompute=op.",
+)
 @click.option("--latency", default="", metavar="TIME", help="With --serve: maximum time per token, such as 50ms.")
 @dtype_option("Dtype of the weights, if not MODEL's own.")
 @kv_dtype_option

@@ -22,6 +22,7 @@ _ESTIMATED = frozenset({"compress", "gated_delta_rule", "linear_attention", "sel
 """Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
+_FP8 = 1
 _MASK = 1
 """Bytes of an element of a mask."""
 _OUTPUT_ONLY_ACTIVATIONS = frozenset({"relu", "sigmoid", "tanh"})
@@ -45,6 +46,8 @@ class Kernels(Record):
     fused_qkv: bool = False  # q, k and v are slices of one tensor: saving one slice saves all
     adapter_paths: frozenset[str] = frozenset()  # matrices with adapters; if there are any, all other weights are frozen
     rank: int = 0  # of the adapters
+    adapter_width: int = FLOAT32  # bytes per element of an adapter
+    fp8_scales: tuple[int, int] | None = None  # linear layers inside layers save an FP8 copy of their input: elements and bytes of a scale
 
     @property
     def keys(self) -> Expr:
@@ -134,8 +137,16 @@ def _extra(what: str, x: Node, size: int, width: int, **flags: bool) -> Saved:
 
 
 def save_linear(x: Node, k: Kernels) -> Iterator[Saved]:
-    """Its input."""
-    yield from _result(_name_of_input(x, stored_tensor(x.inputs[0], k)), x.inputs[0], k, for_weight_gradient=True)
+    """Its input, or an FP8 copy of it with its scales."""
+    what = _name_of_input(x, stored_tensor(x.inputs[0], k))
+    if k.fp8_scales is None or not x.path.startswith("layers.") or x.path.endswith(".router"):
+        yield from _result(what, x.inputs[0], k, for_weight_gradient=True)
+        return
+    block, width = k.fp8_scales
+    for storage, tensor in _result(what, x.inputs[0], k, for_weight_gradient=True):
+        yield ("fp8", storage), tensor._replace(bytes=_FP8)
+        if block:
+            yield ("scales", storage), tensor._replace(what="scales of FP8", elements=ceil_div(tensor.elements, block), bytes=width)
 
 
 def _name_of_input(x: Node, stored: Node) -> str:

@@ -51,6 +51,7 @@ class StepSpec(Record):
     context: int
     sequences: int
     flash: bool = True
+    recompute: Recompute | None = None  # the only policy to try
     fixed: Mapping[str, int] = MappingProxyType({})  # degrees that the user has fixed
 
 
@@ -83,6 +84,7 @@ class LayoutSpace:
         """Yield the layout with every microbatch size, interleaving, recomputation policy and ZeRO stage."""
         sequences = self.step.sequences // layout.dp
         policies: tuple[Recompute, ...] = ("none", "full") if self.step.flash else ("none", "selective", "full")
+        policies = (self.step.recompute,) if self.step.recompute else policies
         zeros = [x for x in (range(4) if layout.replicas > 1 else (0,)) if self._is_allowed("zero", x)]
         sizes = (self.step.fixed["microbatch"],) if "microbatch" in self.step.fixed else MICROBATCHES
         for size in sizes:

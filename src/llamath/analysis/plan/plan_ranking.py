@@ -13,10 +13,10 @@ from ...utils.errors import LlamathError
 from ...utils.number_format import format_giga
 from ...utils.record_type import Record
 from ...utils.report import Report, html_table
-from ..parallel_layout import Layout
+from ..parallel_layout import Layout, Recompute
 from ..training.training_memory import TrainRequest, training_dtype
 from .layout_space import LAYOUT_AXES, LayoutSpace, Rejected, StepSpec, sort_rejected
-from .training_run import TrainingCostModel, TrainingPlan, TrainingRun, prediction_constants
+from .training_run import TrainingCostModel, TrainingPlan, TrainingRun
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -37,8 +37,11 @@ class PlanRequest(Record):
     gradients: str = "fp32"
     context: int | None = None
     batch_tokens: int | None = None  # of a step
-    flash: bool = True
+    attention: str = "flash"  # or another of ATTENTION_CHOICES
+    kernels: str = "fused"  # or eager
+    recompute: Recompute | None = None  # None: whichever is fastest
     loss: str = "whole"
+    fp8: str = ""  # a recipe; empty: none
     fixed: Mapping[str, int] = MappingProxyType({})  # fixed values of tp, pp, cp, ep, dp, zero, microbatch, interleave
     top: int = _DEFAULT_TOP
     tokens: int | None = None  # of the whole training
@@ -50,7 +53,7 @@ class PlanReport(Report):
     json_fields: ClassVar[tuple[str, ...]] = (
         *("model=model.name", "family=model.family.name", "source=model.source", "device=device.name", "gpus", "memory=device.memory"),
         *("peak", "dtype", "optimizer=request.optimizer", "gradients=request.gradients", "context", "sequences", "batch_tokens"),
-        *("constants", "layouts", "variants", "plans", "rejected", "least", "notes=model.notes"),
+        *("constants", "attention", "layouts", "variants", "plans", "rejected", "least", "notes=model.notes"),
     )
 
     model: Model
@@ -67,6 +70,9 @@ class PlanReport(Report):
     variants: int
     least: int | None  # the bytes that the smallest layout needs, if none fits
     smallest: Layout | None  # that layout
+    constants: Mapping[str, float]  # of the prediction
+    kernel_notes: tuple[str, ...]  # benchmarks that stand for missing ones
+    attention: str  # the kernel of attention
     padded_vocab: int | None  # the padded vocabulary size of the first plan, if tensor parallelism pads it
 
     @property
@@ -78,11 +84,6 @@ class PlanReport(Report):
     def fits(self) -> bool:
         """Return whether there is a plan."""
         return bool(self.plans)
-
-    @property
-    def constants(self) -> Mapping[str, float]:
-        """The constants of the prediction."""
-        return prediction_constants()
 
     @property
     def summary(self) -> str:
@@ -124,11 +125,12 @@ class _Search:
             optimizer=request.optimizer,
             gradients=request.gradients,
             context=request.context,
-            layout=Layout(flash=request.flash, tp=request.fixed.get("tp", 1) if request.loss == "liger" else 1),
-            fused=True,
+            layout=Layout(flash=request.attention != "eager", tp=request.fixed.get("tp", 1) if request.loss == "liger" else 1),
+            fused=request.kernels == "fused",
             loss=request.loss,
+            fp8=request.fp8,
         )
-        self.model_cost = TrainingCostModel(model, train_request, self.device)
+        self.model_cost = TrainingCostModel(model, train_request, self.device, request.attention)
         context = self.model_cost.job.context
         self.sequences = sequences_per_step(request.batch_tokens, context, self.gpus)
         step = StepSpec(
@@ -136,7 +138,8 @@ class _Search:
             node=self.device.node,
             context=context,
             sequences=self.sequences,
-            flash=request.flash,
+            flash=request.attention != "eager",
+            recompute=request.recompute,
             fixed={"tp": 1, **request.fixed} if self.model_cost.job.loss.kind == "liger" else request.fixed,
         )
         self.space = LayoutSpace(model.tree, step)
@@ -164,6 +167,9 @@ class _Search:
             variants=variants,
             least=self.model_cost.memory.max_bytes(smallest) if smallest else None,
             smallest=smallest,
+            constants=self.model_cost.constants,
+            kernel_notes=self.model_cost.rates.kernels.notes,
+            attention=self.model_cost.rates.kernels.kernel if self.model_cost.job.layout.flash else "eager",
             padded_vocab=_padded_vocab(self.model, fitting[0]) if fitting else None,
         )
 
@@ -213,7 +219,9 @@ class _Search:
         """Return the variant of a layout that needs the least memory."""
         zero = self.request.fixed.get("zero", 3 if layout.replicas > 1 else 0)
         size = self.request.fixed.get("microbatch", 1)
-        return layout.replace(microbatch=size, microbatches=self.sequences // layout.dp // size, recompute="full", zero=zero)
+        return layout.replace(
+            microbatch=size, microbatches=self.sequences // layout.dp // size, recompute=self.request.recompute or "full", zero=zero
+        )
 
 
 def _why(search: _Search) -> str:

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 from ...core.blocks import Decoder
 from ...utils.record_type import Record
 from ..parallel_layout import Layout, PipelineStage, pipeline_stages, slice_layers
-from .microbatch_work import ForwardCost, MicrobatchCosts, sum_costs
+from .microbatch_work import MicrobatchCosts, PassCost, cost_key, sum_costs
 from .network import Network, RankGroup, rank_group
 
 DP_OVERLAP = 0.8
@@ -80,8 +80,8 @@ class StepTimeModel:
         self.costs, self.network, self.node = costs, network, node
         self.tree: Decoder = costs.tree
         self._stages: dict[tuple[int, int], list[PipelineStage]] = {}
-        self._parts: dict[tuple[object, ...], list[ForwardCost]] = {}
-        self._slowest: dict[tuple[object, ...], tuple[ForwardCost, Times]] = {}
+        self._parts: dict[tuple[object, ...], list[PassCost]] = {}
+        self._slowest: dict[tuple[object, ...], tuple[PassCost, Times]] = {}
 
     def step(self, layout: Layout, owned: DataParallelBytes) -> StepTime:
         """Return the time of one step: all microbatches and the optimizer update."""
@@ -100,10 +100,9 @@ class StepTimeModel:
     def _kinds(self, stage: PipelineStage) -> tuple[tuple[int, int], ...]:
         return tuple((id(block), n) for run in stage.runs for block, n in slice_layers(self.tree.layers, *run))
 
-    def slowest_stage(self, layout: Layout) -> tuple[ForwardCost, Times]:
-        """The cost of a microbatch on the slowest stage (forward), and its seconds forward and backward."""
-        at = (layout.tp, layout.cp, layout.ep, layout.expert_tp, layout.microbatch, layout.flash, layout.sequence_parallel)
-        key = (layout.pp, layout.interleave, *at)
+    def slowest_stage(self, layout: Layout) -> tuple[PassCost, Times]:
+        """The cost of a microbatch on the slowest stage and its seconds, forward and backward."""
+        key = (layout.pp, layout.interleave, *cost_key(layout))
         if key not in self._parts:
             self._parts[key] = [self._stage_cost(x, layout) for x in self.stages(layout)]
         if (again := (*key, layout.recompute)) not in self._slowest:
@@ -111,22 +110,19 @@ class StepTimeModel:
             self._slowest[again] = max(pairs, key=lambda pair: sum(pair[1]))
         return self._slowest[again]
 
-    def _stage_cost(self, stage: PipelineStage, layout: Layout) -> ForwardCost:
+    def _stage_cost(self, stage: PipelineStage, layout: Layout) -> PassCost:
         kinds = [pair for run in stage.runs for pair in slice_layers(self.tree.layers, *run)]
         inner = [self.costs.layer_cost(block, layout).scaled(n) for block, n in kinds]
         return sum_costs([*inner, self.costs.embedding_and_head_cost(layout, stage.first, stage.last)])
 
-    def _microbatch_time(self, x: ForwardCost, layout: Layout) -> Times:
+    def _microbatch_time(self, x: PassCost, layout: Layout) -> Times:
         """Seconds of a microbatch, forward and backward."""
-        again, scores = layout.recompute == "full", layout.recompute == "selective"
-        back = 2.5 if layout.flash else 2.0
-        mixing = x.attention * (1 + back + (again or scores))
-        arithmetic = x.matmul * (3 + again) + mixing + x.memory * (3 + again) + x.scores * scores
+        again = layout.recompute == "full"
         near = self.group(layout.tp, 1)
         tensor = self.network.all_gather_seconds(near, x.tensor) * (2 + again)
         context = self.network.all_gather_seconds(self.group(layout.cp, layout.tp), x.context) * (3 + again)
         ranks = self.group(layout.ep, layout.tp if layout.expert_tp > 1 else 1)
-        return arithmetic, tensor, context, self.network.all_to_all_seconds(ranks, x.expert) * (2 + again)
+        return x.seconds(layout.recompute), tensor, context, self.network.all_to_all_seconds(ranks, x.expert) * (2 + again)
 
     def group(self, size: int, stride: int) -> RankGroup:
         """Place the ranks of a collective on this cluster."""
@@ -154,7 +150,7 @@ class _Step:
             pipeline=m * passing,
             bubble=(layout.pp - 1) / layout.interleave * (sum(each) + passing),
             data=shared - min(DP_OVERLAP * shared, self._overlappable_seconds(sum(each))),
-            update=self.dp_bytes.update / self.model.costs.rates.memory,
+            update=(self.dp_bytes.update + slowest.fp8_weights) / self.model.costs.rates.memory,
             sent=self._bytes_sent(slowest),
         )
 
@@ -207,7 +203,7 @@ class _Step:
         """Seconds of compute available for overlap: one microbatch under ZeRO-0 and 1, otherwise all."""
         return microbatch * (self.layout.count if self.layout.zero >= 2 else 1)
 
-    def _bytes_sent(self, x: ForwardCost) -> _BytesSent:
+    def _bytes_sent(self, x: PassCost) -> _BytesSent:
         layout, m = self.layout, self.layout.count
         again = layout.recompute == "full"
         return _BytesSent(

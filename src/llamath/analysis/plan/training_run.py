@@ -1,7 +1,7 @@
 """The memory and the predicted step time of each layout of a training run.
 
-Times are predictions by a model with five constants (`prediction_constants`), not measurements. MFU counts the model FLOPs, with attention
-over the pairs that the mask admits, relative to the dense peak.
+Times are predictions from published benchmarks of kernels and three constants (`TrainingCostModel.constants`), not measurements. MFU counts
+the model FLOPs, with attention over the pairs that the mask admits, relative to the dense peak.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ..flops.flop_count import train_flops
 from ..graph.recorder import record
 from ..memory_line import overhead_bytes
 from ..parallel_layout import Layout, PipelineStage
+from ..training.fp8_recipes import Fp8Recipe
 from ..training.pipeline_schedule import in_flight_microbatches
 from ..training.training_memory import TrainingJob, TrainRequest
 from ..training.zero_states import PersistentState, persistent_lines, zero3_gather_buffers
-from .microbatch_work import ACTIVATION_PASSES, ATTENTION_EFFICIENCY, MATMUL_EFFICIENCY, MicrobatchCosts, achieved_rates
+from .microbatch_work import ACTIVATION_PASSES, AchievedRates, MicrobatchCosts, achieved_rates
 from .network import LINK_EFFICIENCY, network_of
 from .step_time import DP_OVERLAP, DataParallelBytes, StepTime, StepTimeModel, largest_stage
 
@@ -141,30 +142,37 @@ class TrainingPlan(Record):
     run: TrainingRun | None = None  # if the number of training tokens is given
 
 
-def prediction_constants() -> dict[str, float]:
-    """Return the constants of the prediction, which are the same for every model and machine."""
-    return {
-        "matmul": MATMUL_EFFICIENCY,
-        "attention": ATTENTION_EFFICIENCY,
-        "wires": LINK_EFFICIENCY,
-        "overlap": DP_OVERLAP,
-        "passes": ACTIVATION_PASSES,
-    }
-
-
 class TrainingCostModel:
     """One training job on one kind of GPU."""
 
-    def __init__(self, model: Model, request: TrainRequest, device: Device) -> None:
+    def __init__(self, model: Model, request: TrainRequest, device: Device, attention: str = "flash") -> None:
         self.model, self.device = model, device
         self.job = TrainingJob(model, request)
-        rates = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype)
+        rates = achieved_rates(device, self.job.packer.name, self.job.packer.compute_dtype, attention)
         if rates is None:
             raise LlamathError(f"no FLOP/s figure is published for {device.title}", hint="describe it: '8x mem=80GiB bw=2TB/s bf16=300TF'")
-        self.peak = round(rates.matmul / MATMUL_EFFICIENCY)
-        self.time = StepTimeModel(MicrobatchCosts(self.job.saved, rates), network_of(device), device.node)
+        _check_fp8(self.job.recipe, rates)
+        self.peak, self.rates = rates.peak, rates
+        costs = MicrobatchCosts(self.job.saved, rates, self.job.recipe, self.job.loss)
+        self.time = StepTimeModel(costs, network_of(device), device.node)
         self.memory = _LayoutMemory(self.job, self.time.stages)
         self.sequence_flops = int(train_flops(record(model.tree, new_tokens=self.job.context)).model)
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """The shares of the data sheet's figures that the prediction assumes, and its other constants."""
+        rates, graph = self.rates, record(self.model.tree, new_tokens=self.job.context)
+        widths = [int(x.inputs[0].shape[-1]) for _, x in graph.nodes() if x.op == "attention"]
+        shares = rates.kernels.attention(widths[0], self.job.context / 2, causal=True) if widths and self.job.layout.flash else None
+        return {
+            "matmul": rates.matmul / rates.peak,
+            **({"matmul_fp8": rates.matmul_fp8 / rates.fp8} if self.job.recipe else {}),
+            **({"attention": shares.forward, "attention_backward": shares.backward} if shares else {}),
+            "memory": rates.kernels.memory,
+            "wires": LINK_EFFICIENCY,
+            "overlap": DP_OVERLAP,
+            "passes": ACTIVATION_PASSES,
+        }
 
     def step_seconds(self, layout: Layout) -> float:
         """Return the seconds of a step."""
@@ -193,3 +201,13 @@ class TrainingCostModel:
         """Return the fastest layout that fits, or the fastest one if none fits."""
         ranked = sorted(layouts, key=self.step_seconds)
         return self.plan(next(filter(self.fits, ranked), ranked[0]))
+
+
+def _check_fp8(recipe: Fp8Recipe | None, rates: AchievedRates) -> None:
+    device = rates.kernels.device
+    if recipe is None:
+        return
+    if not rates.fp8:
+        raise LlamathError(f"{device.title} has no FP8 products", hint="leave fp8 out")
+    if recipe.blackwell and "fp4" not in device.flops:
+        raise LlamathError(f"{recipe.title} needs the tensor cores of Blackwell, not {device.title}", hint="fp8=current or fp8=blockwise")

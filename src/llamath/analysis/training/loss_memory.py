@@ -5,6 +5,8 @@
   before the next; the gradients of the hidden states are gathered in float32.
 - `summed:N`: torchtune's `LinearCrossEntropyLoss` (N is 8 by default). The losses of the chunks are summed before one backward pass, so
   that the log-probabilities of every chunk stay until then; a fused kernel, such as torch.compile's, keeps the logits instead.
+- `fused`: one kernel for cross-entropy, as in FlashAttention's and Apex's libraries. It saves the logits as they are and one number for
+  each token, and writes the gradients of the logits in their dtype.
 - `liger`: Liger Kernel's fused linear cross-entropy (Hsu et al. 2024, arXiv:2410.10989). A kernel overwrites the logits of a chunk with
   their gradients during the forward pass, which keeps the gradients of the hidden states and of the head. A chunk has
   2^⌈log₂⌈tokens / ⌈vocabulary / width⌉⌉⌉ tokens. The gradient of a trained head is copied to float32 for each chunk, as in its releases;
@@ -14,25 +16,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...core.expr import Expr, ceil_div, maximum, minimum, product
 from ...utils.errors import ArgumentError, safe
 from ..graph.recorder import FLOAT32
+from ..graph.saved_rules import SavedTensor
 from ..parallel_layout import Layout
 from .pipeline_schedule import StageActivations, saved_bytes, saved_elements
 
 DEFAULT_CHUNKS, MAX_CHUNKS = 8, 2**20
-LOSSES = ("whole", "chunked", "chunked:16", "summed", "summed:16", "liger")
+FLOAT32_BYTES = FLOAT32
+LOSSES = ("whole", "fused", "chunked", "chunked:16", "summed", "summed:16", "liger")
 """Ways to write a loss."""
 
 
 class Loss(NamedTuple):
     """How the loss is computed; `chunks` is the number of parts of each sequence."""
 
-    kind: Literal["whole", "chunked", "summed", "liger"] = "whole"
+    kind: Literal["whole", "fused", "chunked", "summed", "liger"] = "whole"
     chunks: int = 1
+
+
+_WITHOUT_CHUNKS = {"whole": Loss("whole"), "fused": Loss("fused"), "liger": Loss("liger")}
 
 
 class HeadSizes(NamedTuple):
@@ -55,9 +62,9 @@ class LossPart(NamedTuple):
 
 
 def parse_loss(text: str, argument: str = "loss") -> Loss:
-    """Read `whole`, `chunked`, `chunked:16`, `summed`, `summed:16` or `liger`."""
-    if text in ("whole", "liger"):
-        return Loss("whole" if text == "whole" else "liger")
+    """Read `whole`, `fused`, `chunked`, `chunked:16`, `summed`, `summed:16` or `liger`."""
+    if text in _WITHOUT_CHUNKS:
+        return _WITHOUT_CHUNKS[text]
     if match := re.fullmatch(r"(chunked|summed)(?::([1-9]\d{0,7}))?", text, re.ASCII):
         chunks = int(match[2] or DEFAULT_CHUNKS)
         if chunks <= MAX_CHUNKS:
@@ -71,6 +78,14 @@ def loss_parts(loss: Loss, flow: StageActivations, head: HeadSizes, layout: Layo
         return
     if loss.kind in ("liger", "summed"):
         yield from (_liger_parts if loss.kind == "liger" else _summed_parts)(loss, flow, head, layout, context)
+        return
+    if loss.kind == "fused":
+        logits = saved_elements(flow.loss[0].saved, layout, context)
+        yield LossPart("logits", _times(logits, head.bytes), "which cross-entropy saves", freed=False)
+        for x in flow.loss[1:]:
+            yield LossPart(x.saved.what, x.times * saved_bytes(x.saved, layout, context), exact=not x.saved.estimated)
+        yield LossPart("sums of softmax", _times(layout.microbatch * ceil_div(context, layout.cp), FLOAT32), freed=False)
+        yield LossPart("gradients of the logits", _times(logits, head.bytes), "by one kernel", exact=False)
         return
     tokens = context if loss.kind == "whole" else ceil_div(ceil_div(context, layout.cp), loss.chunks)
     spread = layout if loss.kind == "whole" else layout.replace(cp=1)
@@ -134,6 +149,14 @@ def liger_chunk(tokens: int, vocabulary: int, width: int) -> int:
     """Return the tokens of a chunk by Liger's rule: the logits of a chunk are about as large as the hidden states of all tokens."""
     needed = -(-tokens // -(-vocabulary // width))
     return min(1 << (needed - 1).bit_length(), tokens)
+
+
+def head_chunks(loss: Loss, saved: Sequence[SavedTensor], width: int, layout: Layout, context: int) -> int:
+    """Return the number of products that the head is computed in."""
+    if loss.kind != "liger" or not saved:
+        return loss.chunks
+    tokens = layout.microbatch * -(-context // layout.cp)
+    return -(-tokens // liger_chunk(tokens, int(saved[0].elements), width))
 
 
 def _head_elements(flow: StageActivations, head: HeadSizes, layout: Layout) -> int:

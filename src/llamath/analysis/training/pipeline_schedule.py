@@ -54,7 +54,7 @@ def stage_activations(saved: SavedActivations, stage: PipelineStage, layout: Lay
     ends = (*(saved.embedding if stage.first else ()), *saved.shared_tables)
     kept += [SavedCopies(x, flights[0]) for x in ends]
     kept += [SavedCopies(x, 1) for x in saved.head if stage.last]
-    works = {id(block): _recomputed(saved.layer(block), layout.recompute) for block, _ in parts}
+    works = {id(block): _recomputed(saved, block, layout.recompute) for block, _ in parts}
     return StageActivations(tuple(kept), tuple(works.values()), tuple(SavedCopies(x, 1) for x in saved.loss if stage.last))
 
 
@@ -62,12 +62,16 @@ def _remaining(saved: SavedActivations, block: Block, recompute: str) -> tuple[S
     """Return what a layer keeps until the backward pass."""
     if recompute == "full":
         return (saved.input_of_layer,)
+    if recompute == "op":
+        return saved.kept_by_operation(block)
     return tuple(x for x in saved.layer(block) if not (x.is_score and recompute == "selective"))
 
 
-def _recomputed(inner: Iterable[SavedTensor], recompute: str) -> tuple[SavedCopies, ...]:
+def _recomputed(saved: SavedActivations, block: Block, recompute: str) -> tuple[SavedCopies, ...]:
     """Return what a layer saves again when it is recomputed."""
-    return tuple(SavedCopies(x, 1) for x in inner if recompute == "full" or (x.is_score and recompute == "selective"))
+    if recompute == "op":
+        return tuple(SavedCopies(x, 1) for x in saved.recomputed_by_operation(block))
+    return tuple(SavedCopies(x, 1) for x in saved.layer(block) if recompute == "full" or (x.is_score and recompute == "selective"))
 
 
 def saved_bytes(x: SavedTensor, layout: Layout, context: int) -> int:

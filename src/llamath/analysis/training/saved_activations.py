@@ -40,6 +40,33 @@ class SavedActivations:
             self._layers[id(block)] = tuple(x for x in self._saved(region.nodes) if not x.shared_by_batch)
         return self._layers[id(block)]
 
+    def kept_products(self, block: Block) -> frozenset[str]:
+        """The weights whose products are kept under recomputation by operation, as the layer names them."""
+        return frozenset(x.weights[0].path.split(".", 2)[2] for x in self._kept_nodes(block) if x.op == "linear")
+
+    def kept_by_operation(self, block: Block) -> tuple[SavedTensor, ...]:
+        """What a layer of this kind keeps under recomputation by operation: the results of attention and of every second product."""
+        found = [self.input_of_layer]
+        for x in self._kept_nodes(block):
+            found.append(SavedTensor("kept results", elements_per_token(x.size), self.kernels.width, saved_sharding(x), x.max_parts))
+            if x.op != "linear":
+                rows = elements_per_token(product(x.shape[:-1]))
+                found.append(SavedTensor("sums of softmax", rows, FLOAT32, saved_sharding(x), x.max_parts))
+        return tuple(found)
+
+    def recomputed_by_operation(self, block: Block) -> tuple[SavedTensor, ...]:
+        """What a layer of this kind saves again under recomputation by operation."""
+        (region,) = (x for x in self._graph.layers if x.block is block)
+        kept = {id(stored_tensor(x, self.kernels)) for x in self._kept_nodes(block)}
+        found = self._by_storage(region.nodes)
+        return tuple(x for storage, x in found.items() if not x.shared_by_batch and id(storage) not in kept and x.what != "sums of softmax")
+
+    def _kept_nodes(self, block: Block) -> list[Node]:
+        """The first, third, … product of a layer, without routers and experts, and attention: torchtitan's policy `op`."""
+        (region,) = (x for x in self._graph.layers if x.block is block)
+        products = [x for x in region.nodes if x.op == "linear" and not x.in_expert and not x.path.endswith(".router")]
+        return [*products[::2], *(x for x in region.nodes if x.op == "attention")]
+
     @cached_property
     def input_of_layer(self) -> SavedTensor:
         """The input of a layer, which a recomputed layer starts from."""
@@ -84,6 +111,10 @@ class SavedActivations:
         return () if rule is None or node.without_gradient else rule(node, self.kernels)
 
     def _saved(self, nodes: list[Node]) -> Iterable[SavedTensor]:
+        """Return what these operations save."""
+        return self._by_storage(nodes).values()
+
+    def _by_storage(self, nodes: list[Node]) -> dict[object, SavedTensor]:
         """Return what these operations save; the first operation that saves a storage gives it its name."""
         found: dict[object, SavedTensor] = {}
         for rule in (self._rule, self._saved_by_adapters):
@@ -91,16 +122,16 @@ class SavedActivations:
                 for storage, tensor in rule(node):
                     if not (tensor.for_weight_gradient and self.kernels.adapter_paths):
                         found.setdefault(storage, tensor)
-        return found.values()
+        return found
 
     def _saved_by_adapters(self, node: Node) -> Iterator[Saved]:
-        """Yield what peft's float32 adapters of a matrix save: the inputs of A (a copy each in 16 bits) and of B."""
+        """Yield what the adapters of a matrix save: the inputs of A, of which float32 adapters of a 16-bit model have a copy, and of B."""
         k = self.kernels
         if not k.adapter_paths or node.op != "linear" or node.weights[0].path.removesuffix(".weight") not in k.adapter_paths:
             return
         x = stored_tensor(node.inputs[0], k)
         elements = elements_per_token(x.size)
-        copied = object() if x.width != FLOAT32 else x
-        yield copied, SavedTensor("inputs of adapters", elements, FLOAT32, saved_sharding(x), x.max_parts)
+        copied = object() if x.width < k.adapter_width else x
+        yield copied, SavedTensor("inputs of adapters", elements, max(k.adapter_width, x.width), saved_sharding(x), x.max_parts)
         rows = elements_per_token(product(node.shape[:-1]))
-        yield object(), SavedTensor("inputs of adapters", rows * k.rank, FLOAT32, "sequence")
+        yield object(), SavedTensor("inputs of adapters", rows * k.rank, k.adapter_width, "sequence")

@@ -25,6 +25,7 @@ from ..inference.choose_storage import find_format, weight_storage
 from ..inference.inference_memory import MAX_TOKENS, largest_fitting
 from ..memory_line import MemoryLine, letters_of, overhead_line
 from ..parallel_layout import Layout, PipelineStage, WeightShard, check_layout, pipeline_stages, slice_layers, weight_shards
+from .fp8_recipes import Fp8Recipe, find_recipe
 from .lora_adapters import LoraAdapters, build_adapters
 from .loss_memory import HeadSizes, Loss, LossPart, loss_parts, parse_loss
 from .optimizers import OPTIMIZERS, Optimizer
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead", "total")
 MAX_BATCH = 2**40
+OFFLOADED = "inputs of layers"
+"""The activations that can wait on the host."""
+_QLORA_HINT = "lora r=16 trains adapters on them (QLoRA)"
 
 
 class TrainRequest(Record):
@@ -50,16 +54,20 @@ class TrainRequest(Record):
     layout: Layout = Layout()
     dropout: bool = False
     fused: bool = False
-    loss: str = "whole"  # or chunked, chunked:16, liger
+    loss: str = "whole"  # or another of LOSSES
+    fp8: str = ""  # a recipe of RECIPES; empty: none
     rank: int = 0  # of LoRA adapters; 0: every weight is trained
     targets: tuple[str, ...] = ()
     saved: tuple[str, ...] = ()  # fully trained matrices, as peft's modules_to_save
+    adapter_dtype: str = "fp32"  # as peft keeps them; bf16 as torchtune
+    accumulate: bool = True  # gradients of earlier microbatches are held beside the activations
+    offload: bool = False  # the inputs of recomputed layers wait in the memory of the host
 
 
 class StageReport(Record):
     """The bytes that one GPU of one pipeline stage needs."""
 
-    json_fields: ClassVar[tuple[str, ...]] = ("stage=stage.index", "layers=stage.layers", "*parts")
+    json_fields: ClassVar[tuple[str, ...]] = ("stage=stage.index", "layers=stage.layers", "*parts", "host")
 
     stage: PipelineStage
     weights: int
@@ -69,6 +77,7 @@ class StageReport(Record):
     activations: int
     logits: int
     overhead: int
+    host: int  # bytes of offloaded activations, in the memory of the host
     lines: tuple[MemoryLine, ...]
     activation_lines: tuple[MemoryLine, ...]  # the lines of the activations among them
     letters: Mapping[str, int]  # of their formulas
@@ -186,10 +195,11 @@ class TrainingJob:
         _check_request(request)
         self.packer, self.optimizer = _weight_format(model, request.dtype), _find_optimizer(request.optimizer)
         if not request.rank and (self.packer.is_packed or self.packer.gguf_file_type):
-            hint = "lora r=16 trains adapters on them (QLoRA)"
+            hint = "training fp8=current computes in FP8 with 16-bit weights" if self.packer.name == "fp8" else _QLORA_HINT
             raise LlamathError(f"weights in {self.packer.name} cannot be trained directly", hint=hint)
         self.size = DTYPES[self.packer.compute_dtype].bytes
-        self.loss = parse_loss(request.loss)
+        self.loss, self.recipe = parse_loss(request.loss), find_recipe(request.fp8)
+        _check_fp8(self.recipe, request)
         _check_loss(self.loss, self.layout, self.lora)
         self.kernels = Kernels(
             flash=self.layout.flash,
@@ -200,7 +210,14 @@ class TrainingJob:
             fused_qkv=has_fused_qkv(self.model),
             adapter_paths=frozenset(path for x in self.lora.targets for path in x.paths) if self.lora else frozenset(),
             rank=request.rank,
+            adapter_width=self.adapter_bytes,
+            fp8_scales=(self.recipe.scale_block, self.recipe.scale_bytes) if self.recipe and self.recipe.keeps_copy else None,
         )
+
+    @property
+    def adapter_bytes(self) -> int:
+        """Bytes per element of an adapter."""
+        return DTYPES[find_format(self.request.adapter_dtype).unpacked_dtype].bytes
 
     def with_layout(self, layout: Layout) -> TrainingJob:
         """Return the same job with another layout."""
@@ -254,7 +271,7 @@ class TrainingJob:
         if self.lora is None:
             return None
         n = self.lora.parameters
-        return AdapterTotals(lora=self.lora, trainable=n, all_parameters=self.model.parameters.total + n, bytes=n * ADAPTER_BYTES)
+        return AdapterTotals(lora=self.lora, trainable=n, all_parameters=self.model.parameters.total + n, bytes=n * self.adapter_bytes)
 
     @cached_property
     def weight_sizes(self) -> dict[str, tuple[int, int]]:
@@ -272,7 +289,7 @@ class TrainingJob:
         """Return the weights that a GPU of this stage stores and trains."""
         shards = weight_shards(self.tree, stage, self.layout)
         gradient = (
-            ADAPTER_BYTES
+            self.adapter_bytes
             if self.lora
             else DTYPES[find_format(self.request.gradients).unpacked_dtype].bytes
             if self.request.gradients
@@ -286,7 +303,9 @@ class TrainingJob:
             gradient_bytes=gradient,
             master=has_master and not self.lora,
             optimizer=self.optimizer,
-            state_bytes=ADAPTER_BYTES if self.lora or has_master else self.size,
+            state_bytes=self.adapter_bytes if self.lora else ADAPTER_BYTES if has_master else self.size,
+            adapter_bytes=self.adapter_bytes,
+            recipe=self.recipe,
         )
 
     def stage(self, stage: PipelineStage) -> StageReport:
@@ -294,6 +313,10 @@ class TrainingJob:
         resident, flow = self.persistent_state(stage), stage_activations(self.saved, stage, self.layout)
         groups = persistent_lines(resident, self.layout)
         groups |= {"logits": list(self.loss_lines(flow)), "activations": list(self.activation_lines(flow))}
+        offloaded = [x for x in groups["activations"] if x.what == OFFLOADED] if self.request.offload else []
+        groups["activations"] = [x for x in groups["activations"] if x not in offloaded]
+        if not self.request.accumulate:
+            groups["gradients"] = self._late_gradients(groups, flow)
         groups["overhead"] = zero3_gather_buffers(resident, self.layers(stage), self.layout)
         dynamic = {"activations": "activations", "logits": "logits", "gathered weights": "overhead"}
         groups["overhead"].append(overhead_line({what: total(x.bytes for x in groups[name]) for what, name in dynamic.items()}))
@@ -301,7 +324,16 @@ class TrainingJob:
         sums = {name: int(sum(x.bytes for x in lines)) for name, lines in groups.items()}
         everything = tuple(x for lines in groups.values() for x in lines)
         letters = letters_of((*groups["logits"], *groups["activations"]))
-        return StageReport(stage=stage, lines=everything, activation_lines=tuple(groups["activations"]), letters=letters, **sums)
+        activations, host = tuple(groups["activations"]), int(sum(x.bytes for x in offloaded))
+        return StageReport(stage=stage, lines=everything, activation_lines=activations, letters=letters, host=host, **sums)
+
+    def _late_gradients(self, groups: Mapping[str, list[MemoryLine]], flow: StageActivations) -> list[MemoryLine]:
+        """The gradients of a single microbatch, which are there when the activations and what the loss has freed are gone."""
+        held = sum(int(x.bytes) for x in self._loss_parts(flow, self.layout, self.context) if not x.freed)
+        gone = int(sum(x.bytes for name in ("activations", "logits") for x in groups[name])) - held
+        size = Expr.const(int(sum(x.bytes for x in groups["gradients"]))).alias("gradients")
+        extra = maximum(size - Expr.const(gone).alias("freed by then"), 0)
+        return [MemoryLine(what="gradients", bytes=extra, note="beyond the activations, which are freed as gradients come", exact=False)]
 
     def layers(self, stage: PipelineStage) -> list[list[WeightShard]]:
         """Return the weight shards of one layer of each kind."""
@@ -389,6 +421,13 @@ def _check_loss(loss: Loss, layout: Layout, lora: LoraAdapters | None) -> None:
         raise LlamathError("Liger's loss reads the head's weight alone: an adapter on the head would not be trained", hint="loss=chunked")
 
 
+def _check_fp8(recipe: Fp8Recipe | None, request: TrainRequest) -> None:
+    if recipe is not None and request.rank:
+        raise LlamathError("FP8 recipes train all weights: adapters are not modeled", hint="leave fp8 or lora out")
+    if recipe is not None and request.dtype not in ("bf16", "fp16", "fp32"):
+        raise LlamathError(f"an FP8 recipe converts 16-bit weights, found weights in {safe(request.dtype, 40)}", hint="dtype bf16")
+
+
 def _check_request(request: TrainRequest) -> None:
     layout = request.layout
     counts = {"context": request.context, "batch": layout.microbatch, "microbatches": layout.microbatches}
@@ -397,6 +436,14 @@ def _check_request(request: TrainRequest) -> None:
             raise LlamathError(f"{name} {n:,} is too {'small' if n < 1 else 'large'}")
     if request.gradients and (find_format(request.gradients).is_packed or find_format(request.gradients).gguf_file_type):
         raise LlamathError(f"gradients cannot be stored in {request.gradients}", hint="bf16, fp16 or fp32")
+    if find_format(request.adapter_dtype).is_packed or find_format(request.adapter_dtype).gguf_file_type:
+        raise LlamathError(f"adapters cannot be trained in {request.adapter_dtype}", hint="fp32, bf16 or fp16")
+    if request.adapter_dtype != "fp32" and not request.rank:
+        raise LlamathError("an adapter dtype is for LoRA", hint="lora r=16")
+    if request.offload and layout.recompute != "full":
+        raise LlamathError("offloading keeps the inputs of recomputed layers on the host", hint="recompute=full")
+    if not request.accumulate and layout.count > 1:
+        raise LlamathError(f"accumulate=no is for one microbatch per step, found {layout.count}", hint="microbatches=1")
     if layout.zero not in range(4):
         raise LlamathError(f"the ZeRO stage should be 0 to 3, found {layout.zero}")
     if request.rank < 0:

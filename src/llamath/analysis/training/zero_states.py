@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...core.expr import Expr, minimum, product, total, written_ceil_div
 from ..memory_line import MemoryLine
 from ..parallel_layout import Layout, WeightShard
+from .fp8_recipes import Fp8Recipe, runs_in_fp8
 from .lora_adapters import LinearMatrix, LoraAdapters
 from .optimizers import Optimizer
 
@@ -18,6 +19,7 @@ ADAPTER_BYTES = 4
 
 ZERO_STAGES = {"weights": 3, "gradients": 2, "master": 1, "optimizer": 1}
 """The ZeRO stage from which each part is sharded over data-parallel ranks."""
+_GATHERED_LAYERS = "the current layer and the prefetched next one, whole"
 Bytes = Callable[[WeightShard], int]
 """The bytes of one copy of a shard."""
 
@@ -32,6 +34,8 @@ class PersistentState(NamedTuple):
     master: bool
     optimizer: Optimizer
     state_bytes: int = 4  # per element of the optimizer states
+    adapter_bytes: int = ADAPTER_BYTES  # per element of an adapter
+    recipe: Fp8Recipe | None = None  # of products in FP8
 
 
 def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[MemoryLine]]:
@@ -48,13 +52,23 @@ def persistent_lines(state: PersistentState, layout: Layout) -> dict[str, list[M
     rule = "" if optimizer.per_element is not None else optimizer.formula.format(state.state_bytes)
     weights = [line("weights", "weights", state.shards, *_weight_rate(state))]
     if state.adapters is not None:
-        weights.append(line("weights", "adapters", trained, ADAPTER_BYTES))
+        weights.append(line("weights", "adapters", trained, state.adapter_bytes))
+    if (recipe := state.recipe) is not None and recipe.weight_copies and layout.zero < ZERO_STAGES["weights"]:
+        converted = [x for x in state.shards if x.role == "matmul" and x.pattern.startswith("layers.") and runs_in_fp8(x.pattern)]
+        note = f"{recipe.weight_copies} copies with their scales: as it is, and transposed"
+        weights.append(line("weights", "FP8 copies of weights", converted, lambda x: _copied_bytes(x, recipe), note))
     return {
         "weights": weights,
         "gradients": [line("gradients", "gradients", trained, state.gradient_bytes)],
         "master": [line("master", "master weights", trained, _MASTER_BYTES)] if state.master else [],
         "optimizer": [line("optimizer", f"optimizer states, {optimizer.title}", trained, states, rule)],
     }
+
+
+def _copied_bytes(x: WeightShard, recipe: Fp8Recipe) -> int:
+    n = prod(x.shape)
+    scales = recipe.scale_bytes * -(-n // recipe.scale_block ** (1 if recipe.blackwell else 2)) if recipe.scale_block else 0
+    return recipe.weight_copies * (n + scales)
 
 
 def _weight_bytes(x: WeightShard, weight_sizes: dict[str, tuple[int, int]]) -> int:
@@ -86,13 +100,20 @@ def _line(what: str, shards: Sequence[WeightShard], size: Bytes | int, note: str
 
 
 def zero3_gather_buffers(state: PersistentState, layers: Sequence[Sequence[WeightShard]], layout: Layout) -> list[MemoryLine]:
-    """Return the gathered weights of two layers under ZeRO-3: the current layer and the prefetched next one."""
+    """Return what ZeRO-3 gathers: the current layer and the prefetched next one, and the weights outside of the layers.
+
+    Those are one group of FSDP's root module, which frees them after the backward pass, not after the forward pass.
+    """
     if layout.zero < 3 or layout.replicas == 1 or not layers:
         return []
     largest = max(sum(_weight_bytes(x, state.weight_sizes) * x.copies for x in layer) for layer in layers)
-    note = "the current layer and the prefetched next one, whole"
-    size = product((2, Expr.const(largest).alias("largest layer"), minimum(layout.replicas - 1, 1)))  # a single replica gathers nothing
-    return [MemoryLine(what="gathered weights", bytes=size, note=note, exact=False)]
+    outside = sum(_weight_bytes(x, state.weight_sizes) * x.copies for x in state.shards if not x.pattern.startswith("layers."))
+    gathers = minimum(layout.replicas - 1, 1)  # a single replica gathers nothing
+    lines = [("gathered weights", product((2, Expr.const(largest).alias("largest layer"), gathers)), _GATHERED_LAYERS)]
+    if outside:
+        root = product((Expr.const(outside).alias("embedding, last norm, head"), gathers))
+        lines.append(("gathered root group", root, "the weights outside of the layers, which stay gathered"))
+    return [MemoryLine(what=what, bytes=size, note=note, exact=False) for what, size, note in lines]
 
 
 def adapter_shards(lora: LoraAdapters, shards: Sequence[WeightShard]) -> list[WeightShard]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...analysis.inference.inference_memory import MemoryLimit, MemoryReport, WeightsReport
 from ...analysis.memory_line import MemoryLine
+from ...analysis.training.fp8_recipes import RECIPES
 from ...analysis.training.loss_memory import parse_loss
 from ...model import Model
 from ...utils.number_format import format_bytes, format_count, format_giga
@@ -49,9 +50,18 @@ def _setting(report: TrainReport) -> str:
     sequences = f"{layout.microbatch:,} sequence{'s' if layout.microbatch > 1 else ''} of {report.context:,} tokens"
     kernels = "fused kernels" if request.fused else "eager kernels"
     attention = "FlashAttention" if layout.flash else "eager attention"
-    recomputed = {"none": "no recomputation", "selective": "attention scores recomputed", "full": "full recomputation"}
+    recomputed = {
+        "none": "no recomputation",
+        "selective": "attention scores recomputed",
+        "op": "recomputation by operation",
+        "full": "full recomputation",
+    }
     drop = ", dropout" if request.dropout else ""
     loss = loss_text(request.loss)
+    loss += f", {RECIPES[request.fp8].title}" if request.fp8 else ""
+    loss += f", inputs of layers on the host ({format_bytes(report.largest_stage.host)})" if request.offload else ""
+    loss += f", adapters in {request.adapter_dtype}" if request.adapter_dtype != "fp32" else ""
+    loss += "" if request.accumulate else ", one microbatch per step"
     return f"microbatch of {sequences}; {_layout_text(layout)}; {kernels}{drop}, {attention}, {recomputed[layout.recompute]}{loss}"
 
 
@@ -59,7 +69,13 @@ def loss_text(name: str) -> str:
     """Return how the loss is computed: `, loss in 8 chunks`; nothing for the whole at once."""
     loss = parse_loss(name)
     chunks = f"{loss.chunks:,} chunks"
-    names = {"whole": "", "chunked": f", loss in {chunks}", "summed": f", loss summed over {chunks}", "liger": ", Liger's fused loss"}
+    names = {
+        "whole": "",
+        "fused": ", fused cross-entropy",
+        "chunked": f", loss in {chunks}",
+        "summed": f", loss summed over {chunks}",
+        "liger": ", Liger's fused loss",
+    }
     return names[loss.kind]
 
 

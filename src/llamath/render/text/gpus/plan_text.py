@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from ....analysis.plan import PlanReport
 from ....analysis.plan.layout_space import Rejected
 from ....analysis.plan.serving_plan import ServeReport
-from ....analysis.plan.training_run import prediction_constants
+from ....analysis.training.fp8_recipes import RECIPES
 from ....analysis.training.optimizers import OPTIMIZERS
+from ....hardware.kernel_rates import ATTENTION_KERNELS
 from ....model import Model
 from ....utils.errors import safe
 from ....utils.number_format import format_bytes, format_giga, format_si
@@ -60,7 +61,7 @@ PARTS = (
     ("data", "data parallelism, ZeRO", "data"),
     ("update", "optimizer", ""),
 )
-_RECOMPUTED = {"none": "", "selective": "scores", "full": "layers"}
+_RECOMPUTED = {"none": "", "selective": "scores", "op": "operations", "full": "layers"}
 MAX_LISTED = 3
 """Longer lists of degrees are abbreviated after this many."""
 
@@ -75,7 +76,7 @@ def plan_text(model: Model, report: PlanReport) -> str:
         lines += ["", *wrap(_training(report, tokens), "")] if (tokens := report.request.tokens) is not None else []
     else:
         lines += ["", *wrap(_no_plan(report), "")]
-    lines += ["", *_rejected_text(report.rejected), *map(dim, wrap(_assumptions(), ""))]
+    lines += ["", *_rejected_text(report.rejected), *map(dim, wrap(_assumptions(report), ""))]
     return "\n".join([*lines, *(line for note in _notes(model, report) for line in wrap(f"note: {note}", ""))])
 
 
@@ -86,10 +87,11 @@ def _head(model: Model, report: PlanReport) -> str:
 def _step(report: PlanReport) -> str:
     request, n = report.request, report.sequences
     gradients = f", gradients in {request.gradients}" if request.gradients else ""
-    attention = "FlashAttention" if request.flash else "materialized attention scores"
+    attention = "materialized attention scores" if report.attention == "eager" else ATTENTION_KERNELS[report.attention]
+    fp8 = f", {RECIPES[request.fp8].title}" if request.fp8 else ""
     sequences = f"{_count(n, 'sequence')} of {report.context:,} tokens"
     optimizer = OPTIMIZERS[request.optimizer.lower()].title
-    settings = f"{report.dtype}, {optimizer}{gradients}, fused kernels, {attention}{loss_text(request.loss)}"
+    settings = f"{report.dtype}, {optimizer}{gradients}{fp8}, {request.kernels} kernels, {attention}{loss_text(request.loss)}"
     tried = f"{_count(report.layouts, 'layout')} in {_count(report.variants, 'variant')}"
     return f"one step: {sequences}, {report.batch_tokens:,} tokens in all; {settings}; {tried}"
 
@@ -118,7 +120,7 @@ def _table(report: PlanReport) -> Iterator[str]:
     table = fit_table(rows, right=range(len(columns)), drop=[columns[x] for x in ("tokens/s", "bubble", "VPP", "ZeRO")])
     yield bold(table[0])
     yield from table[1:]
-    more = "; recompute: activation checkpointing of attention scores or whole layers" if "recompute" in rows[0] else ""
+    more = "; recompute: activation checkpointing of attention scores, operations or whole layers" if "recompute" in rows[0] else ""
     legend = f"VPP: virtual pipeline stages per GPU; batch: microbatch size × microbatches per step{more}; GiB per GPU, of"
     yield from map(dim, wrap(f"{legend} {format_giga(report.device.memory, 2**30)}", ""))
 
@@ -175,10 +177,13 @@ def _rejected_text(rejected: Sequence[Rejected]) -> Iterator[str]:
         yield from wrap(f"{name} {', '.join(shown)}: {why}".strip(), "  ")
 
 
-def _assumptions() -> str:
-    c = prediction_constants()
-    products = f"matrix products at {c['matmul']:.0%} of the peak plus their memory traffic, attention at {c['attention']:.0%}"
-    links = f"links at {c['wires']:.0%} of their published bandwidth"
+def _assumptions(report: PlanReport) -> str:
+    c = report.constants
+    fp8 = f" ({c['matmul_fp8']:.0%} in FP8)" if "matmul_fp8" in c else ""
+    products = f"matrix products at {c['matmul']:.0%} of the peak{fp8} plus their memory traffic"
+    if "attention" in c:
+        products += f", attention at {c['attention']:.0%} forward and {c['attention_backward']:.0%} backward"
+    links = f"memory at {c['memory']:.0%} and links at {c['wires']:.0%} of their published bandwidth"
     return (
         f"MFU is predicted: {products}; {links}; {c['overlap']:.0%} of data-parallel communication overlapped; "
         "model FLOPs with masked attention over the dense peak (errors: docs/concepts/accuracy.md)"
@@ -190,6 +195,7 @@ def _notes(model: Model, report: PlanReport) -> Iterator[str]:
         yield f"TP {report.plans[0].layout.tp} pads the vocabulary from {int(model.tree.vocab):,} to {report.padded_vocab:,} rows"
     if not report.device.link and report.device.node > 1:
         yield f"no link bandwidth is published for {report.device.title}: the network bandwidth is used inside a node, too"
+    yield from report.kernel_notes
     if report.request.batch_tokens is None:
         yield f"no batch_tokens given; using {report.batch_tokens:,}"
     yield from model.notes
