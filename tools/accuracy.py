@@ -24,7 +24,6 @@ from llamath.analysis.training.lora_adapters import build_adapters
 from llamath.analysis.training.optimizers import OPTIMIZERS
 from llamath.analysis.training.pipeline_schedule import stage_activations, total_bytes
 from llamath.analysis.training.saved_activations import SavedActivations
-from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.analysis.training.zero_states import PersistentState, persistent_lines
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
