@@ -515,14 +515,21 @@ def _names(data: bytes) -> object:
     return found
 
 
-_VALUE_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E4M3FNUZ": "", "U8": "u1"}
+_MOST_VALUE_BYTES = 192
+_VALUE_TYPES = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "", "F8_E4M3": "", "F8_E5M2": "", "F8_E4M3FNUZ": "", "F8_E5M2FNUZ": "",
+    "F8_E8M0": "", "U8": "u1", "Q8_0": "", "Q4_K": "",
+}  # fmt: skip
+_BLOCK_TYPES = ("Q8_0", "Q4_K")
 
 
 def _values_seeds() -> Iterator[bytes]:
     for kind in range(len(_VALUE_TYPES)):
-        for width in (1, 3, 16, 40):
-            yield bytes((kind, width, 7)) + bytes(range(256)) * 3
-            yield bytes((kind, width, 1)) + b"\xff\x7f\x00\x00" * 100 + bytes(400)
+        for width in (0, 2, 15):
+            yield bytes((kind, width, 255)) + bytes(range(16))
+            yield bytes((kind, width, 2)) + bytes(range(0, 256, 3))
+            yield bytes((kind, width, 1)) + b"\xff\x7f\x00\x00" * 10 + bytes(40)
+            yield bytes((kind, width, 0)) + bytes(_MOST_VALUE_BYTES)
 
 
 def _float_words() -> Iterator[bytes]:
@@ -533,26 +540,49 @@ def _float_words() -> Iterator[bytes]:
 
 
 def _values(data: bytes) -> object:
-    import numpy as np
-
-    from llamath.checkpoint.formats.dtypes import PLAIN
+    """Rows that arrive in up to four pieces, or byte by byte; few bytes, since the readers of longer ones are the same code."""
+    from llamath.checkpoint.formats.dtypes import DTYPES
     from llamath.checkpoint.formats.manifest import Tensor
-    from llamath.checkpoint.formats.number_arrays import float8_table
     from llamath.checkpoint.tensor_stats import TensorStats
     from llamath.utils.errors import FormatError
 
     if len(data) < 16:
         raise FormatError("short", "too short")
-    dtype, width, step, data = list(_VALUE_TYPES)[data[0] % len(_VALUE_TYPES)], 1 + data[1] % 64, 1 + data[2], data[3:]
-    rows = len(data) // (width * PLAIN[dtype].bytes)
-    data = bytearray(data[: rows * width * PLAIN[dtype].bytes])
+    (number, width, cut), data = data[:3], data[3 : 3 + _MOST_VALUE_BYTES]
+    dtype, width = list(_VALUE_TYPES)[number % len(_VALUE_TYPES)], 1 + width % 64
+    width = 1 if dtype in _BLOCK_TYPES else width
+    size = DTYPES[dtype].size(width * DTYPES[dtype].block)
+    rows = len(data) // size
     if not rows:
         raise FormatError("short", "no whole row")
-    stats = TensorStats(Tensor("x", dtype, (rows, width), 0, 0, len(data)), dtype if dtype != "U8" else "packed")
+    data = data[: rows * size]
+    shape = (rows // 2, 2, width) if cut & 4 and rows % 2 == 0 else (rows, width)
+    if dtype in _BLOCK_TYPES:
+        shape = (rows, DTYPES[dtype].block)
+    step = 1 if cut == 255 else -(-len(data) // (1 + cut % 4))
+    stats = TensorStats(Tensor("x", dtype, shape, 0, 0, len(data)), dtype if dtype != "U8" else "packed")
     for at in range(0, len(data), step):
         stats.feed(memoryview(data)[at : at + step])
     stats.finish()
-    if dtype == "BF16":
+    if not stats.complete:
+        raise Differs(f"{dtype}: not complete after all bytes")
+    if dtype != "U8":
+        _compare_values(stats, dtype, data)
+    return stats.nan, stats.infinite, stats.is_zero
+
+
+def _compare_values(stats: TensorStats, dtype: str, data: bytes) -> None:
+    """Compare the statistics with numpy's of the decoded values, of block types with those of the decoded scales."""
+    import numpy as np
+
+    from llamath.checkpoint.formats.number_arrays import float8_table
+    from llamath.checkpoint.quantization.ggml_values import decode_ggml
+
+    if dtype in _BLOCK_TYPES:
+        blocks = decode_ggml(data, dtype)
+        parts = (blocks.scale,) if dtype == "Q8_0" else (blocks.super_scale, blocks.super_minimum)
+        values = np.concatenate([x.reshape(-1) for x in parts])
+    elif dtype == "BF16":
         values = (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
     elif dtype.startswith("F8_"):
         values = float8_table(dtype)[np.frombuffer(data, "u1")]
@@ -560,17 +590,15 @@ def _values(data: bytes) -> object:
         values = np.frombuffer(data, _VALUE_TYPES[dtype])
     with np.errstate(all="ignore"):
         values = values.astype("f8")
-        is_zero = not (values != 0).any()
-        norm = float(np.linalg.norm(values / max(1e-300, float(np.abs(values).max())))) * float(np.abs(values).max())
-    if dtype == "U8":
-        return stats.complete
+        is_zero = not (any(data) if dtype == "F8_E8M0" else values.any())  # E8M0 has no zero: bytes that were not written
+        largest = float(np.abs(values).max())
+        norm = float(np.linalg.norm(values / max(1e-300, largest))) * largest
     found = stats.nan, stats.infinite, stats.is_zero
     expected = int(np.isnan(values).sum()), int(np.isinf(values).sum()), is_zero
     if found != expected:
         raise Differs(f"{dtype}: found {found}, numpy {expected}")
     if not any(expected[:2]) and 1e-150 < norm < 1e150 and abs(stats.norm() - norm) > 1e-3 * norm:
         raise Differs(f"{dtype}: the norm is {stats.norm()}, numpy {norm}")
-    return found
 
 
 _ODD = '{ } [ ] : , 0 1 2 3 7 64 -1 1.5 1e999 1e-9 true false null "" "a" "\\ud800" {} [] [0] {"a":1}'.split()

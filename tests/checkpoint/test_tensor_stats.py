@@ -178,3 +178,10 @@ def test_many_overlapping_tensors_are_left_out() -> None:
     stats = [TensorStats(Tensor(str(i), "U8", (900,), 0, i, i + 900), "packed") for i in range(200)]
     FileScan(stats).feed(0, memoryview(bytearray(2000)))
     assert sum(x.complete for x in stats) == 64
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3FNUZ", "F8_E5M2FNUZ"])
+def test_the_nan_of_types_without_negative_zero_is_no_zero(dtype: str) -> None:
+    stats = stats_of(bytes(16) + bytes(15) + b"\x80", dtype, (2, 16))
+    assert (stats.nan, stats.zero_rows, stats.zero_examples, stats.is_zero) == (1, 1, [0], False)
+    assert stats_of(bytes(32), dtype, (2, 16)).is_zero

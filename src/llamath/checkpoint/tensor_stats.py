@@ -267,8 +267,9 @@ class TensorStats:
 
 
 def _magnitude_bits(kind: str) -> int:
-    """Return the bits of a float without its sign."""
-    return (1 << (8 * _FORMATS[kind].bytes - (kind != _UNSIGNED))) - 1
+    """Return the bits of a float without its sign; all of them where a zero has none."""
+    has_negative_zero = kind != _UNSIGNED and kind not in _NAN_IS_NEGATIVE_ZERO
+    return (1 << (8 * _FORMATS[kind].bytes - has_negative_zero)) - 1
 
 
 def _row_layout(x: Tensor, kind: str) -> tuple[int, int, int]:
