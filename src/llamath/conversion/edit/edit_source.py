@@ -76,7 +76,7 @@ def open_edit_source(path: str) -> EditSource:
         raise ConvertError(
             f"{safe(path)} does not match its config: {first.message}{more}", hint=first.hint or f"llamath verify {safe(path)}"
         )
-    check_listable(model)
+    check_listable(model.tree)
     manifest = report.checkpoint.manifest  # without the state of an optimizer
     tensors = {x.name: x for x in manifest.tensors}
     if len(tensors) < len(manifest.tensors):
