@@ -17,8 +17,10 @@ from llamath.analysis.inference.checkpoint_weights import read_stored_weights
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.serving.layer_sizes import layer_sizes
 from llamath.analysis.serving.placement import RAM_RESERVE, Placement
+from llamath.analysis.serving.placement_flags import _module_bytes
 from llamath.cli import cli
 from llamath.engines import find_engine
+from llamath.utils.units import parse_bytes
 
 FACTS = json.loads((Path(__file__).parents[1] / "truth" / "engines.json").read_text())
 MIB = 2**20
@@ -105,6 +107,29 @@ def test_what_exceeds_the_ram_needs_a_disk() -> None:
     assert full.decode_ceiling > 2 * with_disk.decode_ceiling
     reads = [sum(x.read for x in y.devices) for y in (with_disk, full)]
     assert abs(reads[0] - reads[1]) < 1
+
+
+@pytest.mark.parametrize(
+    "model, on, ram, dtype",
+    [
+        ("deepseek-v3", "2xrtx-4090", "128GiB", "q4_k_m"),
+        ("llama-3.1-70b", "rtx-3060", "16GiB", "bf16"),
+        ("qwen3-30b-a3b", "rtx-3060", "16GiB", "bf16"),
+    ],
+)
+def test_the_device_map_has_on_disk_what_exceeds_the_ram(model: str, on: str, ram: str, dtype: str) -> None:
+    with_disk = place(model, on, ram, dtype=dtype, disk="7GB/s")
+    full = place(model, on, "2TiB", dtype=dtype)
+    assert with_disk.device_map.keys() == full.device_map.keys()
+    moved = [name for name, where in with_disk.device_map.items() if where == "disk"]
+    assert moved and all(full.device_map[x] == "cpu" for x in moved)
+    assert all(where == with_disk.device_map[x] or x in moved for x, where in full.device_map.items())
+    sizes = with_disk.sizes
+    bytes_of = _module_bytes(full.device_map, sizes)
+    kept = sum(n for x, n in bytes_of.items() if with_disk.device_map[x] == "cpu")
+    room = parse_bytes(ram) - RAM_RESERVE
+    assert kept <= room < kept + max(bytes_of[x] for x in moved)  # not a module more than needed
+    assert any("offload_folder" in x for x in with_disk.notes)
 
 
 def test_the_bound_is_the_sum_of_reading_times() -> None:

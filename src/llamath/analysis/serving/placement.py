@@ -18,7 +18,7 @@ from ...utils.report import Report, html_table
 from ..inference.inference_memory import MemoryCalculator
 from .launch_command import checkpoint_address
 from .layer_sizes import ModelBytes, layer_sizes
-from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags
+from .placement_flags import device_map, ktransformers_flags, llama_cpp_flags, with_disk
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -151,13 +151,16 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
         if machine.disk_bandwidth:
             shares[-1:] = _spill(ram, over, share, machine.disk_bandwidth)
             notes.append("disk: the same share of every read misses the page cache; popular experts miss it less")
-            notes.append("transformers maps no files: in device_map, 'disk' for some of the 'cpu' modules, and an offload_folder")
+            notes.append("transformers maps no files: device_map has whole modules on 'disk', which needs an offload_folder")
         else:
             shortfall = over
     if machine.ram_bandwidth == RAM_BANDWIDTH:
         notes.append(f"RAM: {RAM_BANDWIDTH / 1e9:.1f} GB/s are assumed, two channels of DDR5-5600; --ram-bandwidth sets it")
     if sizes.experts and batch > 1:
         notes.append("routing is even and independent: B sequences use E·(1 − (1 − k/E)^B) of E experts")
+    modules = device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu)
+    if over > 0 and machine.disk_bandwidth:
+        modules = with_disk(modules, sizes, max(room, 0))
     flags = llama_cpp_flags(calculator, sizes, split.owners, split.cpu_experts, split.head_on_gpu, len(machine.gpus))
     kt = ktransformers_flags(calculator, sizes, split.cpu_experts, split.owners, len(machine.gpus))
     if kt and (stand_in := checkpoint_address(calculator).note):
@@ -178,7 +181,7 @@ def place_model(calculator: MemoryCalculator, machine: Machine) -> Placement:
         shortfall=shortfall,
         llama_cpp=flags[0],
         override_tensor=flags[1],
-        device_map=device_map(sizes, split.owners, split.cpu_experts, split.head_on_gpu),
+        device_map=modules,
         ktransformers=kt,
         notes=(*notes, *calculator.notes),
     )

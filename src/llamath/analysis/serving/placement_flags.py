@@ -69,6 +69,34 @@ def device_map(sizes: ModelBytes, owners: Sequence[int], cpu_experts: int, head_
     return found
 
 
+def with_disk(found: dict[str, int | str], sizes: ModelBytes, room: int) -> dict[str, int | str]:
+    """Return a `device_map` with as many modules on `disk` as the RAM has no room for: experts of the first layers, then whole layers."""
+    bytes_of = _module_bytes(found, sizes)
+    over = sum(n for name, n in bytes_of.items() if found[name] == "cpu") - room
+    moved: dict[str, int | str] = {}
+    for name in sorted(bytes_of, key=lambda x: not x.endswith("experts")):
+        if over > 0 and found[name] == "cpu" and bytes_of[name]:
+            moved[name] = "disk"
+            over -= bytes_of[name]
+    return found | moved
+
+
+def _module_bytes(found: dict[str, int | str], sizes: ModelBytes) -> dict[str, int]:
+    """The bytes of the modules that are whole layers, or the experts of a layer, in the order of the layers."""
+    result: dict[str, int] = {}
+    for i, x in enumerate(sizes.layers):
+        layer = sizes.names["layer"].replace("{l}", str(i)) if "layer" in sizes.names else ""
+        experts = next((f"{layer}.{part}" for part in sizes.names.get("parts", "").split() if part.endswith("experts")), "")
+        if layer in found:
+            result[layer] = x.dense + x.experts
+        elif experts in found:
+            result[experts] = x.experts
+    for key, size in (("embedding", sizes.embedding), ("head", sizes.head)):
+        if (name := sizes.names.get(key, "")) in found:
+            result[name] = size
+    return result
+
+
 def ktransformers_flags(calculator: MemoryCalculator, sizes: ModelBytes, cpu_experts: int, owners: Sequence[int], gpus: int) -> str:
     """Return the options of SGLang with KTransformers' kernels: the experts of each layer that GPUs keep; empty without experts."""
     total = sum(x.experts for x in sizes.layers)
