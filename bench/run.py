@@ -43,7 +43,7 @@ CONTEXT = 4096
 CPP, VINO = "llama.cpp", "OpenVINO"
 BEFORE = ", before"
 """Marks an engine that runs the sources given with --before."""
-MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15, "q4_k": 0.5}
+MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15, "q4_k": 0.8}
 """An engine whose logits are further from those of transformers in float32 runs a different model."""
 KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8", "decode_long")
 

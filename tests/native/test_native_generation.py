@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,16 @@ def test_memory_does_not_grow() -> None:
     before = resident()
     generate(9000)
     assert resident() - before < 4 << 20
+
+
+def test_interrupt_after_a_pass_does_not_cancel_the_next() -> None:
+    """A signal that arrives when the last piece is computed, before the handler is restored."""
+    model = native_model(module_of("llama"))
+    whole = tokens(NativeGeneration(model, PROMPTS, Sampling(), GenerationLimits(max_tokens=4)))
+    with pytest.raises(KeyboardInterrupt):
+        model.library.interrupts(model.pool)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            model.library.interrupts(None)
+    assert tokens(NativeGeneration(model, PROMPTS, Sampling(), GenerationLimits(max_tokens=4))) == whole

@@ -626,9 +626,11 @@ int32_t llamath_interrupts(Pool* pool) {
         interrupted_pool = pool;
         return sigaction(SIGINT, &action, nullptr);
     }
-    if (!pool && interrupted_pool.load()) {
-        interrupted_pool = nullptr;
-        return sigaction(SIGINT, &previous_action, nullptr);
+    Pool* last = pool ? nullptr : interrupted_pool.exchange(nullptr);
+    if (last) {
+        int32_t status = sigaction(SIGINT, &previous_action, nullptr);
+        llamath_pool_resume(last);  // a signal after the last pass must not cancel the next one
+        return status;
     }
     return 0;
 }
