@@ -85,6 +85,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights of the MLP in these layers; compute",
         ),
         "ffn_config": ("MPT's MLP settings, an object", "nothing: only one choice is supported"),
+        "dbrx/ffn_config": ("settings of DBRX's experts, an object", "weights of the experts; compute"),
+        "ffn_config.hidden_size": ("width of the experts' input (DBRX)", "nothing: it is that of the model"),
+        "ffn_config.ffn_act_fn": ("activation of the experts, an object (DBRX)", "compute: the activation"),
+        "ffn_config.ffn_act_fn.name": ("name of the activation of the experts (DBRX)", "compute: the activation"),
+        "ffn_config.moe_normalize_expert_weights": (
+            "1: weights of the chosen experts sum to 1; null: they are left as they are (DBRX)",
+            "compute: the weights of experts",
+        ),
         "ffn_config.ffn_type": ("type of MPT's MLP: mptmlp, two matrices", "nothing: other types are rejected"),
         "vocab_size": (
             "V, rows of the embedding and of the head; often padded beyond the tokenizer",
@@ -910,7 +918,7 @@ NO_EFFECT: dict[str, str] = {
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise
-            router_jitter_noise router_aux_loss_coef output_router_logits
+            router_jitter_noise router_aux_loss_coef output_router_logits ffn_config.moe_jitter_eps ffn_config.moe_loss_weight emb_pdrop
             z_loss_coefficient mtp_loss_scaling_factor aux_loss_alpha seq_aux mup_denominator tf_legacy_loss""",
         "ids of special tokens": """bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id
             forced_bos_token_id forced_eos_token_id image_token_index image_token_id""",

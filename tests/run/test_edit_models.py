@@ -169,6 +169,10 @@ def test_kept_experts_compute_as_masked_router(case: Case) -> None:
         with pytest.raises(LlamathError, match="a table of the experts"):
             case.edit(keep_experts=[0, 1, 2])
         return
+    if case.model.family.name == "dbrx":
+        with pytest.raises(LlamathError, match="a config of the dbrx family cannot express this edit"):
+            case.edit(keep_experts=[0, 1, 2])
+        return
     count, top_k, done = int(found[0].experts.n), int(found[0].top_k), 0
     for kept in ([*range(count // 2)], [x for x in range(count) if x != 1], [*range(0, count, 2)], [*range(top_k)], [*range(top_k - 1)]):
         try:
@@ -255,7 +259,7 @@ def test_joined_shards_have_the_original_bytes(case: Case, ranks: int) -> None:
         for rank in range(ranks):
             case.edit(f"ranks/of-{ranks}-{rank}", tp_shard=f"{rank}/{ranks}")
     except LlamathError as refused:
-        assert "does not divide" in str(refused) or "per-head norms" in str(refused), refused
+        assert any(x in str(refused) for x in ("does not divide", "per-head norms", "has the layout below")), refused
         return
     llamath.edit(case.home / "ranks", case.home / "joined", join_shards=True)
     joined = load_file(case.home / "joined" / "model.safetensors")

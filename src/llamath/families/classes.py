@@ -62,6 +62,7 @@ CAUSAL_CLASSES = {
     "cohere2_moe": "Cohere2MoeForCausalLM",
     "cohere_compass_text": "CohereCompassForCausalLM",
     "cwm": "CwmForCausalLM",
+    "dbrx": "DbrxForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "deepseek_v32": "DeepseekV32ForCausalLM",

@@ -16,6 +16,7 @@ A layout is a list of words:
 `unit`: an axis of length 1 after the first.
 `lead`: an axis of length 1 before the first; the word may be repeated.
 `flat`: one axis.
+`below`: the matrices of all experts below each other, not along an axis of their own.
 `decay`: −exp of the weights.
 `tiled`: value heads are ordered by their index within a key head, then by key head.
 """
@@ -201,7 +202,10 @@ def _shape(parts: list[StoredPart], layout: str, stacked: bool) -> tuple[Expr, .
     if "unit" in layout:
         shape = (shape[0], Expr.const(1), *shape[1:])
     shape = (*heads, *(Expr.const(1),) * layout.split().count("lead"), *shape)
-    return (Expr("E", len({part.indices for part in parts})), *shape) if stacked else shape
+    if not stacked:
+        return shape
+    experts = Expr("E", len({part.indices for part in parts}))
+    return (experts * shape[0], *shape[1:]) if "below" in layout else (experts, *shape)
 
 
 def canonical_scheme(block: Block) -> Scheme:

@@ -21,6 +21,8 @@ def canonical_weights(tree: Block, scheme: Scheme, tensors: Mapping[str, Tensor]
         for leaf in leaves:
             stacked.setdefault(leaf.indices[1:], []).append(leaf)
         tensor = tensors[name]
+        if "below" in scheme.layout_of(leaves[0].pattern):
+            tensor = tensor.unflatten(0, (len(stacked), -1))
         is_layer_tensor = "{e}" in scheme.stored_name(leaves[0].pattern) or len(leaves[0].indices) < 2
         for expert, parts in stacked.items():
             yield from _split_tensor(tensor if is_layer_tensor else tensor[expert[0]], parts, scheme, layout_params_at(tree, leaves[0]))
