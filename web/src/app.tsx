@@ -6,7 +6,7 @@ import { StatusLine } from "./components/status_line";
 import { data } from "./lib/data";
 import { useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
-import { ComparisonPage } from "./views/comparison_page";
+import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
 import { MODEL_SECTIONS, ModelPage } from "./views/model_page";
 
@@ -45,7 +45,7 @@ export function App() {
 		return () => removeEventListener("keydown", handleKey);
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
-	const links: readonly SectionLink[] = view === DESIGN || view === COMPARISON ? [] : MODEL_SECTIONS.filter((x) => x.isShown?.(model) ?? true);
+	const links: readonly SectionLink[] = view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : MODEL_SECTIONS.filter((x) => x.isShown?.(model) ?? true);
 	return (
 		<>
 			<a class="skip" href="#content">Skip to the model</a>

@@ -1,19 +1,82 @@
-// Two models side by side.
+// Two models side by side: why one is larger, their shapes, sizes, facts, weights and configurations.
+import "./compare/compare.css";
 import { Legacy } from "../components/legacy";
+import { NumberButton } from "../components/number";
 import { Section } from "../components/section";
+import type { SectionLink } from "../components/header";
 import { data } from "../lib/data";
+import { formula } from "../lib/derivation";
+import { grouped, share, signed } from "../lib/format";
 import { change, state } from "../lib/state";
 // @ts-ignore: not typed
-import { comparison } from "../legacy/comparison.js";
-// @ts-ignore: not typed
 import { memoryView } from "../legacy/memory_view.js";
+import { causesInWords, difference, isSameModel } from "./compare/difference";
+import { Measures } from "./compare/measures";
+import { Shapes } from "./compare/shapes";
+import { ConfigTable, FactTable, WeightTable } from "./compare/tables";
+import { Waterfall } from "./compare/waterfall";
+
+export const COMPARISON_SECTIONS: readonly SectionLink[] = [
+	{ id: "causes", name: "Causes" },
+	{ id: "shapes", name: "Shapes" },
+	{ id: "sizes", name: "Sizes" },
+	{ id: "facts", name: "Facts" },
+	{ id: "memory", name: "Memory" },
+	{ id: "aligned", name: "Weights" },
+	{ id: "configs", name: "Configurations" },
+];
+
+const [a, b] = data.models;
+
+function Delta() {
+	const derive = () => ({ title: "difference", lines: [formula(`${b!.name} − ${a!.name}`, `${grouped(difference.totals[1])} − ${grouped(difference.totals[0])}`, signed(difference.delta))] });
+	return <NumberButton derive={derive} label="difference" data-part="delta">{signed(difference.delta)}</NumberButton>;
+}
+
+function title(): string {
+	if (isSameModel(difference)) return "These are the same model";
+	if (!difference.causes.length || difference.delta === "0") return "The same number of parameters, for different reasons";
+	return `Why ${b!.everyday} and not ${a!.everyday}: ${causesInWords(difference)}`;
+}
+
+/** What differs in size of the cache and in behaviour, but in no weight. */
+function otherKeys(): string {
+	const keys = difference.config.filter((x) => x.moves && !x.moves.startsWith("weights") && !x.key.startsWith("_"));
+	return keys.slice(0, 4).map((x) => `${x.key} ${x.a} → ${x.b}`).join(", ");
+}
 
 export function ComparisonPage() {
+	if (isSameModel(difference)) {
+		return (
+			<>
+				<div class="wrap hero compare-head">
+					<h1>{a!.name}, twice</h1>
+					<p>These are the same model: every weight and every key of the configuration is equal. Choose another model to compare with.</p>
+				</div>
+				<Section id="facts" topic="Fact sheet" title="One fact sheet for both"><FactTable /></Section>
+			</>
+		);
+	}
+	const sames = share(BigInt(difference.shared.parameters), BigInt(difference.totals[1]));
+	const others = otherKeys();
 	return (
 		<>
-			<div class="wrap hero"><h1>{data.models.map((x) => x.name).join(" → ")}</h1></div>
-			<Section id="causes" topic="What differs" title="Causes of the difference"><Legacy make={() => ({ element: comparison(data.difference, data.models) })} /></Section>
+			<div class="wrap hero compare-head">
+				<h1>{a!.name} → {b!.name}</h1>
+				<p>{b!.name} has <Delta /> parameters. {difference.shared.weights.length} weights are the same in both, {difference.config.length} keys of the configuration differ.</p>
+			</div>
+			<Section id="causes" topic="Why the sizes differ" title={title()} lead={<>From {a!.name} to {b!.name}, one cause at a time. {difference.method[0]!.toUpperCase() + difference.method.slice(1)}</>}>
+				<Waterfall difference={difference} />
+				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
+			</Section>
+			<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
+				<Shapes difference={difference} />
+			</Section>
+			<Section id="sizes" topic="What each costs" title="Memory, compute and speed of both"><Measures /></Section>
+			<Section id="facts" topic="Fact sheets" title="Both fact sheets"><FactTable /></Section>
 			<Section id="memory" topic="Memory" title="Memory of both"><Legacy make={() => memoryView(data.models, data.cards, state, change)} /></Section>
+			<Section id="aligned" topic="Weights side by side" title="Every weight that differs"><WeightTable difference={difference} /></Section>
+			<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
 		</>
 	);
 }

@@ -97,9 +97,12 @@ def _diff_data(report: DiffReport) -> dict[str, Any]:
         "method": METHOD,
         "causes": [
             {
+                "kind": x.kind,
+                "cause": safe(x.cause),
                 "label": safe(x.label),
                 "where": x.where,
                 "delta": str(x.delta),
+                "groups": _deltas_by_group(x),
                 "of": list(_cause_formulas(x)),
             }
             for x in report.causes
@@ -115,6 +118,14 @@ def _diff_data(report: DiffReport) -> dict[str, Any]:
         ],
         "agreed": [safe(x) for x in report.same.config],
     }
+
+
+def _deltas_by_group(cause: Cause) -> list[list[str]]:
+    """Return what a cause adds to each group of weights."""
+    deltas: dict[str, int] = {}
+    for x in cause.parts:
+        deltas[x.group or "other"] = deltas.get(x.group or "other", 0) + x.delta
+    return [[group, str(n)] for group, n in deltas.items() if n]
 
 
 def _cause_formulas(cause: Cause) -> Iterator[list[str]]:

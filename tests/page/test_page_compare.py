@@ -1,0 +1,144 @@
+"""Two models side by side: sizes equal the library's, causes sum to the difference, and every number opens its derivation."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.diff.model_diff import diff
+from llamath.analysis.fit.fit_report import fit
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.hardware import find_device
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
+from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_numbers import unexplained_numbers
+
+__all__ = ["browser"]
+PAIRS = [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "qwen3-next-80b-a3b"), ("gpt2", "gpt-oss-20b"), ("mistral-7b", "mixtral-8x7b")]
+
+
+@cache
+def data_of(*slugs: str) -> dict[str, Any]:
+    return build_page_data([llamath.load(x) for x in slugs])
+
+
+def number(text: str) -> int:
+    return int(text.rpartition(": ")[2].replace(",", "").replace("−", "-").replace("+", ""))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_waterfall_leads_from_one_total_to_the_other(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+    a, b = map(llamath.load, pair)
+    report = diff(a, b)
+    with Tab(browser, tmp_path, page_from_data(data_of(*pair))) as tab:
+        first, *deltas, last = map(number, tab.locator(".waterfall td.n").all_text_contents())
+        assert (first, last) == (a.parameters.total, b.parameters.total)
+        assert deltas == [x.delta for x in report.causes] and first + sum(deltas) == last
+        assert number(tab.text_content("[data-part=delta]")) == report.delta
+        names = [x.cause.replace("MLP", "FFN") for x in report.causes]
+        assert any(x in tab.text_content("#causes h2") for x in names)
+
+
+def test_bars_are_to_the_scale_of_the_stated_axis(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+        assert "partly paid for with fewer KV heads" in tab.text_content("#causes h2")
+        assert re.search(r"the axis starts at 6\.\d+B, where the bars are broken", tab.text_content("#causes"))
+        widths = tab.evaluate(
+            "[...document.querySelectorAll('.waterfall tr:not(.total) td.bar svg')].map((x) => { const b = [...x.querySelectorAll('.data')].map((y) => y.getBBox()); return Math.max(...b.map((y) => y.x + y.width)) - Math.min(...b.map((y) => y.x)); })"
+        )
+        deltas = [abs(number(x)) for x in tab.locator(".waterfall tr:not(.total) td.n").all_text_contents()]
+        ratios = [width / delta for width, delta in zip(widths, deltas, strict=True)]
+        assert max(ratios) / min(ratios) < 1.02
+    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
+        assert "broken" not in tab.text_content("#causes")
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_sizes_equal_the_library(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+    models = [llamath.load(x) for x in pair]
+    data = data_of(*pair)
+    tokens = min(x.tree.context for x in models)
+    with Tab(browser, tmp_path, page_from_data(data), "#dtype=bf16&kv=bf16") as tab:
+        cells = tab.evaluate(
+            "[...document.querySelectorAll('.measures tbody tr')].map((x) => [...x.querySelectorAll('td')].map((y) => y.textContent.split(': ').pop()))"
+        )
+        for i, model in enumerate(models):
+            memory = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="bf16")).at(tokens, 1)
+            expected = [
+                f"{model.parameters.total:,}",
+                f"{model.parameters.active:,}",
+                f"{memory.weights / 2**30:,.2f} GiB",
+                f"{memory.kv_cache / 2**30:,.2f} GiB",
+                f"{int(llamath.flops(model, context=tokens).decode.total):,}",
+            ]
+            assert [x[i] for x in cells] == expected, pair[i]
+        assert f"{tokens:,} tokens" in tab.text_content(".measures")
+
+
+def test_a_ghost_has_the_size_of_the_other_model(browser: Any, tmp_path: Path) -> None:
+    sizes = "(side) => Object.fromEntries([...document.querySelectorAll('.shapes')[side].querySelectorAll('.matrix')].map((x) => [x.querySelector('.bold').textContent, ['.own', '.ghost'].map((y) => { const b = x.querySelector(y)?.getBBox(); return b && [Math.round(b.width), Math.round(b.height)]; })]))"
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+        a, b = tab.evaluate(sizes, 0), tab.evaluate(sizes, 1)
+        assert set(a) == set(b) == {"embed", "head", "q", "k", "v", "o", "gate", "up", "down"}
+        for name in a:
+            own, ghost = a[name]
+            assert (ghost is None) == (name in ("q", "o")) and (ghost or own) == b[name][0], name
+        assert abs(a["k"][0][1] / b["k"][0][1] - 4) < 0.2
+    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
+        assert tab.evaluate(sizes, 0)["query"][0] is None and tab.evaluate(sizes, 0)["query"][1] is not None
+
+
+def test_speed_is_only_of_what_fits(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b"))) as tab:
+        first, second = tab.locator(".speeds li").all_text_contents()
+        assert "16 × H100" in first or "does not fit" in first
+        gpus = re.search(r"tokens/s on (\d+) × H100", second)
+        assert gpus is not None
+    request = MemoryRequest(context=163_840)
+    calculator, gpu = MemoryCalculator(llamath.load("qwen3-next-80b-a3b"), request), find_device("h100-sxm")
+    assert fit(calculator, gpu, int(gpus[1])).fits and not fit(calculator, gpu, int(gpus[1]) // 2).fits
+
+
+def test_a_model_with_itself_is_said_to_be_the_same(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b", "llama-3-8b"))) as tab:
+        assert "These are the same model" in tab.text_content("main")
+        assert tab.locator(".waterfall").count() == 0 and tab.locator(".sheets").count() == 1
+
+
+@pytest.mark.parametrize("pair", [PAIRS[0], PAIRS[1]])
+def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+    data = data_of(*pair)
+    excluded = [
+        ".waterfall-axis",  # ticks
+        ".cause, .waterfall .caption",  # the numbers of a cause, which its derivation repeats
+        ".measures .caption",  # settings
+        ".speeds li",  # settings; its numbers are buttons
+    ]
+    with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:
+        left = [
+            y
+            for within in (".waterfall", ".measures", "#aligned tbody")
+            for y in unexplained_numbers(tab, data, "#view=difference&batch=2", within, excluded)
+        ]
+        left = [x for x in left if not (x[-1].startswith('<td role="cell" data-label') and "no key" in x)]
+    assert not left, left
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440])
+def test_nothing_is_cut_off(browser: Any, tmp_path: Path, width: int) -> None:
+    cut = """() => [...document.querySelectorAll('#causes svg text, #shapes svg text')].filter((x) => {
+      const [a, b] = [x.getBoundingClientRect(), x.closest('svg').getBoundingClientRect()];
+      return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
+    }).map((x) => x.textContent)"""
+    for pair in PAIRS[:3]:
+        with Tab(browser, tmp_path, page_from_data(data_of(*pair)), width=width) as tab:
+            wait_until_drawn(tab)
+            assert tab.evaluate(cut) == [], pair
+            numbers = "[...document.querySelectorAll('#causes .number, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
+            assert tab.evaluate(numbers) == [], pair

@@ -1,0 +1,68 @@
+// The difference of two models, as src/llamath/web/page_data/page_data.py writes it.
+import { data, type Digits } from "../../lib/data";
+
+export interface Cause {
+	/** A letter, or a kind of structure. */
+	kind: string;
+	cause: string;
+	label: string;
+	where: string;
+	delta: Digits;
+	groups: [group: string, delta: Digits][];
+	of: string[][];
+}
+
+export interface WeightEntry {
+	shape: Digits[];
+	dims: string[];
+	copies: Digits;
+	parameters: Digits;
+	tied: boolean;
+}
+
+export interface WeightPair {
+	path: string;
+	group: string;
+	a: WeightEntry | null;
+	b: WeightEntry | null;
+	delta: Digits;
+}
+
+export interface Difference {
+	totals: [Digits, Digits];
+	delta: Digits;
+	method: string;
+	causes: Cause[];
+	weights: WeightPair[];
+	shared: { weights: string[]; parameters: Digits };
+	config: { key: string; a: string; b: string; moves: string }[];
+	agreed: string[];
+}
+
+export const difference = data.difference as Difference;
+
+/** The field's word for the feed-forward network. */
+export const inFieldWords = (text: string): string => text.replace(/\bMLP\b/g, "FFN");
+
+export const isSameModel = ({ weights, config }: Difference): boolean => !weights.length && !config.length;
+
+const magnitude = (n: Digits) => (BigInt(n) < 0n ? -BigInt(n) : BigInt(n));
+
+function causeName({ kind, cause, delta }: Cause): string {
+	const name = inFieldWords(cause);
+	return kind === "V" ? `a ${BigInt(delta) > 0n ? "larger" : "smaller"} ${name}` : name;
+}
+
+const joined = (names: string[]) => (names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names[0]!);
+
+/** Why the second model has its size: the largest causes in its direction, and the largest against it. */
+export function causesInWords({ causes, delta }: Difference): string {
+	const isMore = BigInt(delta) > 0n;
+	const bySize = [...causes].sort((a, b) => (magnitude(a.delta) < magnitude(b.delta) ? 1 : -1));
+	const along = bySize.filter((x) => BigInt(x.delta) > 0n === isMore);
+	const against = bySize.find((x) => BigInt(x.delta) > 0n !== isMore);
+	// what is less than a hundredth of the largest cause does not explain a size
+	const matters = (x: Cause) => magnitude(x.delta) * 100n >= magnitude(bySize[0]!.delta);
+	const most = joined(along.filter(matters).slice(0, 2).map(causeName));
+	return against && matters(against) ? `${most}, ${isMore ? "partly paid for with" : "in spite of"} ${causeName(against)}` : most;
+}

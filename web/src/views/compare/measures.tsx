@@ -1,0 +1,132 @@
+// Sizes of both models side by side, each as two bars in one scale.
+import { NumberButton } from "../../components/number";
+import { data, type ModelData } from "../../lib/data";
+import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
+import { compactCount, gibibytes, grouped, threeDigits } from "../../lib/format";
+import { useAppState } from "../../lib/state";
+// @ts-ignore: not typed
+import { memoryPerGpu, settings } from "../../legacy/gpu_memory.js";
+// @ts-ignore: not typed
+import { speedLimits } from "../../legacy/speed.js";
+import { measuredCells } from "../parameters/measures";
+
+interface Measure {
+	name: string;
+	note: string;
+	color: string;
+	values: (Value | null)[];
+}
+
+interface Value {
+	n: bigint;
+	text: string;
+	derive: () => Derivation;
+}
+
+/** The smaller of the two context lengths; a model without a limit has none. */
+function commonContext(): bigint {
+	const limits = data.models.map((x) => (x.attention as { context: string }).context).filter(Boolean).map(BigInt);
+	return limits.length ? limits.reduce((a, b) => (a < b ? a : b)) : BigInt((data.models[0]!.sizes as { context: string }).context);
+}
+
+function countOf(model: ModelData, name: string): Value | null {
+	const count = model.counts.find((x) => x.name === name) ?? (name === "active" ? model.counts[0]! : null);
+	if (!count) return null;
+	const n = BigInt(count.value);
+	return { n, text: grouped(n), derive: () => ({ title: `${model.name}: ${name}`, lines: [count.says, formula(count.symbols, count.numbers, grouped(n)), ...inShort(name, n, compactCount(n))] }) };
+}
+
+export function Measures() {
+	const state = useAppState();
+	const tokens = commonContext();
+	const at = { ...state, mode: "run", context: String(tokens), batch: "1", by: "part", gpus: "1", tp: "" };
+	const sets = data.models.map((model) => settings(model, at));
+	const measured = (map: string, unit: string, text: (n: bigint) => string) =>
+		data.models.map((model, i): Value => {
+			const { whole, cells } = measuredCells(model, { ...at, map }, sets[i]!);
+			return { n: whole, text: text(whole), derive: () => ({ title: `${model.name}: ${unit}`, lines: [sumFormula(cells.map((x) => [x.name, x.size]), unit), unit === "bytes" ? formula("bytes / 2³⁰", `${grouped(whole)} / 2³⁰`, gibibytes(whole)) : ""] }) };
+		});
+	const context = `${grouped(tokens)} tokens`;
+	const dtypes = [...new Set(sets.map((x) => x.dtype.name as string))].join(" and ");
+	const measures: Measure[] = [
+		{ name: "Parameters", note: "", color: "ramp-4", values: data.models.map((x) => countOf(x, "total")) },
+		{ name: "Active", note: "for one token", color: "ramp-4", values: data.models.map((x) => countOf(x, "active")) },
+		{ name: "Weights", note: dtypes, color: "ramp-4", values: measured("bytes", "bytes", gibibytes) },
+		{ name: "KV cache", note: `${context}, the smaller context length`, color: "c-kv", values: measured("cache", "bytes", gibibytes) },
+		{ name: "FLOPs", note: `of one token, after ${context}`, color: "ramp-4", values: measured("flops", "FLOPs", grouped) },
+	];
+	return (
+		<>
+			<table class="measures" role="table">
+				<caption class="hidden">Sizes of both models</caption>
+				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">size</th>{data.models.map((x, i) => <th key={i} scope="col" role="columnheader" class="n">{x.name}</th>)}<th scope="col" role="columnheader" class="n">ratio</th></tr></thead>
+				<tbody role="rowgroup">{measures.map((x) => <MeasureRow key={x.name} measure={x} />)}</tbody>
+			</table>
+			<Speeds at={at} context={context} />
+		</>
+	);
+}
+
+function MeasureRow({ measure }: { measure: Measure }) {
+	const most = measure.values.reduce((a, x) => (x && x.n > a ? x.n : a), 1n);
+	const [a, b] = measure.values;
+	const ratio = a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null;
+	return (
+		<tr role="row">
+			<th scope="row" role="rowheader">{measure.name}<span class="caption">{measure.note}</span></th>
+			{measure.values.map((x, i) => (
+				<td key={i} class="n" role="cell" data-label={data.models[i]!.name}>
+					{x ? <NumberButton derive={x.derive} label={`${measure.name} of ${data.models[i]!.name}`}>{x.text}</NumberButton> : "–"}
+					{x && <svg class="size-bar data" width="100%" height="10" aria-hidden="true"><rect x="0" y="0" height="10" rx="2" width={`${Math.max(Number((x.n * 10_000n) / most) / 100, 0.3)}%`} fill={`var(--${measure.color})`} /></svg>}
+				</td>
+			))}
+			<td class="n" role="cell" data-label="ratio">
+				{ratio !== null && a && b && <NumberButton derive={() => ({ title: `${measure.name}: ratio`, lines: [formula(`${data.models[1]!.name} / ${data.models[0]!.name}`, `${grouped(b.n)} / ${grouped(a.n)}`, `× ${threeDigits(ratio)}`)] })} label={`${measure.name}, ratio`}>{`× ${threeDigits(ratio)}`}</NumberButton>}
+			</td>
+		</tr>
+	);
+}
+
+interface Gpu {
+	name: string;
+	title: string;
+	memory: string;
+	[part: string]: unknown;
+}
+
+interface Split {
+	count: string;
+	tp: string;
+}
+
+/** The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does not fit. */
+function Speeds({ at, context }: { at: Record<string, string>; context: string }) {
+	const gpu = (data.gpus as Gpu[]).find((x) => x.name === at.card)!;
+	const card = (data.cards as Gpu[]).find((x) => x.name === gpu.name);
+	if (!card) return null;
+	const rows = data.models.map((model) => {
+		const splits = (model.sizes as { gpus: Split[] }).gpus;
+		const counts = [...new Set(splits.map((x) => x.count))];
+		for (const gpus of counts) {
+			const set = settings(model, { ...at, gpus, tp: "" });
+			if (memoryPerGpu(set).mostLoaded.total > BigInt(card.memory)) continue;
+			const [pass] = speedLimits(set, gpu, data.roof).passes.filter((x: { name: string }) => x.name === "decode");
+			return { model, gpus, pass };
+		}
+		return { model, gpus: counts.at(-1)!, pass: null };
+	});
+	return (
+		<ul class="speeds">
+			{rows.map(({ model, gpus, pass }, i) => (
+				<li key={i}>
+					<strong>{model.name}</strong>{" "}
+					{pass ? (
+						<>
+							decodes at most <NumberButton derive={() => ({ title: `${model.name}: decode`, lines: [formula("tokens in 10⁹ seconds / 10⁹", `${grouped(pass.values.rate)} / 10⁹`, `${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`), formula("GPUs", gpus), `Bound by ${pass.bound === "memory" ? "memory bandwidth" : "compute"}.`] })} label={`decode ceiling of ${model.name}`}>{`${threeDigits(Number(pass.values.rate) / 1e9)} tokens/s`}</NumberButton> on {gpus} × {gpu.title}
+						</>
+					) : `does not fit on ${gpus} × ${gpu.title}`}, {context}
+				</li>
+			))}
+		</ul>
+	);
+}

@@ -1,0 +1,136 @@
+// The causes of a difference in size as a waterfall: from the total of the first model to that of the second, on a stated axis.
+import { scaleLinear } from "d3-scale";
+import { NumberButton } from "../../components/number";
+import { data } from "../../lib/data";
+import { formula } from "../../lib/derivation";
+import { compactCount, grouped, signed } from "../../lib/format";
+import { textWidth } from "../../lib/measure_text";
+import { modelPart } from "../../lib/model_parts";
+import { useWidth } from "../../lib/use_width";
+import { inFieldWords, type Cause, type Difference } from "./difference";
+
+const BAR = 30;
+const ROW = 50;
+/** Longer places of a cause are left to its derivation. */
+const MAX_PLACE = 60;
+/** Below this share of the largest level, the axis starts at 0. */
+const MIN_BREAK = 0.3;
+
+interface Axis {
+	at: (n: bigint | number) => number;
+	ticks: number[];
+	start: number;
+	isBroken: boolean;
+	width: number;
+}
+
+function axisOf(levels: bigint[], width: number): Axis {
+	const values = levels.map(Number);
+	const [low, high] = [Math.min(...values), Math.max(...values)];
+	const isBroken = low > MIN_BREAK * high;
+	const margin = (high - low || high) * 0.12;
+	const start = isBroken ? Math.max(0, low - margin) : 0;
+	const scale = scaleLinear([start, high + (high - start) * 0.02], [isBroken ? 34 : 0, width - 1]);
+	return { at: (n) => scale(Number(n)), ticks: scale.ticks(width > 420 ? 5 : 3).filter((x) => scale(x) > (isBroken ? 44 : -1)), start, isBroken, width };
+}
+
+/** The total of a model: a grey bar, broken where the axis does not start at 0. */
+function TotalBar({ axis, n, isLast }: { axis: Axis; n: bigint; isLast: boolean }) {
+	const x = axis.at(n);
+	return (
+		<svg width={axis.width} height={ROW} aria-hidden="true">
+			<rect class="data" x={0} y={10} width={Math.max(x, 1)} height={BAR} rx={3} fill="var(--ramp-4)" />
+			{axis.isBroken && <path d={`M16 ${ROW - 4}l5 -${BAR + 12}M22 ${ROW - 4}l5 -${BAR + 12}`} class="break" />}
+			<path class="link" d={isLast ? `M${x} 0V10` : `M${x} ${10 + BAR}V${ROW}`} />
+		</svg>
+	);
+}
+
+function CauseBar({ axis, from, to, cause }: { axis: Axis; from: bigint; to: bigint; cause: Cause }) {
+	const [a, b] = [axis.at(from), axis.at(to)];
+	const [left, width] = [Math.min(a, b), Math.max(Math.abs(b - a), 1.5)];
+	const isMore = to > from;
+	const isUniform = cause.groups.every((x) => BigInt(x[1]) > 0n === isMore);
+	const total = Number(to - from);
+	let offset = 0;
+	const segments = (isUniform ? cause.groups : [["", cause.delta] as const]).map(([group, n]) => {
+		const size = total ? (width * Number(n)) / total : 0;
+		const x = isMore ? left + offset : left + width - offset - size;
+		offset += size;
+		return { group, x, size };
+	});
+	const tip = Math.min(7, width / 3);
+	const shape = ({ x, size }: { x: number; size: number }, isEnd: boolean) => {
+		const [start, end] = [x + (isMore ? 0 : 0.5), x + size - 1];
+		if (!isEnd) return `M${start} 10H${end}V${10 + BAR}H${start}Z`;
+		return isMore ? `M${start} 10H${end - tip}L${end} ${10 + BAR / 2}L${end - tip} ${10 + BAR}H${start}Z` : `M${end} 10H${start + tip}L${start} ${10 + BAR / 2}L${start + tip} ${10 + BAR}H${end}Z`;
+	};
+	return (
+		<svg width={axis.width} height={ROW} aria-hidden="true">
+			{axis.ticks.map((x) => <path key={x} class="grid" d={`M${axis.at(x)} 0V${ROW}`} />)}
+			{segments.map((x, i) => {
+				const part = x.group ? modelPart(x.group) : null;
+				const name = part && [part.name, part.short].find((text) => textWidth(text, 13) < x.size - 16);
+				return (
+					<g key={x.group}>
+						<path class="data" d={shape(x, i === segments.length - 1)} fill={part ? `var(--c-${part.color})` : "var(--ramp-3)"} />
+						{name && <text x={x.x + x.size / 2} y={10 + BAR / 2 + 5} text-anchor="middle" style={{ fill: `var(--on-${part.color})` }}>{name}</text>}
+					</g>
+				);
+			})}
+			<path class="link" d={`M${a} 0V10M${b} ${10 + BAR}V${ROW}`} />
+		</svg>
+	);
+}
+
+function Ticks({ axis }: { axis: Axis }) {
+	return (
+		<svg width={axis.width} height={24} role="img" aria-label={axis.isBroken ? `axis from ${compactCount(BigInt(Math.round(axis.start)))}` : "axis from 0"}>
+			{axis.ticks.map((x, i) => <text key={x} class="muted" x={Math.min(axis.at(x), axis.width - 18)} y={17} text-anchor={axis.at(x) < 20 ? "start" : i === axis.ticks.length - 1 && axis.at(x) > axis.width - 30 ? "end" : "middle"}>{compactCount(BigInt(Math.round(x)))}</text>)}
+		</svg>
+	);
+}
+
+export function Waterfall({ difference }: { difference: Difference }) {
+	const [ref, whole] = useWidth<HTMLTableElement>(1200);
+	const isNarrow = whole < 720;
+	const width = isNarrow ? whole : whole - 430;
+	const [a, b] = difference.totals.map(BigInt) as [bigint, bigint];
+	const levels = [a];
+	for (const x of difference.causes) levels.push(levels.at(-1)! + BigInt(x.delta));
+	const axis = axisOf(levels, width);
+	const total = (i: number, n: bigint) => {
+		const [model] = [data.models[i]!];
+		const count = model.counts[0]!;
+		return (
+			<tr class="total" role="row">
+				<th scope="row" role="rowheader">{model.name}</th>
+				<td class="n" role="cell"><NumberButton derive={() => ({ title: model.name, lines: [formula(count.symbols, count.numbers, grouped(n))] })} label={`parameters of ${model.name}`}>{grouped(n)}</NumberButton></td>
+				<td role="cell" class="bar"><TotalBar axis={axis} n={n} isLast={i === 1} /></td>
+			</tr>
+		);
+	};
+	return (
+		<figure>
+			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table" ref={ref}>
+				<caption class="hidden">{`Parameters from ${data.models[0]!.name} to ${data.models[1]!.name}`}</caption>
+				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">cause</th><th scope="col" role="columnheader" class="n">parameters</th><th scope="col" role="columnheader">change</th></tr></thead>
+				<tbody role="rowgroup">
+					{total(0, a)}
+					{difference.causes.map((x, i) => (
+						<tr key={x.label} role="row">
+							<th scope="row" role="rowheader"><span class="cause">{inFieldWords(x.label)}</span>{x.where.length <= MAX_PLACE && <span class="caption">{inFieldWords(x.where)}</span>}</th>
+							<td class="n" role="cell"><NumberButton derive={() => ({ title: inFieldWords(x.label), lines: [x.where, ...x.of.map((y) => formula(...y))] })} label={inFieldWords(x.label)}>{signed(x.delta)}</NumberButton></td>
+							<td role="cell" class="bar"><CauseBar axis={axis} from={levels[i]!} to={levels[i + 1]!} cause={x} /></td>
+						</tr>
+					))}
+					{total(1, b)}
+				</tbody>
+			</table>
+			<div class={isNarrow ? "" : "waterfall-axis"}>
+				<Ticks axis={axis} />
+				<p class="caption">parameters{axis.isBroken ? `; the axis starts at ${compactCount(BigInt(Math.round(axis.start)))}, where the bars are broken` : ""}</p>
+			</div>
+		</figure>
+	);
+}
