@@ -112,10 +112,12 @@ $(VENV)/.oracles: $(VENV)/.package requirements/test.txt
 	@test '$(LOCKED)' = True || $(PIP) install $(PINS) --group dev --group oracles
 	@touch $@
 
-# The page is tested in Debian's Chromium; root installs it where it is missing
+# The page is tested in Debian's Chromium and Firefox; root installs them where they are missing
 browser:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || [ "$$(id -u)" != 0 ] || \
 		{ apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || echo 'Chromium cannot be installed'
+	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || [ "$$(id -u)" != 0 ] || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends firefox-esr >/dev/null; } || echo 'Firefox cannot be installed'
 
 # The built page is committed, so that neither users nor tests need node; tests compare the sources with the sum kept beside it
 web:
