@@ -29,6 +29,7 @@ import click
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
+SKILL = ROOT / "src" / "llamath" / "cli" / "SKILL.md"
 CONSOLE = re.compile(r"^```console\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
 OPTIONS = re.compile(r"^<!-- options ([a-z]+) -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 SHARED_OPTIONS = re.compile(r"^<!-- shared options -->\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -98,7 +99,7 @@ def option_lines(name: str) -> Iterator[str]:
         if record is not None and not isinstance(parameter, SharedOption):
             yield list_item(f"`{record[0]}`: {record[1]}")
     shared = ", ".join(f"`{x}`" for x in command.shared_options)
-    yield list_item(f"[Common options](models-and-units.md#common-options): {shared}")
+    yield list_item(f"[Common options](models-and-units.md#common-options): {shared or 'none'}")
 
 
 def options(match: re.Match[str]) -> str:
@@ -151,7 +152,7 @@ def long_lines(path: Path, text: str) -> Iterator[str]:
     fenced = False
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= line.lstrip().startswith("```")
-        if len(line) > 100 and not fenced and not line.startswith(("|", "<!--", "[", "`")):
+        if len(line) > 100 and not fenced and not line.startswith(("|", "<!--", "[", "`", "description: ")):
             yield f"{path.relative_to(ROOT)}, line {number}: more than 100 characters"
 
 
@@ -283,7 +284,7 @@ def main() -> int:
     check = "--check" in sys.argv
     expected = [Path(x).resolve() for x in sys.argv[1:] if not x.startswith("-")]
     stale, wrong = [], []
-    for path in expected or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
+    for path in expected or [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), SKILL]:
         text = fresh = path.read_text()
         for pattern, generate in GENERATED.items():
             fresh = pattern.sub(generate, fresh)

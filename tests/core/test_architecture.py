@@ -51,6 +51,8 @@ EXTRAS = {
     "jinja2": {"tokenizers"},
     "numpy": {"checkpoint", "native"},
     "rich": {"cli"},
+    "mcp": {"cli"},
+    "mcp_types": {"cli"},
     "huggingface_hub": {"checkpoint"},
     "fsspec": {"checkpoint"},
     "starlette": {"web"},

@@ -58,6 +58,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "serve": "interactive page in the browser",
         "export": "the page as one HTML file",
     },
+    "Connect": {
+        "mcp": "the reports as tools for agents (MCP)",
+    },
 }
 """Heading -> command -> one line of help; each command is a module of this package."""
 
@@ -167,6 +170,8 @@ class Command(_Main):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         _write_examples(formatter, self.examples)
+        if not self.shared_options:
+            return
         line, explained_by = f"Common options: {', '.join(self.shared_options)}", "(llamath help options)"
         fits = len(f"{line}  {explained_by}") <= formatter.width
         formatter.write_paragraph()
@@ -297,16 +302,21 @@ def cli(ctx: click.Context) -> None:
 
 
 @click.command("help", hidden=True)
-@click.argument("topics", nargs=-1, metavar="[COMMAND | options]")
+@click.argument("topics", nargs=-1, metavar="[COMMAND | options | skill]")
 @click.pass_context
 def _show_help(ctx: click.Context, topics: tuple[str, ...]) -> None:
-    """Show the help of a command, or of the options that many commands share."""
+    """Show the help of a command or of the options that many commands share, or the skill file for agents."""
     parent = ctx.parent or ctx
     if not topics:
         echo(parent.get_help())
         return
     if topics[0] == "options":
         echo(_shared_options_help(parent))
+        return
+    if topics[0] == "skill":
+        from importlib.resources import files
+
+        echo(files(__package__).joinpath("SKILL.md").read_text(encoding="utf-8"), end="")
         return
     command = cli.get_command(parent, topics[0])
     if command is None:

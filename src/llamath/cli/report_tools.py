@@ -14,6 +14,7 @@ import click
 
 from ..loading import load
 from ..model import Model
+from ..render.table import unstyled
 from ..utils.errors import LlamathError, UnknownModel, nearest, safe
 from ..utils.record_type import Record
 from .command_group import Command, cli
@@ -35,8 +36,8 @@ _ARGUMENTS: Mapping[str, str] = {
     "path": "A checkpoint: a file, folder, repository on the Hub or URL",
 }
 """What the arguments of commands are; click has no text for them."""
-_LENGTHS = frozenset(("TOKENS", "COUNT"))
-"""Metavars of numbers that may be written as text: 8192 or 8k."""
+_NUMBERS = frozenset(("TOKENS", "COUNT", "target", "number"))
+"""Metavars, and arguments, of numbers that may be written as text: 8192 or 8k."""
 
 
 class ReportTool(Record):
@@ -67,7 +68,7 @@ TOOLS: Mapping[str, ReportTool] = {
         *(ReportTool(name=name) for name in ("config", "diff", "explain", "design", "models", "names", "memory", "fit")),
         *(ReportTool(name=name) for name in ("quants", "place", "cost", "flops", "plan", "gpus")),
         ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
-        ReportTool(name="verify", omitted=frozenset(("write_sums",)), local=True),
+        ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
     )
 }
 """The tools by name; those that are `local` are not answered over HTTP."""
@@ -137,7 +138,7 @@ def _value_schema(parameter: click.Parameter) -> dict[str, Any]:
     if kind is click.FLOAT:
         return {"type": "number"}
     text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": _MAX_TEXT}
-    return text | {"type": ["string", "integer"]} if parameter.metavar in _LENGTHS else text
+    return text | {"type": ["string", "integer"]} if _NUMBERS & {parameter.metavar, parameter.name} else text
 
 
 def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]:
@@ -151,8 +152,27 @@ def input_schema(tool: ReportTool, model: str, *, local: bool) -> dict[str, Any]
     }
 
 
-def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool) -> list[str]:
-    """Return the arguments of the command for named values, each as text; a list has one entry for each of its values."""
+_MODEL_FOR_AGENTS = (
+    "a preset (llama-3-8b), a repository on the Hub (owner/name, owner/name/file.gguf), the path of a config.json, params.json, GGUF file "
+    "or checkpoint folder, or ModelArgs (dim=4096,n_layers=32,n_heads=32,vocab_size=32000)"
+)
+FORMATS = ("json", "text", "brief")
+"""What an agent can ask for."""
+
+
+def agent_schema(tool: ReportTool) -> dict[str, Any]:
+    """Return the parameters of a tool for an agent of this user, with the format of the answer."""
+    schema = input_schema(tool, _MODEL_FOR_AGENTS, local=True)
+    text = "json: every number; text: the tables that a person reads, with formulas; brief: one line."
+    schema["properties"]["format"] = {"type": "string", "enum": list(FORMATS), "default": FORMATS[0], "description": text}
+    return schema
+
+
+def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: bool, form: str = "json") -> list[str]:
+    """Return the arguments of the command for named values, each as text; a list has one entry for each of its values.
+
+    `form` is `json`, `brief` or `text`.
+    """
     known = parameters(tool, local=local)
     options, arguments, seen = [], [], set()
     for name, value in values:
@@ -174,7 +194,7 @@ def command_line(tool: ReportTool, values: Iterable[tuple[str, str]], *, local: 
             options += _flag(name, parameter, value)
         else:
             options.append(f"{parameter.opts[0]}={value}")
-    return [tool.name, *options, "--json", "--", *arguments]
+    return [tool.name, *options, *([f"--{form}"] if form != "text" else []), "--", *arguments]
 
 
 def _flag(name: str, option: click.Option, value: str) -> list[str]:
@@ -190,11 +210,12 @@ def answer(
     *,
     local: bool,
     check: Callable[[Model], None] | None = None,
+    form: str = "json",
 ) -> ToolAnswer:
     """Run the command of a tool in this thread; `resolve` finds the models that it names, and `check` refuses one, with its changes."""
-    with capture_output(MAX_ANSWER) as captured, resolve_models(resolve):
+    with capture_output(MAX_ANSWER) as captured, resolve_models(resolve), unstyled():
         try:
-            arguments = command_line(tool, values, local=local)
+            arguments = command_line(tool, values, local=local, form=form)
             if check is not None:
                 for model in _changed_models(tool, values, resolve):
                     check(model)

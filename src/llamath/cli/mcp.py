@@ -1,0 +1,31 @@
+"""`llamath mcp`."""
+
+from __future__ import annotations
+
+from ..utils.errors import MissingExtra
+from .command_group import command as make_command
+from .output import echo_json
+
+_EXAMPLES = ("llamath mcp  # started by an agent, which writes to its stdin", "llamath mcp --json  # the tools and their parameters")
+
+
+@make_command("mcp", _EXAMPLES)
+def command(*, form: str | None) -> None:
+    """Offer the reports to an agent as tools over stdio, by the Model Context Protocol, until its input ends.
+
+    The tools have the parameters of the commands. They write no files, run no models, and read what a command would read for MODEL. With
+    --json, the tools are listed instead.
+    """
+    if form == "json":
+        from .report_tools import TOOLS, agent_schema
+
+        tools = [{"name": x.name, "description": x.description, "inputSchema": agent_schema(x)} for x in TOOLS.values()]
+        echo_json({"tools": tools})
+        return
+    try:
+        import mcp  # noqa: F401
+    except ImportError:
+        raise MissingExtra("mcp", "mcp") from None
+    from .mcp_server import serve_tools
+
+    serve_tools()
