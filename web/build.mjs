@@ -6,7 +6,7 @@ import { build } from "esbuild";
 
 const here = import.meta.dirname;
 const target = join(here, "../src/llamath/web/static");
-const ENTRIES = { page: "src/page.tsx", chooser: "src/chooser.tsx" };
+const ENTRIES = { page: "src/page.tsx", gallery: "src/gallery.tsx" };
 
 /** The sha256 of every file that determines the bundle, by path; tests compare it without node. */
 function sourceDigest() {
@@ -22,7 +22,7 @@ const result = await build({
 	entryPoints: Object.entries(ENTRIES).map(([out, path]) => ({ in: path, out })),
 	bundle: true,
 	minify: true,
-	format: "esm",
+	format: "iife",
 	target: "es2022",
 	charset: "ascii",
 	legalComments: "none",

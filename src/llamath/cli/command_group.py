@@ -57,6 +57,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Look": {
         "serve": "interactive page in the browser",
         "export": "the page as one HTML file",
+        "gallery": "a static site of all presets, or of some models",
     },
     "Connect": {
         "mcp": "the reports as tools for agents (MCP)",

@@ -57,7 +57,11 @@ class Bar:
             self._first, self._begin = done, now
         if self._shown and now - self._begin > BAR_DELAY and now - self._drawn > INTERVAL:
             self._drawn = now
-            self._draw(bar_line(done, total, (done - self._first) / (now - self._begin)))
+            self._draw(self.line(done, total, (done - self._first) / (now - self._begin)))
+
+    def line(self, done: int, total: int, rate: float) -> str:
+        """Return the bar with the numbers of bytes."""
+        return bar_line(done, total, rate)
 
     def _draw(self, text: str) -> None:
         sys.stderr.write(f"\r{text:{self._width}}")
@@ -75,6 +79,18 @@ class Bar:
             self._draw("")
             sys.stderr.write("\r")
             sys.stderr.flush()
+
+
+class CountBar(Bar):
+    """A progress bar of things that are counted: models, files."""
+
+    def __init__(self, noun: str) -> None:
+        super().__init__(noun)
+        self._noun = noun
+
+    def line(self, done: int, total: int, rate: float) -> str:
+        """Return the bar with the numbers of things."""
+        return count_line(done, total, rate, self._noun)
 
 
 class Progress:
@@ -121,10 +137,21 @@ class Progress:
 
 def bar_line(done: int, total: int, rate: float, width: int = 24) -> str:
     """Return `[######······] 48 %  7.8 of 16.1 GB  1.2 GB/s  7 s left`."""
+    return f"{_filled(done, total, width)}  {done / 1e9:.1f} of {total / 1e9:.1f} GB  {rate / 1e9:.2f} GB/s{_left(done, total, rate)}"
+
+
+def count_line(done: int, total: int, rate: float, noun: str, width: int = 24) -> str:
+    """Return `[######······] 48 %  210 of 438 models  57 s left`."""
+    return f"{_filled(done, total, width)}  {done:,} of {total:,} {noun}{_left(done, total, rate)}"
+
+
+def _filled(done: int, total: int, width: int) -> str:
     filled = done * width // total if total else width
-    left = f"  {_duration((total - done) / rate)} left" if rate > 0 else ""
-    share = done * 100 // total if total else 100
-    return f"[{'#' * filled}{'·' * (width - filled)}] {share:3} %  {done / 1e9:.1f} of {total / 1e9:.1f} GB  {rate / 1e9:.2f} GB/s{left}"
+    return f"[{'#' * filled}{'·' * (width - filled)}] {done * 100 // total if total else 100:3} %"
+
+
+def _left(done: int, total: int, rate: float) -> str:
+    return f"  {_duration((total - done) / rate)} left" if rate > 0 else ""
 
 
 def _duration(seconds: float) -> str:

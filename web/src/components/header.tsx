@@ -16,7 +16,7 @@ interface Props {
 	showKeys: () => void;
 }
 
-function Mark() {
+export function Mark() {
 	return (
 		<svg width="22" height="22" viewBox="0 0 22 22" aria-hidden="true">
 			<path d="M0 11h22" stroke="currentColor" stroke-width="3" />
@@ -42,6 +42,15 @@ function Views({ view }: { view: string }) {
 export const pageUrl = (up: string, ids: readonly string[]) => `${up}${ids.length > 1 ? "models" : "model"}/${ids.map(encodeURIComponent).join("/")}`;
 
 function OtherModels() {
+	if (data.gallery) {
+		const links = data.gallery as { all: string; with: string };
+		return (
+			<>
+				<a class="button" href={links.all}>All models</a>
+				<a class="button wide-only" href={links.with}>Compare with…</a>
+			</>
+		);
+	}
 	if (!data.served) return null;
 	const { up, ids } = data.served;
 	return (

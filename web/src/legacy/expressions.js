@@ -1,5 +1,6 @@
 // The data of the page, and its expressions: exact evaluation and rendering. `Expr.to_expression_json` in core/expr.py writes them.
-export const data = JSON.parse(document.getElementById("data").textContent);
+import { readData } from "../lib/read_data";
+export const data = readData();
 export const texts = data.words;
 
 const isNumber = (x) => typeof x === "number" || /^-?\d+$/.test(x);

@@ -1,5 +1,6 @@
 // The page's data, as src/llamath/web/page_data writes it: exact integers as decimal text, each with its derivation.
 import type { Expression } from "./expressions";
+import { readData } from "./read_data";
 
 /** Integers of any size as decimal text. */
 export type Digits = string;
@@ -59,4 +60,4 @@ export interface PageData {
 	[part: string]: unknown;
 }
 
-export const data = JSON.parse(document.getElementById("data")!.textContent!) as PageData;
+export const data = readData() as PageData;

@@ -21,6 +21,9 @@ const PARSERS: Record<string, Parse> = {
 	place: matching(/^\d{1,3}$/),
 	sizes: matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/),
 	target: matching(/^[\dkmbgte+.,_ ]{1,24}$/i),
+	id: matching(/^[\w.~:-]{1,220}$/),
+	column: matching(/^-?[a-z_]{1,40}$/),
+	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
 	words: (text) => text.slice(0, 80),
 };
 

@@ -1,0 +1,62 @@
+"""The page of the gallery: its data and settings, for the static site and for the local server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import quote
+
+VIEWS = ("table", "cards", "timeline", "plot", "compare")
+KINDS = ("dense", "moe", "hybrid", "recurrent", "bidirectional", "vision", "audio")
+PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "vocabulary", "released")
+"""What the axes of the plot can show."""
+
+
+def gallery_data(entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False) -> dict[str, Any]:
+    """Return the data of the page.
+
+    `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with `{a}` and `{b}`, if Python makes one; and
+    `chunks` the number of requests that bring the rest of the entries.
+    """
+    return {
+        "models": list(entries),
+        "settings": _settings(),
+        "link": link,
+        "pair_link": pair_link,
+        "chunks": chunks,
+        "hub": hub,
+        "version": version("llamath"),
+    }
+
+
+def plain_links(entries: Sequence[Mapping[str, Any]], link: str) -> list[str]:
+    """Return the list of models for browsers without JavaScript."""
+    return [
+        f'<a href="{escape(link.format(id=quote(str(x["id"]))))}">{escape(str(x["name"]))}</a>: {int(x["total"]):,} parameters' for x in entries
+    ]
+
+
+def _settings() -> list[list[Any]]:
+    """Return (name, initial value, values or kind of input, parts)."""
+    return [
+        ["view", "table", list(VIEWS), []],
+        ["find", "", "words", []],
+        ["kind", "", ["", *KINDS], []],
+        ["attention", "", "words", []],
+        ["organization", "", "words", []],
+        ["license", "", "words", []],
+        ["most", "", "target", []],
+        ["sort", "-released", "column", []],
+        ["columns", "", "columns", []],
+        ["with", "", "id", []],
+        ["a", "", "id", []],
+        ["b", "", "id", []],
+        ["lines", "organization", ["organization", "family"], []],
+        ["only", "", "words", []],
+        ["x", "released", list(PLOTTED), []],
+        ["y", "kv", list(PLOTTED), []],
+        ["differ", "all", ["all", "only"], []],
+        ["theme", "", ["light", "dark"], []],
+    ]

@@ -1,0 +1,189 @@
+"""`write_gallery`: write the static site of models into a folder, in several processes, at once or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any, ClassVar
+
+from ...catalog import slugs
+from ...model import Model
+from ...utils.errors import LlamathError, safe
+from ...utils.number_format import format_count
+from ...utils.report import Report
+from ..page_data.checkpoint_data import load_with_checkpoint
+from ..page_data.page_data import build_page_data
+from ..server.model_ids import load_preset, refuse_huge
+from .gallery_entry import gallery_entry
+from .gallery_page import gallery_data, plain_links
+from .site_pages import site_assets, site_page
+
+MARKER = "llamath-gallery.json"
+"""The file by which a folder is recognized as a gallery: the files that the command wrote there."""
+_LINK = "models/{id}.html"
+
+
+class GallerySite(Report):
+    """What was written."""
+
+    json_fields: ClassVar[tuple[str, ...]] = ("output", "models", "files", "bytes")
+
+    output: str
+    models: int
+    files: int
+    bytes: int
+
+    @property
+    def summary(self) -> str:
+        """The numbers of models and bytes."""
+        return f"{format_count(self.models, 'model')} in {format_count(self.files, 'file')}, {self.bytes / 1e6:,.1f} MB"
+
+
+def write_gallery(
+    folder: str,
+    sources: Sequence[str] = (),
+    *,
+    force: bool = False,
+    processes: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> GallerySite:
+    """Write the gallery of some models, or of all presets, into a folder.
+
+    A folder that is a gallery is replaced, and keeps the files that are not of the gallery; any other folder that is not empty is
+    refused unless `force` is given, which overwrites the files of the same names.
+    """
+    folder = os.path.realpath(folder)
+    old_files = _check_folder(folder, force)
+    parent = os.path.dirname(folder)
+    os.makedirs(parent, exist_ok=True)
+    new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
+    try:
+        entries = _write_pages(new, sources, processes, on_progress)
+        _write_shared(new, entries)
+        files = sorted(os.path.relpath(os.path.join(where, x), new) for where, _, names in os.walk(new) for x in names)
+        size = sum(os.path.getsize(os.path.join(new, x)) for x in files)
+        _write(new, MARKER, json.dumps({"llamath_gallery": 1, "files": files}, indent=0))
+        os.chmod(new, 0o777 & ~_umask())
+        _move_into_place(new, folder, old_files)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return GallerySite(output=folder, models=len(entries), files=len(files) + 1, bytes=size)
+
+
+def _check_folder(folder: str, force: bool) -> list[str]:
+    """Return the files of the gallery that a folder holds."""
+    if os.path.isdir(folder):
+        try:
+            with open(os.path.join(folder, MARKER), encoding="utf-8") as file:
+                found = json.load(file)
+            if found["llamath_gallery"] == 1:
+                return [str(x) for x in found["files"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        if os.listdir(folder) and not force:
+            raise LlamathError(f"{safe(folder)} is a folder that is not a gallery", hint="an empty or new folder, or --force to write into it")
+    elif os.path.lexists(folder):
+        raise LlamathError(f"{safe(folder)} is not a folder", hint="the name of a new folder")
+    return []
+
+
+def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
+    """Write the page of each model, and return their entries."""
+    os.mkdir(os.path.join(new, "models"))
+    ids = _ids_of(sources) if sources else {x: "" for x in slugs()}
+    tasks = [(new, model_id, source) for model_id, source in ids.items()]
+    entries = []
+    most = min(processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(tasks))
+    on_progress(0, len(tasks))
+    if most == 1:
+        for task in tasks:
+            entries.append(_write_model(task))
+            on_progress(len(entries), len(tasks))
+        return entries
+    with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
+        try:
+            for entry in pool.map(_write_model, tasks, chunksize=4):
+                entries.append(entry)
+                on_progress(len(entries), len(tasks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return entries
+
+
+def _ids_of(sources: Sequence[str]) -> dict[str, str]:
+    """Return the source of each model by its id, which is a file name: the slug of a preset, else a part of its path."""
+    ids: dict[str, str] = {}
+    known = frozenset(slugs())
+    for source in sources:
+        words = re.sub(r"[^a-z0-9.]+", "-", os.path.basename(source.rstrip("/")).lower()).strip("-.") or "model"
+        model_id = source if source in known else words if words not in known | ids.keys() else f"{words}-{len(ids) + 1}"
+        if model_id in ids:
+            raise LlamathError(f"{safe(source)} is given twice", hint="each MODEL once")
+        ids[model_id] = "" if source in known else source
+    return ids
+
+
+def _write_model(task: tuple[str, str, str]) -> dict[str, Any]:
+    """Write one page, and return the model's entry."""
+    new, model_id, source = task
+    model: Model = load_with_checkpoint(source) if source else load_preset(model_id)
+    refuse_huge(model)
+    data = build_page_data([model]) | {"gallery": {"all": "../index.html", "with": f"../index.html#with={model_id}"}}
+    name = str(data["models"][0]["name"])
+    text = site_page(name, data, "page", "../", [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'])
+    _write(new, f"models/{model_id}.html", text)
+    return gallery_entry(model, model_id)
+
+
+def _write_shared(new: str, entries: list[dict[str, Any]]) -> None:
+    """Write the first page, and the scripts and styles."""
+    os.mkdir(os.path.join(new, "assets"))
+    for name, text in site_assets().items():
+        _write(new, f"assets/{name}", text)
+    data = gallery_data(entries, link=_LINK)
+    _write(new, "index.html", site_page("Gallery of language models", data, "gallery", "", plain_links(entries, _LINK)))
+
+
+def _write(new: str, name: str, text: str) -> None:
+    with open(os.path.join(new, name), "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def _move_into_place(new: str, folder: str, old_files: list[str]) -> None:
+    """Put the new folder in the place of the old one, which keeps files that are not of the gallery."""
+    if not os.path.isdir(folder):
+        os.rename(new, folder)
+        return
+    if not old_files:  # an empty folder, or one that is written into by force
+        shutil.copytree(new, folder, dirs_exist_ok=True)
+        return
+    own = {os.path.normpath(x) for x in (*old_files, MARKER)}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.relpath(os.path.join(where, name), folder)
+            if path not in own and not os.path.lexists(target := os.path.join(new, path)):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                shutil.copy2(os.path.join(where, name), target, follow_symlinks=False)
+    aside = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=os.path.dirname(folder))
+    old = os.path.join(aside, "old")
+    os.rename(folder, old)
+    try:
+        os.rename(new, folder)
+    except OSError:
+        os.rename(old, folder)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

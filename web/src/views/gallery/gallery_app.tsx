@@ -1,0 +1,158 @@
+// The gallery: its header, the search, the chosen view, and the models of the hub where the server allows them.
+import "./gallery.css";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Segmented, Select } from "../../components/controls";
+import { DialogHost } from "../../components/dialog";
+import { Mark } from "../../components/header";
+import { StatusLine } from "../../components/status_line";
+import { change, useAppState } from "../../lib/state";
+import { applyTheme, shownTheme } from "../../lib/theme";
+import { Cards } from "./cards";
+import { Compare } from "./compare";
+import { comparedName, filtered, gallery, linkTo, linkToPair, sorted, useRest, valuesOf } from "./entries";
+import { Plot } from "./plot";
+import { ModelTable } from "./table";
+import { Timeline } from "./timeline";
+
+const VIEWS = [["table", "Table"], ["cards", "Cards"], ["timeline", "Timeline"], ["plot", "Plot"], ["compare", "Compare"]] as const;
+const HUB_NAME = /^[a-z\d][\w.-]{0,95}\/[a-z\d][\w.-]{0,95}$/i;
+
+function links(): HTMLElement[] {
+	return [document.getElementById("find")!, ...document.querySelectorAll<HTMLElement>(".models a.model")];
+}
+
+function handleKey(event: KeyboardEvent) {
+	const target = event.target as HTMLElement;
+	if (event.ctrlKey || event.metaKey || event.altKey) return;
+	const focusable = links();
+	const at = focusable.indexOf(document.activeElement as HTMLElement);
+	const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+	if (event.key === "Enter" && target.id === "find") focusable[1]?.click();
+	else if (event.key === "/" && !target.closest("input, select, textarea")) focusable[0]!.focus();
+	else if (step && at >= 0 && focusable[at + step]) focusable[at + step]!.focus();
+	else return;
+	event.preventDefault();
+}
+
+function Header() {
+	const { view } = useAppState();
+	const isDark = shownTheme() === "dark";
+	return (
+		<header>
+			<div class="wrap">
+				<a class="mark" href="#view=table" aria-label="llamath: gallery of language models"><Mark />llamath</a>
+				<Segmented id="view" label="View" labelHidden options={VIEWS} chosen={view!} choose={(x) => change({ view: x })} />
+				<span class="grow" />
+				<button type="button" class="button icon" aria-label={isDark ? "Light theme" : "Dark theme"} onClick={() => change({ theme: isDark ? "light" : "dark" })}>
+					<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
+						<circle cx="7" cy="7" r="6" fill="none" stroke="currentColor" stroke-width="1.6" />
+						<path d="M7 1a6 6 0 0 1 0 12z" fill="currentColor" />
+					</svg>
+				</button>
+			</div>
+		</header>
+	);
+}
+
+/** "Compare X with: choose a second model", while a first one is chosen. */
+function Comparing() {
+	const state = useAppState();
+	const name = comparedName(state.with!);
+	if (name === null) return null;
+	return (
+		<p class="comparing">
+			<span>Compare <strong>{name}</strong> with: choose a second model.</span>
+			<button type="button" class="button" onClick={() => { change({ with: "" }); document.getElementById("find")?.focus(); }}>One model only</button>
+		</p>
+	);
+}
+
+function HubField() {
+	const state = useAppState();
+	const [text, setText] = useState("");
+	const [note, setNote] = useState("reads the config, never the weights");
+	const [isInvalid, setInvalid] = useState(false);
+	const open = () => {
+		const isValid = HUB_NAME.test(text.trim());
+		setInvalid(!isValid);
+		setNote(isValid ? "asking the hub…" : "expected owner/name");
+		if (isValid) location.assign(linkTo(`hub:${text.trim().replace("/", ":")}`, state));
+	};
+	return (
+		<span class="control">
+			<label class="control-label" for="hub">From the hub</label>
+			<input id="hub" type="text" maxLength={193} placeholder="owner/name" autocomplete="off" spellcheck={false} value={text} aria-invalid={isInvalid} aria-describedby="hub-note" onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => event.key === "Enter" && open()} />
+			<button type="button" class="button" onClick={open}>Open</button>
+			<span class="control-note" id="hub-note" role="status">{note}</span>
+		</span>
+	);
+}
+
+const withCounts = (all: string, values: [string, number][], chosen: string): [string, string][] => {
+	const options = values.map(([x, n]): [string, string] => [x, `${x === "moe" ? "MoE" : x} (${n})`]);
+	return [["", all], ...options, ...(chosen && !values.some((x) => x[0] === chosen) ? [[chosen, chosen] as [string, string]] : [])];
+};
+
+function Filters({ found, loaded }: { found: number; loaded: number }) {
+	const state = useAppState();
+	const all = gallery.models.length;
+	const status = state.find ? `${found} of ${all}${found ? "; Enter opens the first" : ""}` : found === all ? `${all} models` : `${found} of ${all} models`;
+	return (
+		<div class="filters no-print">
+			<span class="control">
+				<label class="control-label" for="find">Find ( / )</label>
+				<input id="find" type="search" maxLength={80} autocomplete="off" spellcheck={false} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
+			</span>
+			<Select id="kind" label="Kind" options={withCounts("any", valuesOf((x) => x.kinds ?? []), state.kind!)} chosen={state.kind!} choose={(kind) => change({ kind })} />
+			<Select id="attention" label="Attention" options={withCounts("any", valuesOf((x) => (x.attention ?? "").split(", ")), state.attention!)} chosen={state.attention!} choose={(attention) => change({ attention })} />
+			<Select id="organization" label="Organization" options={withCounts("any", valuesOf((x) => [x.organization]), state.organization!)} chosen={state.organization!} choose={(organization) => change({ organization })} />
+			<Select id="license" label="License" options={withCounts("any", valuesOf((x) => [x.license]), state.license!)} chosen={state.license!} choose={(license) => change({ license })} />
+			<span class="control">
+				<label class="control-label" for="most">At most</label>
+				<input id="most" type="text" class="short" maxLength={12} placeholder="70B" autocomplete="off" value={state.most} onInput={(event) => change({ most: event.currentTarget.value })} />
+			</span>
+			<p class="caption" role="status">{status}{loaded < all ? ` · ${loaded} of ${all} computed` : ""}</p>
+		</div>
+	);
+}
+
+export function GalleryApp() {
+	const state = useAppState();
+	const loaded = useRest();
+	useEffect(applyTheme);
+	useEffect(() => {
+		addEventListener("keydown", handleKey);
+		return () => removeEventListener("keydown", handleKey);
+	}, []);
+	const view = state.view!;
+	const models = sorted(filtered(state), state.sort!);
+	const heading = useRef<HTMLHeadingElement>(null);
+	return (
+		<>
+			<a class="skip" href="#find">Skip to the search</a>
+			<Header />
+			<main id="content" tabIndex={-1}>
+				<div class="wrap gallery">
+					<h1 ref={heading}>{view === "compare" ? "Two models side by side" : `${gallery.models.length.toLocaleString("en-US")} language models`}</h1>
+					<Comparing />
+					{gallery.hub && <HubField />}
+					{view !== "compare" && <Filters found={models.length} loaded={loaded} />}
+					{view === "table" && <ModelTable models={models} />}
+					{view === "cards" && <Cards models={models} />}
+					{view === "timeline" && <Timeline models={models} />}
+					{view === "plot" && <Plot models={models} />}
+					{view === "compare" && <Compare />}
+				</div>
+			</main>
+			<footer>
+				<div class="wrap">
+					<p>llamath {gallery.version}: every number is computed from the model's configuration. KV cache in 16 bits. FLOPs of decoding one token. Dates, licenses and organizations are those of the catalog.</p>
+				</div>
+			</footer>
+			<DialogHost />
+			<StatusLine />
+		</>
+	);
+}
+
+export { linkToPair };

@@ -1,0 +1,78 @@
+// The models as a table: sorted by any column, with the columns of choice, and as a CSV file.
+import { announce } from "../../components/status_line";
+import { change, useAppState } from "../../lib/state";
+import { COLUMNS, chosenColumns, shown, toCsv, type Column } from "./columns";
+import type { Entry } from "./entries";
+import { CompareButton, ModelLink } from "./model_link";
+
+function save(name: string, text: string) {
+	const link = document.createElement("a");
+	link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+	link.download = name;
+	link.click();
+	setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+	announce(`${name} saved`);
+}
+
+function ColumnChoice({ columns }: { columns: Column[] }) {
+	const keys = new Set(columns.map((x) => x.key));
+	const toggle = (key: string) => {
+		const chosen = COLUMNS.filter((x) => keys.has(x.key) !== (x.key === key)).map((x) => x.key);
+		const initial = COLUMNS.filter((x) => x.isInitial).map((x) => x.key);
+		change({ columns: chosen.length && chosen.join() !== initial.join() ? chosen.join() : "" });
+	};
+	return (
+		<details class="column-choice">
+			<summary class="button">Columns</summary>
+			<fieldset>
+				<legend class="hidden">Columns of the table</legend>
+				{COLUMNS.map((x) => (
+					<label key={x.key}><input type="checkbox" checked={keys.has(x.key)} onChange={() => toggle(x.key)} />{x.name}</label>
+				))}
+			</fieldset>
+		</details>
+	);
+}
+
+export function ModelTable({ models }: { models: Entry[] }) {
+	const { sort, columns } = useAppState();
+	const chosen = chosenColumns(columns!);
+	const key = sort!.replace(/^-/, "");
+	const sortBy = (column: { key: string; isNumber: boolean }) => {
+		const descending = column.isNumber || column.key === "released";
+		const first = `${descending ? "-" : ""}${column.key}`;
+		change({ sort: sort === first ? (descending ? column.key : `-${column.key}`) : first });
+	};
+	const ariaSort = (x: string) => (x !== key ? undefined : sort!.startsWith("-") ? "descending" : "ascending");
+	const arrow = (x: string) => (x !== key ? "" : sort!.startsWith("-") ? " ↓" : " ↑");
+	const head = (x: { key: string; name: string; isNumber: boolean }) => (
+		<th key={x.key} scope="col" class={x.isNumber ? "n" : ""} aria-sort={ariaSort(x.key)}>
+			<button type="button" class="sort" onClick={() => sortBy(x)}>{x.name}<span aria-hidden="true">{arrow(x.key)}</span></button>
+		</th>
+	);
+	return (
+		<>
+			<div class="tools no-print">
+				<ColumnChoice columns={chosen} />
+				<button type="button" class="button" onClick={() => save("llamath-models.csv", toCsv(models, chosen))}>Save CSV</button>
+			</div>
+			<div class="table-frame" tabIndex={0} role="region" aria-label="Models">
+				<table class="models">
+					<thead><tr>{head({ key: "name", name: "Model", isNumber: false })}{chosen.map(head)}<th scope="col" class="no-print"><span class="hidden">Compare</span></th></tr></thead>
+					<tbody>{models.map((x) => <Row key={x.id} entry={x} columns={chosen} />)}</tbody>
+				</table>
+			</div>
+			{!models.length && <p class="callout">No model matches.</p>}
+		</>
+	);
+}
+
+function Row({ entry, columns }: { entry: Entry; columns: Column[] }) {
+	return (
+		<tr data-model={entry.id}>
+			<th scope="row"><ModelLink entry={entry} /></th>
+			{columns.map((x) => <td key={x.key} class={x.isNumber ? "n" : ""}>{shown(entry, x)}</td>)}
+			<td class="no-print"><CompareButton entry={entry} /></td>
+		</tr>
+	);
+}
