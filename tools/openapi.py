@@ -123,7 +123,7 @@ def api_components() -> dict[str, dict[str, Any]]:
         },
         "responses": {
             "UnknownModel": {
-                "description": "Unknown model; or, as plain text, a missing token.",
+                "description": "Unknown model or part; or, as plain text, a missing token.",
                 "content": error | plain,
             },
             **{

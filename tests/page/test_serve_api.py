@@ -41,7 +41,7 @@ def test_openapi_describes_exactly_the_routes() -> None:
     assert {x.removeprefix("/api/") for x in FILE["paths"]} - {f"/{x}" for x in pages} == {x.name for x in TOOLS.values() if not x.local}
     for path in (f"/{x}" for x in pages):
         own = FILE["paths"][path]["get"].get("parameters", [])
-        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in "ab" if f"{{{x}}}" in path}
+        assert {x["$ref"].rpartition("/")[2] for x in own} == {x for x in ("a", "b", "chunk") if f"{{{x}}}" in path}
 
 
 def test_openapi_file_is_generated() -> None:
@@ -56,6 +56,9 @@ def test_openapi_file_is_served_unchanged(place: Place) -> None:
 WAYS: list[tuple[str, dict[str, Any], int]] = [
     ("", {}, 200),
     ("choose", {}, 200),
+    ("gallery/0", {}, 200),
+    ("gallery/99", {}, 404),
+    ("gallery/-1", {}, 404),
     ("model/gpt2", {}, 200),
     ("models/gpt2/~1", {}, 200),
     ("model/none", {}, 404),
@@ -76,7 +79,15 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
     if status == 405:
         assert headers["allow"] == "GET, HEAD"
         return
-    pattern = "/model/{a}" if path.startswith("model/") else "/models/{a}/{b}" if path.startswith("models/") else f"/{path}"
+    pattern = (
+        "/gallery/{chunk}"
+        if path.startswith("gallery/")
+        else "/model/{a}"
+        if path.startswith("model/")
+        else "/models/{a}/{b}"
+        if path.startswith("models/")
+        else f"/{path}"
+    )
     response = described_responses(pattern)[str(status)]
     assert headers["content-type"].partition(";")[0] in response["content"]
     for name, header in response.get("headers", {}).items():

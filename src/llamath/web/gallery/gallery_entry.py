@@ -125,9 +125,7 @@ def _picture(model: Model) -> dict[str, Any]:
         else:
             runs.append([kind, 1])
     shares = {x.pattern.removeprefix("layers.{l}."): (int(x.active), int(x.copies)) for x in fold(model.tree) if x.num_experts}
-    outside = {
-        x.name: bar for x in model.count.sections if x.name not in ("layers", *model.tree.excluded) and (bar := _bar(x, shares))
-    }
+    outside = {x.name: bar for x in model.count.sections if x.name not in ("layers", *model.tree.excluded) and (bar := _bar(x, shares))}
     return {
         "before": [bar for name, bar in outside.items() if name not in _AFTER_LAYERS],
         "kinds": [_bar(x, shares) for x in layers],

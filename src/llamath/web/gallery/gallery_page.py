@@ -14,7 +14,9 @@ PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "voca
 """What the axes of the plot can show."""
 
 
-def gallery_data(entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False) -> dict[str, Any]:
+def gallery_data(
+    entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False
+) -> dict[str, Any]:
     """Return the data of the page.
 
     `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with `{a}` and `{b}`, if Python makes one; and
@@ -33,8 +35,10 @@ def gallery_data(entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: 
 
 def plain_links(entries: Sequence[Mapping[str, Any]], link: str) -> list[str]:
     """Return the list of models for browsers without JavaScript."""
+    addresses = (escape(link.format(id=quote(str(x["id"])))) for x in entries)
     return [
-        f'<a href="{escape(link.format(id=quote(str(x["id"]))))}">{escape(str(x["name"]))}</a>: {int(x["total"]):,} parameters' for x in entries
+        f'<a href="{address}">{escape(str(x["name"]))}</a>: {int(x["total"]):,} parameters'
+        for address, x in zip(addresses, entries, strict=True)
     ]
 
 

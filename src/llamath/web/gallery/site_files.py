@@ -27,6 +27,8 @@ from .site_pages import site_assets, site_page
 MARKER = "llamath-gallery.json"
 """The file by which a folder is recognized as a gallery: the files that the command wrote there."""
 _LINK = "models/{id}.html"
+_OnProgress = Callable[[int, int], None]
+"""Is called with the number of finished models and of all."""
 
 
 class GallerySite(Report):
@@ -51,7 +53,7 @@ def write_gallery(
     *,
     force: bool = False,
     processes: int | None = None,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: _OnProgress | None = None,
 ) -> GallerySite:
     """Write the gallery of some models, or of all presets, into a folder.
 
@@ -64,7 +66,7 @@ def write_gallery(
     os.makedirs(parent, exist_ok=True)
     new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
     try:
-        entries = _write_pages(new, sources, processes, on_progress)
+        entries = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
         _write_shared(new, entries)
         files = sorted(os.path.relpath(os.path.join(where, x), new) for where, _, names in os.walk(new) for x in names)
         size = sum(os.path.getsize(os.path.join(new, x)) for x in files)
@@ -87,16 +89,18 @@ def _check_folder(folder: str, force: bool) -> list[str]:
         except (OSError, ValueError, KeyError, TypeError):
             pass
         if os.listdir(folder) and not force:
-            raise LlamathError(f"{safe(folder)} is a folder that is not a gallery", hint="an empty or new folder, or --force to write into it")
+            raise LlamathError(
+                f"{safe(folder)} is a folder that is not a gallery", hint="an empty or new folder, or --force to write into it"
+            )
     elif os.path.lexists(folder):
         raise LlamathError(f"{safe(folder)} is not a folder", hint="the name of a new folder")
     return []
 
 
-def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
+def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[dict[str, Any]]:
     """Write the page of each model, and return their entries."""
     os.mkdir(os.path.join(new, "models"))
-    ids = _ids_of(sources) if sources else {x: "" for x in slugs()}
+    ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
     tasks = [(new, model_id, source) for model_id, source in ids.items()]
     entries = []
     most = min(processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(tasks))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
-from .chooser import error_page
-from .json_api import Api, respond
+from .error_page import error_page
+from .json_api import Api, error_json, respond
 from .page_html import read_asset
 from .pages import Pages
 from .work_slots import PageError
@@ -97,6 +97,17 @@ class _RouteHandlers:
         model_ids = tuple(request.path_params.values())
         return await self._page(model_ids, "../" * len(model_ids))
 
+    async def gallery_chunk(self, request: Request) -> Response:
+        """Return a part of the gallery's data."""
+        from starlette.responses import JSONResponse
+
+        try:
+            return JSONResponse(await self.pages.gallery_chunk(request.path_params["chunk"]))
+        except PageError as error:
+            code = {404: "missing", 429: "busy"}.get(error.status, "too_slow")
+            headers = {"Retry-After": "2"} if error.status == 429 else None
+            return JSONResponse(json.loads(error_json(error, code)), error.status, headers)
+
     async def openapi(self, _: Request) -> Response:
         """Return the OpenAPI description of the routes."""
         from starlette.responses import JSONResponse
@@ -118,6 +129,7 @@ class _RouteHandlers:
 ROUTES: Mapping[str, Callable[[_RouteHandlers, Request], Awaitable[Response]]] = {
     "": _RouteHandlers.start,
     "choose": _RouteHandlers.choose,
+    "gallery/{chunk}": _RouteHandlers.gallery_chunk,
     "model/{a}": _RouteHandlers.show,
     "models/{a}/{b}": _RouteHandlers.show,
     "openapi.json": _RouteHandlers.openapi,

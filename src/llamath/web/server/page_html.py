@@ -28,8 +28,11 @@ def page_from_data(data: Mapping[str, Any]) -> str:
     return document(title, data, "page", without_script)
 
 
-def document(title: str, data: Mapping[str, Any], bundle: str, without_script: Sequence[str]) -> str:
-    """Return a page with its data, and the script and style of a bundle of `web/`; `without_script` is shown without JavaScript."""
+def document(title: str, data: Mapping[str, Any], bundle: str, without_script: Sequence[str], *, connects: bool = False) -> str:
+    """Return a page with its data, and the script and style of a bundle of `web/`; `without_script` is shown without JavaScript.
+
+    A page that `connects` may ask the server that it came from.
+    """
     code, style = read_asset(f"{bundle}.js"), read_asset(f"{bundle}.css")
     return "\n".join(
         [
@@ -37,7 +40,7 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
             '<html lang="en">',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(code, style)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(code, style, connects=connects)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{escape(title)} · llamath</title>",
@@ -57,13 +60,14 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
     )
 
 
-def content_security_policy(code: str, style: str) -> str:
-    """Return a content security policy that admits only this script and this style."""
+def content_security_policy(code: str, style: str, *, connects: bool = False) -> str:
+    """Return a content security policy that admits only this script and this style, and no requests except to its own server."""
     return "; ".join(
         [
             "default-src 'none'",
             f"script-src '{_digest(code)}'",
             f"style-src '{_digest(style)}'",
+            *(["connect-src 'self'"] if connects else []),
             "base-uri 'none'",
             "form-action 'none'",
             "require-trusted-types-for 'script'",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from ...catalog import slugs
 from ...checkpoint.hub import Limits
 from ...model import Model
+from ..gallery.live_gallery import LiveGallery
 from ..page_data.page_data import build_page_data
-from .chooser import chooser_page
 from .model_ids import HUB_LIMITS, find_named, is_hub_id, load_hub_model, load_preset, refuse_huge
 from .page_html import page_from_data
 from .work_slots import PageError, WorkSlots
@@ -24,6 +25,7 @@ class Pages:
         self.models = {f"~{i}": x for i, x in enumerate(models, 1)}
         self.hub, self.hub_limits, self.slugs = hub, hub_limits, frozenset(slugs())
         self.cache: OrderedDict[tuple[str, ...], str] = OrderedDict()
+        self.gallery = LiveGallery(self.models, hub)
         self.work = WorkSlots()
 
     def initial_ids(self) -> tuple[str, ...]:
@@ -48,13 +50,19 @@ class Pages:
             self.cache.popitem(last=False)
         return text
 
+    async def gallery_chunk(self, text: str) -> dict[str, Any]:
+        """Return a part of the gallery, by its number."""
+        if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) < self.gallery.num_chunks):
+            raise PageError(404, "There is no part of the gallery with this number.")
+        return await self.work.run(lambda: self.gallery.chunk(int(text)))
+
     def find_model(self, text: str) -> Model:
         """Return the model that a request of the API names: `~1`, a preset, ModelArgs, or a repository on the hub if that is enabled."""
         return self.models[text] if text in self.models else find_named(text, self.hub_limits if self.hub else None)
 
     def _build(self, model_ids: tuple[str, ...], link_prefix: str) -> str:
         if not model_ids:
-            return chooser_page(tuple(self.models.values()), self.hub)
+            return self.gallery.page()
         models = [self.models.get(x) or (load_hub_model(x, self.hub_limits) if is_hub_id(x) else load_preset(x)) for x in model_ids]
         for model in models:
             refuse_huge(model)

@@ -71,7 +71,7 @@ function Row({ entry, columns }: { entry: Entry; columns: Column[] }) {
 	return (
 		<tr data-model={entry.id}>
 			<th scope="row"><ModelLink entry={entry} /></th>
-			{columns.map((x) => <td key={x.key} class={x.isNumber ? "n" : ""}>{shown(entry, x)}</td>)}
+			{columns.map((x) => <td key={x.key} data-key={x.key} class={x.isNumber ? "n" : ""}>{shown(entry, x)}</td>)}
 			<td class="no-print"><CompareButton entry={entry} /></td>
 		</tr>
 	);

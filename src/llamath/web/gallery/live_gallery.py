@@ -1,0 +1,44 @@
+"""The gallery of the local server: the page at once with what the catalog knows, and the computed facts in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...catalog import presets, read_preset, slugs
+from ...loading import load
+from ...model import Model
+from ..server.page_html import document
+from .gallery_entry import catalog_entry, gallery_entry
+from .gallery_page import gallery_data, plain_links
+
+_CHUNK = 24
+"""Models of one request, which takes about a second."""
+_LINK = "model/{id}"
+
+
+class LiveGallery:
+    """The gallery of the models of this launch and the presets; each chunk is computed once."""
+
+    def __init__(self, own: Mapping[str, Model], hub: bool) -> None:
+        self.own, self.hub = own, hub
+        self.chunks: dict[int, dict[str, Any]] = {}
+
+    @property
+    def num_chunks(self) -> int:
+        """The number of chunks."""
+        return -(-len(slugs()) // _CHUNK)
+
+    def page(self) -> str:
+        """Return the page, with the models of this launch complete, and the presets as the catalog has them."""
+        own = [gallery_entry(model, model_id) for model_id, model in self.own.items()]
+        entries = [*own, *map(catalog_entry, presets())]
+        data = gallery_data(entries, link=_LINK, pair_link="models/{a}/{b}", chunks=self.num_chunks, hub=self.hub)
+        return document("Choose a model", data, "gallery", plain_links(entries, _LINK), connects=True)
+
+    def chunk(self, i: int) -> dict[str, Any]:
+        """Return the entries of the presets of one chunk."""
+        if i not in self.chunks:
+            some = slugs()[i * _CHUNK : (i + 1) * _CHUNK]
+            self.chunks[i] = {"models": [gallery_entry(load(read_preset(slug)), slug) for slug in some]}
+        return self.chunks[i]
