@@ -149,7 +149,7 @@ class FactSheet(Report):
     @property
     def patterns(self) -> tuple[str, ...]:
         """The arrangements of mixers and FFNs in words, without one that repeats the other; empty if all layers are alike."""
-        return _written_patterns(self.mixer_pattern, self.ffn_pattern)
+        return written_patterns(self.mixer_pattern, self.ffn_pattern)
 
     @property
     def attention(self) -> str:
@@ -467,14 +467,15 @@ def _describe(
     if "bidirectional" in kinds:
         what = what.replace("decoder-only", "bidirectional")
     layers = int(tree.layers.n)
-    written = ", ".join(_written_patterns(*patterns))
+    written = ", ".join(written_patterns(*patterns))
     alike = "identical " if layers > 1 and len(tree.layers.distinct()) == 1 else ""
     noun = f"{layers:,} {alike}{'layer' if layers == 1 else 'layers'}" + (f" ({written})" if written else "")
     made_of = _join_words(dict.fromkeys((*(x.name for x in mixers), *_dense_ffns(ffns))))
     return f"A {size} {what}{reads}: {noun} of {made_of}{_describe_experts(ffns)}."
 
 
-def _written_patterns(mixers: LayerPattern, ffns: LayerPattern) -> tuple[str, ...]:
+def written_patterns(mixers: LayerPattern, ffns: LayerPattern) -> tuple[str, ...]:
+    """Return the patterns in words; none if all layers are alike."""
     repeats = any(x.kind == WITHOUT_FFN for x in ffns.runs)  # the kinds of mixers name the layers with an FFN alone
     return tuple(x.text for x in (mixers, ffns) if x.text and not (x is ffns and repeats))
 

@@ -82,6 +82,13 @@ def mixer_name(mixer: Block) -> str:
     return next((name for kind, name in _MIXER_NAMES.items() if isinstance(mixer, kind)), type(mixer).__name__)
 
 
+def describe_layer(layer: Block) -> str:
+    """Return the short names of what a layer is made of: `MLA + MoE`, `local attention + dense`."""
+    window = _window_name(layer)
+    names = (f"{window} attention" if window != "global" and mixer_name(x) == "attention" else mixer_name(x) for x in mixers_of(layer))
+    return " + ".join(filter(None, (_joined(names), _ffn_name(layer, "dense")))) or "empty"
+
+
 def mixer_pattern(layers: Stack) -> LayerPattern:
     """Return the arrangement of the mixers; layers with neither or with an FFN alone are a kind of their own."""
     distinct = [x for x, _ in layers.distinct()]

@@ -25,6 +25,8 @@ const PARSERS: Record<string, Parse> = {
 	column: matching(/^-?[a-z_]{1,40}$/),
 	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
 	words: (text) => text.slice(0, 80),
+	layer: matching(/^(\d{1,7}|embedding|head)$/),
+	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),
 };
 
 const parser = (kind: Setting[2]): Parse => (typeof kind === "string" ? PARSERS[kind]! : (text) => (kind.includes(text) ? text : null));
@@ -44,7 +46,7 @@ export function writeState(state: State): string {
 }
 
 /** Settings whose change is a step that Back undoes; others replace the current entry of the history. */
-const STEPS = new Set(["view", "section", "zoom", "layer", "matrix"]);
+const STEPS = new Set(["view", "section", "zoom"]);
 
 export const state: State = readState(location.hash);
 const listeners = new Set<() => void>();

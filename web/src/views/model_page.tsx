@@ -14,6 +14,7 @@ import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
 import { Parameters } from "./parameters/parameters";
+import { Plate, PlateSkyline } from "./plate/plate";
 import { PositionsSection } from "./positions/positions";
 import { Tensors } from "./tensors/tensors";
 
@@ -31,7 +32,7 @@ export const MODEL_SECTIONS: readonly SectionLink[] = [
 export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
-			<Hero model={model} />
+			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<><div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div><Plate model={model} /></>} />
 			<Parameters model={model} />
 			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
 			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>

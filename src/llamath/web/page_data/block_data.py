@@ -128,6 +128,7 @@ def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
     return {
         "name": _title(stage),
         "layers": stage.name == "layers",
+        "ranges": [list(x) for x in stage.indices],
         "times": str(stage.times),
         "parameters": str(stage.parameters),
         "lanes": plan.width,

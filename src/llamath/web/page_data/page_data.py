@@ -33,6 +33,7 @@ from .family_sliders import build_design, derived_dimension
 from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
 from .page_settings import page_settings
 from .parameters_data import build_parameters
+from .plate_data import build_plate
 from .training_data import training
 from .ui_strings import UI_STRINGS
 
@@ -187,7 +188,7 @@ def _comparison(a: Model, b: Model) -> dict[str, Any]:
 
 def _model(model: Model) -> dict[str, Any]:
     counts = model.count
-    memory_by_dtype = kept_as(model)
+    memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
     return {
         "name": safe(model.name),
         "family": model.family.name,
@@ -201,7 +202,8 @@ def _model(model: Model) -> dict[str, Any]:
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "sections": [_section(model, x) for x in counts.sections],
         **build_parameters(model, memory_by_dtype),
-        "passes": build_block_diagrams(model),
+        "passes": passes,
+        "plate": build_plate(model, passes["prompt"]),
         "attention": build_attention(model),
         "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),

@@ -1,0 +1,287 @@
+// Places the nodes of a layer: each branch by dagre, the branches along the residual stream, which runs straight.
+import dagre from "@dagrejs/dagre";
+import type { Contracted, PlateNode } from "./contract";
+import { measure, type MeasureOptions, type Spec } from "./measure";
+
+export type Point = readonly [x: number, y: number];
+
+export interface Placed extends Spec {
+	x: number;
+	y: number;
+}
+
+export interface Wire {
+	from: string;
+	to: string;
+	/** A line through these points, smooth between them. */
+	points: Point[];
+	samples: Point[];
+	straight: boolean;
+	hasArrow: boolean;
+	/** Where it crosses an earlier wire. */
+	bridges: Point[][];
+	isStream?: boolean;
+}
+
+export interface StreamNode {
+	name: string;
+	x: number;
+	y: number;
+}
+
+export interface LayerLayout {
+	width: number;
+	height: number;
+	scale: number;
+	nodes: Placed[];
+	wires: Wire[];
+	/** The residual stream: its line, and the points at which branches return to it. */
+	stream: { line: Point[]; nodes: StreamNode[] } | null;
+	isVertical: boolean;
+}
+
+type Mode = "across" | "rows" | "tight rows" | "down";
+const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
+const PAD = 12;
+const STREAM_X = 16;
+const STREAM_Y = 32;
+
+interface BranchLayout {
+	nodes: Placed[];
+	wires: { from: string; to: string; points: Point[] }[];
+	ins: Map<string, Point>;
+	outs: Map<string, Point>;
+	width: number;
+	height: number;
+}
+
+function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<string>, mode: Mode, options: MeasureOptions, gaps: [number, number]): BranchLayout {
+	const graph = new dagre.graphlib.Graph({ multigraph: false });
+	const isDown = mode === "down";
+	graph.setGraph({ rankdir: isDown ? "TB" : "LR", nodesep: gaps[0], ranksep: gaps[1], marginx: 0, marginy: 0, edgesep: 10 });
+	graph.setDefaultEdgeLabel(() => ({}));
+	const specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
+	for (const [id, spec] of specs) graph.setNode(id, { width: spec.w, height: spec.h });
+	const [ins, outs] = [new Set<string>(), new Set<string>()];
+	for (const [from, to] of edges) {
+		const a = stream.has(from) ? `in ${from}` : from;
+		const b = stream.has(to) ? `out ${to}` : to;
+		if (stream.has(from)) ins.add(from);
+		if (stream.has(to)) outs.add(to);
+		for (const id of [a, b]) if (!graph.hasNode(id)) graph.setNode(id, { width: 2, height: 2 });
+		graph.setEdge(a, b, { weight: stream.has(from) || stream.has(to) ? 2 : 1 });
+	}
+	dagre.layout(graph);
+	const place = (id: string) => graph.node(id) as { x: number; y: number; width: number; height: number };
+	const placed = [...specs].map(([id, spec]) => ({ ...spec, x: place(id).x - spec.w / 2, y: place(id).y - spec.h / 2 }));
+	const byId = new Map(placed.map((x) => [x.node.id, x]));
+	const end = (id: string, isStart: boolean): Point => {
+		const node = byId.get(id);
+		if (!node) return [place(id).x, place(id).y];
+		if (isDown) return [node.x + node.w / 2, isStart ? node.y + node.h : node.y - 1];
+		return [isStart ? rightOf(node) : leftOf(node), node.y + node.portY];
+	};
+	// a branch leaves and meets the stream at the height of its only node there
+	const level = (id: string, neighbours: string[], isStart: boolean) => {
+		if (neighbours.length !== 1) return;
+		const [x, y] = end(neighbours[0]!, isStart);
+		Object.assign(place(id), isDown ? { x } : { y });
+	};
+	for (const name of ins) level(`in ${name}`, graph.successors(`in ${name}`) as string[], false);
+	for (const name of outs) level(`out ${name}`, graph.predecessors(`out ${name}`) as string[], true);
+	const wires = graph.edges().map((edge: { v: string; w: string }) => {
+		const middle = ((graph.edge(edge) as { points: { x: number; y: number }[] }).points ?? []).slice(1, -1).map((p): Point => [p.x, p.y]);
+		const [a, b] = [end(edge.v, true), end(edge.w, false)];
+		const along = (p: Point) => (isDown ? p[1] : p[0]);
+		const between = middle.length > 1 ? middle.filter((p) => along(p) > along(a) + 8 && along(p) < along(b) - 8) : [];
+		return { from: edge.v.replace(/^in /, ""), to: edge.w.replace(/^out /, ""), points: [a, ...between, b] };
+	});
+	const size = graph.graph() as { width: number; height: number };
+	const points = (names: Set<string>, prefix: string) => new Map([...names].map((x): [string, Point] => [x, [place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y]]));
+	return { nodes: placed, wires, ins: points(ins, "in"), outs: points(outs, "out"), width: Math.ceil(size.width || 0), height: Math.ceil(size.height || 0) };
+}
+
+/** The edges of what is drawn, without the room for labels. */
+function leftOf(node: Placed): number {
+	const box = node.boxes[0] ?? node.bar ?? node.panel ?? node.cells;
+	return node.x + (node.experts ? node.experts.x : node.circle && !node.boxes.length ? node.circle.x - 12 : box ? box.x : 0) - 1;
+}
+function rightOf(node: Placed): number {
+	if (node.circle && !(node.boxes.length && node.circle.x < node.boxes.at(-1)!.x)) return node.x + node.circle.x + 12;
+	if (node.experts) return node.x + node.w - node.experts.x;
+	const box = node.boxes.at(-1) ?? node.bar ?? node.panel ?? node.cells;
+	return node.x + (box ? box.x + box.w + ("sheets" in box ? (box as { sheets: number }).sheets * 4 : 0) : node.w);
+}
+
+/** The largest picture that fits: beside each other along a horizontal stream, else below each other along a vertical one. */
+export function layoutLayer(contracted: Contracted, options: Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">, available: number, isPhone: boolean): LayerLayout {
+	const largest = Math.max(1, ...contracted.branches.flatMap((b) => b.nodes.flatMap((x) => x.matrices.flatMap((m) => m.use.shape.map(Number)))));
+	const modes: Mode[] = isPhone ? ["down"] : ["across", "rows", "tight rows", "down"];
+	let last: LayerLayout | null = null;
+	for (const mode of modes)
+		for (const size of SIZES) {
+			if (mode === "across" && size < 135) break;
+			if (mode === "rows" && size < 105) break;
+			if (mode === "tight rows" && (size > 165 || size < 60)) continue;
+			if (mode === "down" && size > (isPhone ? 165 : 135)) continue;
+			const gaps: [number, number] = mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28];
+			last = assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gaps);
+			if (last.width <= available && (mode !== "across" || last.height <= 620)) return spread(last, available);
+		}
+	return last!;
+}
+
+/** Spends the width that is left on the stream. */
+function spread(layout: LayerLayout, available: number): LayerLayout {
+	if (layout.stream && !layout.isVertical) {
+		const rest = available - layout.width;
+		const shift = Math.floor(rest / 2);
+		for (const node of layout.nodes) node.x += shift;
+		for (const wire of layout.wires) {
+			const move = (p: Point): Point => [p[0] + shift, p[1]];
+			wire.points = wire.points.map(move);
+			wire.samples = wire.samples.map(move);
+			wire.bridges = wire.bridges.map((x) => x.map(move));
+		}
+		layout.stream.nodes = layout.stream.nodes.map((x) => ({ ...x, x: x.x + shift }));
+		layout.stream.line = [[0, STREAM_Y], [available, STREAM_Y]];
+	}
+	return { ...layout, width: available };
+}
+
+function assemble({ stream, branches }: Contracted, options: MeasureOptions, mode: Mode, gaps: [number, number]): LayerLayout {
+	const streamSet = new Set(stream ?? []);
+	const laid = branches.map((x) => layBranch(x.nodes, x.edges, streamSet, mode, options, gaps));
+	const nodes: Placed[] = [];
+	const wires: Wire[] = [];
+	const add = (branch: BranchLayout, dx: number, dy: number) => {
+		for (const x of branch.nodes) nodes.push({ ...x, x: x.x + dx, y: x.y + dy });
+		for (const x of branch.wires) wires.push(wire(x.from, x.to, x.points.map(([a, b]): Point => [a + dx, b + dy]), mode === "down", false, !streamSet.has(x.to)));
+	};
+	if (!stream) {
+		const [branch] = laid;
+		add(branch!, PAD, PAD);
+		return finish({ width: branch!.width + 2 * PAD, height: branch!.height + 2 * PAD, scale: options.scale, nodes, wires, stream: null, isVertical: mode === "down" });
+	}
+	const at = new Map<string, number>();
+	const streamNodes: StreamNode[] = [];
+	if (mode === "across") {
+		let x = 0;
+		const top = STREAM_Y + 40;
+		let bottom = 0;
+		const exits: [string, string, Point][] = [];
+		for (const [i, branch] of laid.entries()) {
+			const dx = Math.max(x + PAD, (at.get(stream[branches[i]!.entry]!) ?? 0) + PAD);
+			add(branch, dx, top);
+			for (const [name, [px, py]] of branch.ins) wires.push(wire(name, "", [[px + dx, STREAM_Y], [px + dx, py + top]], false, true));
+			for (const [name, [px, py]] of branch.outs) {
+				exits.push([name, branchEnd(branch, name), [px + dx, py + top]]);
+				at.set(name, Math.max(at.get(name) ?? 0, px + dx));
+			}
+			x = dx + branch.width;
+			bottom = Math.max(bottom, top + branch.height);
+		}
+		// a branch that reads an earlier point of the stream keeps later points to its right
+		for (const [i, branch] of laid.entries()) {
+			const right = Math.max(0, ...[...branch.ins.values()].map((p) => p[0] + offsetOf(nodes, branch)));
+			for (const name of stream.slice(branches[i]!.entry + 1)) if (at.has(name)) at.set(name, Math.max(at.get(name)!, right + 28));
+		}
+		let previous = 0;
+		for (const name of stream.slice(1)) {
+			previous = Math.max(at.get(name) ?? previous + 40, previous + 34);
+			streamNodes.push({ name, x: previous, y: STREAM_Y });
+			at.set(name, previous);
+		}
+		exits.forEach(([name, from, [px, py]], i) => {
+			const target = at.get(name)!;
+			const channel = STREAM_Y + 22 + (i % 2) * 8;
+			const points: Point[] = target - px < 1 ? [[px, py], [px, STREAM_Y + 12]] : [[px, py], [px, channel], [target, channel], [target, STREAM_Y + 12]];
+			wires.push(wire(from, name, points, false, true));
+		});
+		const width = Math.max(x, previous) + PAD + 8;
+		return finish({ width, height: bottom + PAD, scale: options.scale, nodes, wires, stream: { line: [[0, STREAM_Y], [width, STREAM_Y]], nodes: streamNodes }, isVertical: false });
+	}
+	const left = STREAM_X + (mode === "down" ? 22 : 30);
+	let [y, width] = [14, 0];
+	const taps: [string, Point][] = [];
+	const returns: [string, string, Point, number][] = [];
+	for (const branch of laid) {
+		add(branch, left, y + 20);
+		for (const [name, [px, py]] of branch.ins) {
+			const tap = mode === "down" ? y + 4 : py + y + 20;
+			taps.push([name, [px + left, tap]]);
+			wires.push(wire(name, "", mode === "down" ? [[STREAM_X, tap], [px + left, tap], [px + left, py + y + 20]] : [[STREAM_X, tap], [px + left, py + y + 20]], false, true));
+		}
+		const bottom = y + 20 + branch.height;
+		let k = 0;
+		for (const [name, [px, py]] of branch.outs) returns.push([name, branchEnd(branch, name), [px + left, py + y + 20], bottom + 14 + 16 * k++]);
+		width = Math.max(width, left + branch.width + (mode === "down" ? 0 : 12));
+		y = bottom + 34 + 16 * Math.max(0, k - 1);
+	}
+	let previous = 0;
+	const lastTap = new Map<string, number>();
+	for (const [name, [, tap]] of taps) lastTap.set(name, Math.max(lastTap.get(name) ?? 0, tap));
+	for (const [i, name] of stream.slice(1).entries()) {
+		const own = Math.max(0, ...returns.filter((x) => x[0] === name).map((x) => x[3]));
+		const afterTaps = Math.max(0, ...stream.slice(0, i + 1).map((x) => lastTap.get(x) ?? 0)) + 24;
+		previous = Math.max(own, previous + 34, own && own >= afterTaps ? 0 : afterTaps);
+		streamNodes.push({ name, x: STREAM_X, y: previous });
+		at.set(name, previous);
+	}
+	returns.forEach(([name, from, [px, py], own], i) => {
+		const target = at.get(name)!;
+		const side = left - 8 - (i % 2) * 5;
+		const points: Point[] = Math.abs(target - own) < 1 ? [[px, py], [px, own], [STREAM_X + 12, own]] : [[px, py], [px, own], [side, own], [side, target], [STREAM_X + 12, target]];
+		wires.push(wire(from, name, points, false, true));
+	});
+	const height = Math.max(y, previous + 24);
+	return finish({ width: width + 6, height, scale: options.scale, nodes, wires, stream: { line: [[STREAM_X, 0], [STREAM_X, height]], nodes: streamNodes }, isVertical: true });
+}
+
+/** The node before the point at which a branch ends. */
+const branchEnd = (branch: BranchLayout, name: string): string => branch.wires.find((x) => x.to === name)?.from ?? "";
+const offsetOf = (nodes: Placed[], branch: BranchLayout): number => {
+	const first = branch.nodes[0];
+	return first ? nodes.find((x) => x.node.id === first.node.id)!.x - first.x : 0;
+};
+
+function wire(from: string, to: string, points: Point[], isDown: boolean, straight = false, hasArrow = to !== ""): Wire {
+	return { from, to, points, samples: straight ? resample(points) : points.slice(1).flatMap((b, i) => curve(points[i]!, b, isDown, i === 0)), straight, hasArrow, bridges: [] };
+}
+
+function resample(points: Point[]): Point[] {
+	return points.slice(1).flatMap((b, i) => {
+		const a = points[i]!;
+		const n = Math.max(1, Math.ceil(Math.hypot(b[0] - a[0], b[1] - a[1]) / 5));
+		return Array.from({ length: n + (i === points.length - 2 ? 1 : 0) }, (_, j): Point => [a[0] + ((b[0] - a[0]) * j) / n, a[1] + ((b[1] - a[1]) * j) / n]);
+	});
+}
+
+/** Points of the smooth curve between two points, which leaves and enters along the flow. */
+function curve(a: Point, b: Point, isDown: boolean, isFirst: boolean): Point[] {
+	const n = Math.max(2, Math.min(40, Math.ceil(Math.hypot(b[0] - a[0], b[1] - a[1]) / 5)));
+	const [c, d]: [Point, Point] = isDown ? [[a[0], (a[1] + b[1]) / 2], [b[0], (a[1] + b[1]) / 2]] : [[(a[0] + b[0]) / 2, a[1]], [(a[0] + b[0]) / 2, b[1]]];
+	const at = (t: number, k: 0 | 1) => (1 - t) ** 3 * a[k] + 3 * (1 - t) ** 2 * t * c[k] + 3 * (1 - t) * t * t * d[k] + t ** 3 * b[k];
+	return Array.from({ length: n + 1 }, (_, i): Point => [at(i / n, 0), at(i / n, 1)]).slice(isFirst ? 0 : 1);
+}
+
+const crosses = (a: Point, b: Point, c: Point, d: Point): boolean => {
+	const side = (p: Point, q: Point, r: Point) => (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0]);
+	return side(a, b, c) * side(a, b, d) < 0 && side(c, d, a) * side(c, d, b) < 0;
+};
+
+/** Lets each wire pass over the wires before it by a bridge; wires with a common end only part or meet. */
+function finish(layout: LayerLayout): LayerLayout {
+	const { wires } = layout;
+	for (const [i, over] of wires.entries())
+		for (const under of wires.slice(0, i)) {
+			if (over.from === under.from || over.to === under.to) continue;
+			for (let j = 1; j < over.samples.length; j++)
+				for (let k = 1; k < under.samples.length; k++)
+					if (crosses(over.samples[j - 1]!, over.samples[j]!, under.samples[k - 1]!, under.samples[k]!)) over.bridges.push(over.samples.slice(Math.max(0, j - 3), j + 3));
+		}
+	return layout;
+}
+
+/** Whether wires cross without a bridge; for tests. */
+export const path = (points: readonly Point[]): string => points.map((p, i) => `${i ? "L" : "M"}${p[0].toFixed(1)} ${p[1].toFixed(1)}`).join("");

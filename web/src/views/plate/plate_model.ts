@@ -1,0 +1,164 @@
+// What the picture of the model reads of the page's data: parts, kinds of layers, and the steps of a pass.
+import { type Digits, type ModelData } from "../../lib/data";
+import { value, type Expression, type Variables } from "../../lib/expressions";
+import { type State } from "../../lib/state";
+
+export interface GroupSize {
+	group: string;
+	parameters: Digits;
+	active: Digits;
+}
+
+export interface Part {
+	name: string;
+	layers: Digits;
+	tied: string;
+	groups: GroupSize[];
+	parameters: Digits;
+	active: Digits;
+}
+
+export interface LayerWeight {
+	path: string;
+	group: string;
+	shape: Digits[];
+	copies: Digits;
+	/** Axis (0 outputs, 1 inputs), number and name of the parts that are never split. */
+	split: [axis: number, parts: number, unit: string] | null;
+}
+
+export interface LayerKind {
+	label: string;
+	/** Index of the stage that shows it. */
+	stage: number | null;
+	sizes: { groups: GroupSize[]; parameters: Digits; active: Digits };
+	weights: LayerWeight[];
+}
+
+export interface PlateData {
+	pattern: string[];
+	before: Part[];
+	after: Part[];
+	towers: Part[];
+	kinds: LayerKind[];
+	/** Consecutive layers of one kind: [kind, number]. */
+	order: [kind: number, layers: number][];
+}
+
+export interface WeightUse {
+	path: string;
+	dims: string[];
+	numbers: string[];
+	shape: Digits[];
+	copies: Digits;
+	live: Digits;
+	tied: string | null;
+	parameters: Digits;
+}
+
+export interface Step {
+	name: string;
+	kind: string;
+	does: string;
+	takes: string[];
+	shape: Expression[];
+	uses: WeightUse[];
+	parameters: Digits;
+	flops: Expression;
+	each: Expression[];
+	keeps: Expression;
+	color: string;
+}
+
+export type HeadGroups =
+	| { kind: "heads"; many: string; n: Expression; few: string; k: Expression; says: string }
+	| { kind: "experts"; n: Expression; k: Expression; shared: boolean; groups: number };
+
+export interface Stage {
+	name: string;
+	layers: boolean;
+	ranges: [number, number, number][];
+	times: Digits;
+	parameters: Digits;
+	stream: Expression[];
+	inputs: { name: string; says: string }[];
+	steps: Step[];
+	heads: HeadGroups[];
+}
+
+export const plateOf = (model: ModelData) => model.plate as PlateData;
+export const stagesOf = (model: ModelData, pass: string): Stage[] => {
+	const passes = model.passes as Record<string, Stage[]>;
+	return passes[pass] ?? passes.prompt!;
+};
+export const hasPass = (model: ModelData, pass: string): boolean => pass in (model.passes as object);
+export const variablesOf = (state: State): Variables<bigint> => ({ T: BigInt(state.context!), B: BigInt(state.batch!) });
+
+export const numLayers = (plate: PlateData): number => plate.order.reduce((n, [, layers]) => n + layers, 0);
+
+/** The kind of a layer. */
+export function kindAt(plate: PlateData, layer: number): number {
+	let first = 0;
+	for (const [kind, n] of plate.order) {
+		first += n;
+		if (layer < first) return kind;
+	}
+	return plate.order.at(-1)?.[0] ?? 0;
+}
+
+/** How many layers are of a kind. */
+export const layersOfKind = (plate: PlateData, kind: number): number => plate.order.reduce((n, [x, layers]) => n + (x === kind ? layers : 0), 0);
+
+export function firstOfKind(plate: PlateData, kind: number): number {
+	let first = 0;
+	for (const [x, n] of plate.order) {
+		if (x === kind) return first;
+		first += n;
+	}
+	return 0;
+}
+
+/** The layer that is open before a reader chooses one: in the middle, of the most frequent kind. */
+export function middleLayer(plate: PlateData): number {
+	const most = plate.kinds.reduce((best, _, i) => (layersOfKind(plate, i) > layersOfKind(plate, best) ? i : best), 0);
+	const middle = Math.floor(numLayers(plate) / 2);
+	const last = numLayers(plate) - 1;
+	for (let distance = 0; distance <= Math.min(last, 10_000); distance++)
+		for (const layer of [middle + distance, middle - distance]) if (layer >= 0 && layer <= last && kindAt(plate, layer) === most) return layer;
+	return firstOfKind(plate, most);
+}
+
+const COLORS: Record<string, string> = {
+	embedding: "embed", attention: "attn", mixer: "attn", cache: "kv", mlp: "ffn", experts: "experts", router: "router",
+	norm: "norm", head: "head", vision: "vision", audio: "vision", projector: "vision",
+};
+/** The name of the colour of a group of weights; what belongs to no component is drawn like norms. */
+export const colorOf = (group: string): string => COLORS[group] ?? "norm";
+export const fill = (group: string): string => `var(--c-${colorOf(group)})`;
+export const textOn = (group: string): string => `var(--on-${colorOf(group)})`;
+export const tint = (group: string): string => `color-mix(in srgb, var(--c-${colorOf(group)}) var(--tint), var(--panel))`;
+
+export const COMPONENT_NAMES: [group: string, name: string][] = [
+	["embedding", "Embedding"], ["attention", "Attention"], ["mixer", "Sequence mixer"], ["cache", "KV cache"], ["mlp", "FFN"], ["experts", "Experts"],
+	["router", "Router"], ["norm", "Norm"], ["head", "Head"], ["vision", "Vision"], ["audio", "Audio"], ["projector", "Projector"],
+];
+
+export const asNumber = (x: Expression): number => Number(value(x, {}));
+
+/** The names of the weights of layers in the three schemes, by their path. */
+export function schemeNames(model: ModelData): Map<string, Record<string, string>> {
+	const sections = model.sections as { rows: { path: string; names: Record<string, string> }[] }[];
+	return new Map(sections.flatMap((x) => x.rows.map((row) => [row.path, row.names])));
+}
+
+/** The whole name of a weight in a scheme; empty if the scheme has none. */
+export function fullName(names: Map<string, Record<string, string>>, path: string, scheme: string, isInLayer: boolean): string {
+	const whole = isInLayer ? `layers.{l}.${path}` : path;
+	return scheme === "path" ? whole : (names.get(whole)?.[scheme] ?? "");
+}
+
+/** The last part of a name without "weight": q, q_proj, attn_q. */
+export function shortName(name: string): string {
+	const parts = name.replace(/\.(weight|bias)$/, "").split(".").filter((x) => !/^(\d+|\{.*\})$/.test(x));
+	return parts.at(-1) ?? name;
+}
