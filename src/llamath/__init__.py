@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from .model import Model
     from .utils.errors import ConfigError, ConvertError, FormatError, LlamathError, MissingExtra, RemoteError, UnknownModel
     from .utils.report import Report
+    from .web.notebook import NotebookPage, show
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,7 @@ __all__ = [
     "ModelArgs",
     "MultiDiffReport",
     "NamesReport",
+    "NotebookPage",
     "PairReport",
     "Parameters",
     "Placement",
@@ -148,6 +150,7 @@ __all__ = [
     "plan",
     "quants",
     "same",
+    "show",
     "verify",
     "walk",
 ]
@@ -191,6 +194,7 @@ _MODULES = {
     "hardware": "Device DeviceList",
     "conversion.convert_checkpoint": "ConversionReport",
     "conversion.edit.edit_checkpoint": "EditReport",
+    "web.notebook": "NotebookPage show",
     "utils.errors": "ConfigError ConvertError FormatError LlamathError MissingExtra RemoteError UnknownModel",
 }
 """Module → its public names, imported when they are first used: a command needs few of them."""

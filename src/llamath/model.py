@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import cast
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from .checkpoint.meta_args import ModelArgs
 from .checkpoint.naming.scheme import Scheme
@@ -16,6 +17,9 @@ from .core.tree import Leaf, walk
 from .families.registry import Family
 from .utils.errors import UnknownModel, safe
 from .utils.record_type import Record
+
+if TYPE_CHECKING:
+    from .web.notebook import NotebookPage
 
 
 class Model(Record):
@@ -95,13 +99,19 @@ class Model(Record):
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {self.family.name} family, {self.parameters.total:,} parameters)"
 
+    def show(self, other: Model | None = None, *, height: int = 900) -> NotebookPage:
+        """Show the interactive page in a notebook, beside that of another model if there is one, like `llamath.show`."""
+        show: Callable[..., NotebookPage] = import_module(__package__).show  # the page is far above a model
+        return show(self, other, height=height)
+
     def _repr_html_(self) -> str:
-        from .utils.report import html_table
+        from .utils.report import html_report, html_table
 
         columns = ("weight", "shape", "parameters", "copies", "total", "share")
         rows = list(self._table_rows())
         sections = [i for i, row in enumerate(rows) if not row[1]]
-        return html_table(columns, rows, f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}", sections)
+        caption = f"{self.name}: {self.parameters.total:,} parameters = {self.count.formula.symbols}"
+        return html_report("", [html_table(columns, rows, caption, sections)])
 
     def _table_rows(self) -> Iterator[tuple[str, ...]]:
         """Yield one row per distinct weight, under one row for each kind of layer."""

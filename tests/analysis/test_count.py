@@ -187,7 +187,7 @@ def test_list_of_presets_fits_the_terminal() -> None:
 
 def test_notebooks_show_a_table() -> None:
     html = llamath.load("llama-3-8b")._repr_html_()
-    assert html.count("<tr>") >= 12 and "8,030,261,248" in html
+    assert html.count("<tr") >= 12 and "8,030,261,248" in html
     hostile = llamath.load({**llamath.load("llama-3-8b").config.data}).replace(name="<script>")
     assert "<script>" not in hostile._repr_html_()
 

@@ -63,7 +63,7 @@ def test_repr_is_one_short_line(line: str) -> None:
 def test_notebook_shows_a_table(line: str) -> None:
     html = report(line)._repr_html_()
     assert html.count("<table") == html.count("</table>") >= 1
-    assert html.count("<tr>") == html.count("</tr>") >= 1
+    assert html.count("<tr") == html.count("</tr>") >= 1
 
 
 def test_json_of_a_conversion_equals_that_of_the_command(embedded_copy: Path) -> None:

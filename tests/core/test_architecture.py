@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "web": "utils core config_keys catalog hardware embedded checkpoint families loading model analysis generation render",
     "cli": "utils core api catalog hardware embedded checkpoint tokenizers loading model analysis conversion generation run native render web",
     "__main__": "cli",
-    "__init__": "utils core checkpoint hardware analysis loading model conversion api",
+    "__init__": "utils core checkpoint hardware analysis loading model conversion api web",
 }
 """Package or root module → those below it that it may import from, also inside functions."""
 
