@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 import llamath
-from llamath.analysis.fit.fit_report import fit
-from llamath.analysis.fit.serving_layouts import choose_layout
+from llamath.analysis.fit.fit_report import choose_split, fit
+from llamath.analysis.fit.serving_layouts import LayoutChooser, ServingLayout, serving_layouts
 from llamath.analysis.inference.gpu_shards import ShardedModel
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.cli import cli
@@ -25,7 +25,7 @@ from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import STATIC_FOLDER, html_safe_json, model_page, page_from_data
-from support.browser_page import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, browser, shown_text, wait_until_drawn
 from support.page_expressions import FUNCTIONS, evaluate
 from support.reference_data import tiny_configs
 
@@ -75,14 +75,21 @@ def random_settings(rng: random.Random, data: dict[str, Any]) -> Settings:
 
 
 @cache
-def shards_of(i: int, dtype: str, kv: str, gpus: str) -> ShardedModel:
-    return ShardedModel(MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)), choose_layout(MODELS[i].tree, int(gpus), 8))
+def chooser_of(i: int, dtype: str, kv: str) -> LayoutChooser:
+    return LayoutChooser(MemoryCalculator(MODELS[i], MemoryRequest(dtype=dtype, kv_dtype=kv)))
+
+
+def library_split(model: Model, at: Settings) -> tuple[ShardedModel, ServingLayout]:
+    """Return the model in the split that `fit` chooses for the default GPU."""
+    chooser = chooser_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"])
+    chosen = choose_split(chooser, find_device("h100-sxm"), int(at["gpus"]), int(at["context"]), int(at["batch"]))
+    return chooser.shards(chosen.layout), chosen
 
 
 def library_memory(model: Model, at: Settings) -> Settings:
     """Return the library's memory of the most loaded GPU."""
-    shards = shards_of(next(i for i, x in enumerate(MODELS) if x is model), at["dtype"], at["kv"], at["gpus"])
-    most_loaded = max(shards.stage_memory(int(at["context"]), int(at["batch"])), key=lambda x: x.total)
+    shards, chosen = library_split(model, at)
+    most_loaded = max(shards.stage_memory(int(at["context"]), chosen.sequences(int(at["batch"]))), key=lambda x: x.total)
     return {part: str(getattr(most_loaded, name)) for part, name in PARTS.items()}
 
 
@@ -99,18 +106,24 @@ def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
         for _ in range(6):
             at = random_settings(rng, data)
             sizes = data["sizes"]
-            split = next(x for x in sizes["gpus"] if x["count"] == at["gpus"])
-            stages, variables = split["stages"], {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(split["tp"])}
+            _, chosen = library_split(model, at)
+            splits = next(x["splits"] for x in sizes["gpus"] if x["count"] == at["gpus"])
+            assert [(sizes["layouts"][i]["tp"], sizes["layouts"][i]["pp"], n) for i, n in splits] == [
+                (str(x.layout.tp), str(x.layout.pp), x.replicas) for x in serving_layouts(model.tree, int(at["gpus"]), 8)
+            ]
+            wanted = [str(chosen.layout.tp), str(chosen.layout.pp)]
+            split, forms = next(x for x in sizes["layouts"] if [x["tp"], x["pp"]] == wanted), sizes["forms"]
+            variables = {"T": int(at["context"]), "B": chosen.sequences(int(at["batch"])), "TP": int(split["tp"])}
             for kind, name in (("dtypes", "dtype"), ("kvs", "kv")):
                 variables |= {k: int(v) for k, v in next(x for x in sizes[kind] if x["name"] == at[name])["variables"].items()}
             totals = []
-            for stage in stages:
+            for stage in split["stages"]:
                 found = {
                     "weights": int(stage["weights"][at["dtype"]]),
-                    "cache": sum(evaluate(x["form"], variables) for x in stage["cache"]),
+                    "cache": sum(evaluate(forms[x["form"]], variables) for x in stage["cache"]),
                 }
-                found |= {part: evaluate(stage[part], variables) for part in ("activations", "logits")}
-                found["overhead"] = evaluate(stage["overhead"], variables | found)
+                found |= {part: evaluate(forms[stage[part]], variables) for part in ("activations", "logits")}
+                found["overhead"] = evaluate(forms[stage["overhead"]], variables | found)
                 totals.append(found | {"total": sum(found.values())})
             assert {k: str(n) for k, n in max(totals, key=lambda x: x["total"]).items()} == library_memory(model, at), (model.name, at)
 
@@ -180,16 +193,16 @@ def test_controls_show_the_library_values(browser: Any, tmp_path: Path, slug: st
                 tab.fill(f"#{name}", at[name])
             for name in ("dtype", "kv", "gpus"):
                 tab.select_option(f"#choice-{name}", at[name])
-            shown = {part: strip_separators(tab.text_content(f"[data-part={part}]")) for part in PARTS}
+            shown = {part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in PARTS}
             assert shown == library_memory(model, at)
         tab.fill("#context", "4096")
         tab.fill("#batch", "2")
         for name, value in (("dtype", "bf16"), ("kv", "fp8"), ("gpus", "2")):
             tab.select_option(f"#choice-{name}", value)
         sizes = MemoryCalculator(model, MemoryRequest(dtype="bf16", kv_dtype="fp8", context=4096, batch=2))
-        for card in data["cards"]:
+        for card in (x for x in data["gpus"] if x["shown"]):
             longest = fit(sizes, find_device(card["name"]), 2).max_context
-            text = tab.text_content(f"[data-card={card['name']}]")
+            text = shown_text(tab, f"[data-card={card['name']}]")
             assert text == ("any" if longest is None else f"{longest:,} tokens" if longest else "none")
 
 

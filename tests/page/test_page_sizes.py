@@ -26,7 +26,7 @@ from llamath.web.page_data.inference_data import ROOF
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, browser, shown_text
 from support.page_expressions import evaluate
 
 STAYS = ("weights", "gradients", "master", "optimizer")
@@ -52,8 +52,11 @@ def random_training_settings(rng: random.Random, data: Mapping[str, Any]) -> Set
 
 def random_inference_settings(rng: random.Random, data: Mapping[str, Any]) -> Settings:
     """Return random inference settings, including the layout."""
-    split = rng.choice(data["sizes"]["gpus"])
-    return random_settings(rng, dict(data)) | {"mode": "run", "gpus": split["count"], "tp": split["tp"]}
+    sizes = data["sizes"]
+    count, splits = rng.choice(
+        [(x["count"], found) for x in sizes["gpus"] if (found := [i for i, replicas in x["splits"] if replicas == 1])]
+    )
+    return random_settings(rng, dict(data)) | {"mode": "run", "gpus": count, "tp": sizes["layouts"][rng.choice(splits)]["tp"]}
 
 
 def library_training_memory(model: Model, at: Settings) -> Settings:
@@ -144,7 +147,7 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
     for i, data in enumerate(everything["models"]):
         for _ in range(4):
             at, sizes = random_inference_settings(rng, data), data["sizes"]
-            split = next(x for x in sizes["gpus"] if (x["count"], x["tp"]) == (at["gpus"], at["tp"]))
+            split = next(x for x in sizes["layouts"] if (int(x["tp"]) * int(x["pp"]), x["tp"]) == (int(at["gpus"]), at["tp"]))
             shards = shards_of(i, at["dtype"], at["kv"], at["gpus"], at["tp"])
             variables = {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(at["tp"]), "bandwidth": device.bandwidth}
             dtype = next(x for x in sizes["dtypes"] if x["name"] == at["dtype"])
@@ -196,20 +199,20 @@ def test_training_settings_are_applied_and_shown(browser: Any, tmp_path: Path) -
     at = {"context": "4098", "batch": "3", "precision": "bf16", "optimizer": "adamw8bit", "zero": "3", "trainers": "16", "tp": "4"}
     at |= {"recompute": "full", "attention": "written", "kernels": "fused"}
     with Tab(browser, tmp_path, model_page([model])) as tab:
-        tab.click("#mode-train")
-        assert tab.evaluate("document.activeElement.id") == "mode-train" and tab.input_value("#context") == "8192"
+        tab.click("#mode [data-value=train]")
+        assert tab.evaluate("document.activeElement.dataset.value") == "train" and tab.input_value("#context") == "8,192"
         for name in ("trainers", *(x for x in at if x not in ("context", "batch", "trainers"))):
             tab.select_option(f"#choice-{name}", at[name])
         for name in ("context", "batch"):
             tab.fill(f"#{name}", at[name])
         parts = (*STAYS, *MOVES, "total")
-        assert {part: strip_separators(tab.text_content(f"[data-part={part}]")) for part in parts} == library_training_memory(model, at)
-        assert "4,100 tokens" in tab.text_content("section[aria-labelledby=memory]")
+        assert {part: strip_separators(shown_text(tab, f"[data-part={part}]")) for part in parts} == library_training_memory(model, at)
+        assert "4,100 tokens" in tab.text_content("#memory")
         for part in parts:
             tab.click(f"[data-part={part}]")
-            assert strip_separators(tab.text_content("dialog[open]")).count(strip_separators(tab.text_content(f"[data-part={part}]"))) >= 1
+            assert strip_separators(tab.text_content("dialog[open]")).count(strip_separators(shown_text(tab, f"[data-part={part}]"))) >= 1
             tab.keyboard.press("Escape")
-        longest = int(strip_separators(tab.text_content("[data-card=h200]")).removesuffix(" tokens"))
+        longest = int(strip_separators(shown_text(tab, "[data-card=h200]")).removesuffix(" tokens"))
         room = find_device("h200").memory
         assert (
             int(library_training_memory(model, at | {"context": str(longest)})["total"])
@@ -224,37 +227,37 @@ def test_crossings_and_speed_limits_equal_fit(browser: Any, tmp_path: Path, slug
     model = llamath.load(slug)
     declared = "quantization_config" in model.config.data  # then the page's fp8 is the recipe of the config, to its last scale
     sizes = MemoryCalculator(model, MemoryRequest(dtype="" if declared else "fp8", kv_dtype="fp8", context=3000, batch=5))
-    with Tab(browser, tmp_path, model_page([model]), "#context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
+    with Tab(browser, tmp_path, model_page([model]), "#view=a&context=3000&batch=5&dtype=fp8&kv=fp8&gpus=8&tp=4&card=h200") as tab:
         for name in ("rtx-5090", "h200", "mi300x"):
             found = fit(sizes, find_device(name), 8, tp=4, pp=2)
             shown = {None: "any", 0: "none"}.get(found.max_context, f"{found.max_context:,} tokens")
-            assert tab.text_content(f"[data-card={name}]") == shown
-            if found.max_context and 2**12 < found.max_context < 2**17:
-                assert f"{found.max_context:,}" in tab.locator(".plots svg text").all_text_contents()
+            assert shown_text(tab, f"[data-card={name}]") == shown
+            mark = tab.locator(f"[data-crossing={name}]")
+            if mark.count():
+                assert mark.get_attribute("aria-label").endswith(f"is full at {found.max_context:,} tokens")
         found = fit(sizes, find_device("h200"), 8, tp=4, pp=2)
         for name, speed in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
             assert speed is not None
-            assert strip_separators(tab.text_content(f"[data-speed={name}-bytes]")) == str(speed.bytes)
-            assert strip_separators(tab.text_content(f"[data-speed={name}-FLOPs]")) == str(speed.flops)
-            rate = float(strip_separators(tab.text_content(f"[data-speed={name}-rate]")))
+            assert strip_separators(shown_text(tab, f"[data-speed={name}-bytes]")) == str(speed.bytes)
+            assert strip_separators(shown_text(tab, f"[data-speed={name}-FLOPs]")) == str(speed.flops)
+            rate = float(strip_separators(shown_text(tab, f"[data-speed={name}-rate]")))
             assert abs(rate / speed.tokens_per_second - 1) < 0.005
             for what in ("bytes", "FLOPs", "rate"):
                 tab.click(f"[data-speed={name}-{what}]")
-                assert tab.locator("dialog[open] pre").count() >= 1
+                assert "= " in tab.text_content("dialog[open] pre")
                 tab.keyboard.press("Escape")
-        label = tab.get_attribute("section[aria-labelledby=speed] svg[role=group]", "aria-label")
-        assert "H200" in label and "decode ≤" in label and "bound by" in label
+        label = tab.get_attribute("#speed svg[role=group]", "aria-label")
+        assert "H200" in label and "decode is memory-bound" in label and "prefill is" in label
 
 
 def test_two_models_share_one_chart(browser: Any, tmp_path: Path) -> None:
     models = [llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]
     with Tab(browser, tmp_path, model_page(models), "#context=8192&kv=fp8") as tab:
-        assert tab.locator(".plots svg polyline").count() == 2 and tab.locator(".plots .second").count() >= 1
-        label = tab.get_attribute(".plots svg[role=group]", "aria-label")
-        for model in models:
-            longest = fit(MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), find_device("rtx-4090")).max_context
-            assert f"{longest:,}" in tab.locator(".plots svg text").all_text_contents()
-            assert f"{find_device('rtx-4090').title} at {longest:,} tokens" in label and model.name in label
+        labels = [x.get_attribute("aria-label") for x in tab.locator("#memory .memory-chart svg").all()]
+        assert len(labels) == 2
+        for model, label in zip(models, labels, strict=True):
+            longest = fit(MemoryCalculator(model, MemoryRequest(kv_dtype="fp8")), find_device("rtx-4060-ti-16gb")).max_context
+            assert f"{find_device('rtx-4060-ti-16gb').title} at {longest:,} tokens" in label and model.name in label
         tab.fill("#batch", "4")
         total = MemoryCalculator(models[0], MemoryRequest(kv_dtype="fp8")).at(8192, 4).total
-        assert strip_separators(tab.text_content("[data-part=total]")) == str(total)
+        assert strip_separators(shown_text(tab, "[data-part=total]")) == str(total)

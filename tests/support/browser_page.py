@@ -31,11 +31,11 @@ PAGE_TEST_FUNCTIONS = """globalThis.pageTest = {
     return found && [found.toString(), llamath.formatPpm(BigInt(total), found)];
   },
   evaluate: (expression, at) => llamath.value(expression, Object.fromEntries(Object.entries(at).map(([name, n]) => [name, BigInt(n)]))).toString(),
-  set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, ...at }),
+  set: (index, at) => llamath.settings(llamath.data.models[index], { ...llamath.state, tp: "", ...at }),
   memory(index, at) {
     const set = pageTest.set(index, at);
     const { mostLoaded } = llamath.memoryPerGpu(set);
-    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, mostLoaded[x].toString()]));
+    return Object.fromEntries([...set.plan.parts, "total"].map((x) => [x, mostLoaded.values[x].toString()]));
   },
   speed(index, at, gpu) {
     const { data } = llamath;
@@ -71,6 +71,12 @@ def new_context(browser: Any, **how: Any) -> Any:
 def wait_until_drawn(tab: Any) -> None:
     """Wait for the frames in which the page draws a change and writes its address."""
     tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))")
+
+
+def shown_text(tab: Any, selector: str) -> str:
+    """Return the text of a number without its label for screen readers."""
+    text = "x => [...x.childNodes].filter(y => !y.classList?.contains('hidden')).map(y => y.textContent).join('')"
+    return str(tab.locator(selector).first.evaluate(text))
 
 
 class Tab:

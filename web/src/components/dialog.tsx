@@ -1,6 +1,6 @@
 // The one dialog of the page: the derivation of a number, the keyboard help, or anything else that is asked for.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Content {
 	title: string;
@@ -20,13 +20,13 @@ export function DialogHost() {
 	const [content, setContent] = useState<Content | null>(null);
 	const ref = useRef<HTMLDialogElement>(null);
 	show = setContent;
-	useEffect(() => {
+	useLayoutEffect(() => {
 		if (content && !ref.current!.open) ref.current!.showModal();
 	}, [content]);
 	if (!content) return null;
 	const closeOnBackdrop = (event: MouseEvent) => event.target === ref.current && ref.current!.close();
 	return (
-		<dialog ref={ref} aria-labelledby="dialog-title" onClose={() => setContent(null)} onClick={closeOnBackdrop}>
+		<dialog ref={ref} aria-labelledby="dialog-title" onClose={() => !ref.current!.open && setContent(null)} onClick={closeOnBackdrop}>
 			<h2 id="dialog-title">{content.title}</h2>
 			<div class="dialog-body">{content.body}</div>
 			<button type="button" class="button" onClick={() => ref.current!.close()}>Close</button>

@@ -26,8 +26,14 @@ const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
 	routed: (size, unit, missed, experts, tokens, most) => (tokens >= most ? round(size, unit) : round(size * (experts ** tokens - missed ** tokens), unit * experts ** tokens)),
 };
 
+/** In floating point, powers of the number of experts would overflow. */
+const APPROXIMATIONS: typeof FUNCTIONS = {
+	...FUNCTIONS,
+	routed: (size, unit, missed, experts, tokens, most) => (size / unit) * (1 - (tokens >= most ? 0 : (missed / experts) ** tokens)),
+};
+
 /** Returns a function that evaluates expressions; each is compiled once. */
-function evaluator<N extends bigint | number>(number: (x: number | string) => N) {
+function evaluator<N extends bigint | number>(number: (x: number | string) => N, functions = FUNCTIONS) {
 	const compiled = new WeakMap<object, Evaluate<N>>();
 	const compile = (x: Expression): Evaluate<N> => {
 		if (typeof x !== "object") {
@@ -44,7 +50,7 @@ function evaluator<N extends bigint | number>(number: (x: number | string) => N)
 		const [name, ...rest] = x as [string, ...Expression[]];
 		if (name === "let" || name === "as") return compile(rest[1]!);
 		const parts = rest.map(compile);
-		const apply = FUNCTIONS[name]!;
+		const apply = functions[name]!;
 		return (variables) => apply(...parts.map((part) => part(variables)));
 	};
 	return (x: Expression, variables: Variables<N>): N => {
@@ -58,7 +64,7 @@ function evaluator<N extends bigint | number>(number: (x: number | string) => N)
 /** The exact value. */
 export const value = evaluator<bigint>(BigInt);
 /** The value in floating point, for positions in pixels and first guesses. */
-export const approximate = evaluator<number>(Number);
+export const approximate = evaluator<number>(Number, APPROXIMATIONS);
 
 const quotient = (a: string, b: string) => `${a} / ${/^[^(]*·/.test(b) ? `(${b})` : b}`;
 const FORMATS: Record<string, (...xs: string[]) => string> = {
@@ -72,13 +78,20 @@ const FORMATS: Record<string, (...xs: string[]) => string> = {
 	routed: (size, unit, missed, experts, tokens) => `round(${unit === "1" ? size : quotient(size!, unit!)}·(1 − (${missed} / ${experts})^${/·/.test(tokens!) ? `(${tokens})` : tokens}))`,
 };
 
+/** Whether every variable has a value; the definition of a symbol is written without. */
+function isKnown(x: Expression, variables: Variables<bigint>): boolean {
+	if (typeof x !== "object") return isNumber(x) || variables[x] !== undefined;
+	const [name, ...parts] = x as [string, ...Expression[]];
+	return name === "let" || name === "as" ? isKnown(parts[1]!, variables) : parts.every((y) => isKnown(y, variables));
+}
+
 /** Writes an expression in letters, or with their values. A quotient by 1 is its dividend, and enough tokens use every expert. */
 export function notation(x: Expression, variables: Variables<bigint>, inLetters: boolean, isFactor = false): string {
 	if (typeof x !== "object") return isNumber(x) ? grouped(x) : inLetters ? String(x) : grouped(variables[x]!);
 	const [name, ...parts] = x as [string, ...Expression[]];
 	if (name === "let" || name === "as") return inLetters ? String(parts[0]) : grouped(value(parts[1]!, variables));
-	if (name === "routed" && value(parts[4]!, variables) >= value(parts[5]!, variables)) return notation(["round", ...parts.slice(0, 2)] as Operation, variables, inLetters, isFactor);
-	if (["floor", "ceil", "round"].includes(name) && value(parts[1]!, variables) === 1n) return notation(parts[0]!, variables, inLetters, isFactor);
+	if (name === "routed" && isKnown(parts[4]!, variables) && value(parts[4]!, variables) >= value(parts[5]!, variables)) return notation(["round", ...parts.slice(0, 2)] as Operation, variables, inLetters, isFactor);
+	if (["floor", "ceil", "round"].includes(name) && isKnown(parts[1]!, variables) && value(parts[1]!, variables) === 1n) return notation(parts[0]!, variables, inLetters, isFactor);
 	const text = FORMATS[name]!(...parts.map((y) => notation(y, variables, inLetters, !["+", "min", "max"].includes(name))));
 	return isFactor && name === "+" ? `(${text})` : text;
 }

@@ -2,10 +2,9 @@
 import { data } from "./data";
 import { value } from "./expressions";
 import { state } from "./state";
-// @ts-ignore: not typed
-import { memoryPerGpu, settings } from "../legacy/gpu_memory.js";
-// @ts-ignore: not typed
-import { speedLimits } from "../legacy/speed.js";
+import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
+import { memoryPerGpu } from "./sizing/gpu_memory";
+import { speedLimits } from "./sizing/speed_limits";
 // @ts-ignore: not typed
 import { decodeSizes, evaluateDesign, formatPpm, parseCount } from "../legacy/design.js";
 // @ts-ignore: not typed
@@ -16,5 +15,5 @@ import { indexFormats, readHeader } from "../legacy/file_headers.js";
 import { FileError } from "../legacy/strict_json.js";
 
 Object.assign(globalThis, {
-	llamath: { data, state, value, settings, memoryPerGpu, speedLimits, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },
+	llamath: { data, state, value, settings, memoryPerGpu, speedLimits, Fitter, suggestions, verdict, chosenGpu, customGpu, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },
 });

@@ -6,8 +6,10 @@ export function useWidth<E extends Element>(initial = 1000) {
 	const [width, setWidth] = useState(initial);
 	useLayoutEffect(() => {
 		const element = ref.current!;
-		setWidth(Math.round(element.getBoundingClientRect().width));
-		const observer = new ResizeObserver(([entry]) => setWidth(Math.round(entry!.contentRect.width)));
+		// an element that is not shown has no width: the last one stands
+		const set = (n: number) => n && setWidth(Math.round(n));
+		set(element.getBoundingClientRect().width);
+		const observer = new ResizeObserver(([entry]) => set(entry!.contentRect.width));
 		observer.observe(element);
 		return () => observer.disconnect();
 	}, []);

@@ -1,20 +1,17 @@
 // Two models side by side: why one is larger, their shapes, sizes, facts, weights and configurations.
 import "./compare/compare.css";
-import { Legacy } from "../components/legacy";
 import { NumberButton } from "../components/number";
 import { Section } from "../components/section";
 import type { SectionLink } from "../components/header";
 import { data } from "../lib/data";
 import { formula } from "../lib/derivation";
 import { grouped, share, signed } from "../lib/format";
-import { change, state } from "../lib/state";
-// @ts-ignore: not typed
-import { memoryView } from "../legacy/memory_view.js";
 import { causesInWords, difference, isSameModel } from "./compare/difference";
 import { Measures } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
 import { ConfigTable, FactTable, WeightTable } from "./compare/tables";
 import { Waterfall } from "./compare/waterfall";
+import { MemorySection } from "./memory/memory";
 
 export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 	{ id: "causes", name: "Causes" },
@@ -74,7 +71,7 @@ export function ComparisonPage() {
 			</Section>
 			<Section id="sizes" topic="What each costs" title="Memory, compute and speed of both"><Measures /></Section>
 			<Section id="facts" topic="Fact sheets" title="Both fact sheets"><FactTable /></Section>
-			<Section id="memory" topic="Memory" title="Memory of both"><Legacy make={() => memoryView(data.models, data.cards, state, change)} /></Section>
+			<MemorySection models={data.models} />
 			<Section id="aligned" topic="Weights side by side" title="Every weight that differs"><WeightTable difference={difference} /></Section>
 			<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
 		</>

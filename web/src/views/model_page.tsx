@@ -2,25 +2,25 @@
 import type { SectionLink } from "../components/header";
 import { Legacy } from "../components/legacy";
 import { Section } from "../components/section";
-import { data, type ModelData } from "../lib/data";
+import type { ModelData } from "../lib/data";
 import { change, state } from "../lib/state";
 // @ts-ignore: not typed
 import { blockView } from "../legacy/block_view.js";
-// @ts-ignore: not typed
-import { memoryView } from "../legacy/memory_view.js";
-// @ts-ignore: not typed
-import { speedView } from "../legacy/speed.js";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
+import { HardwareSection } from "./hardware/hardware";
+import { MemorySection } from "./memory/memory";
 import { Parameters } from "./parameters/parameters";
 import { Plate, PlateSkyline } from "./plate/plate";
 import { PositionsSection } from "./positions/positions";
+import { SpeedSection } from "./speed/speed";
 import { Tensors } from "./tensors/tensors";
 
 export const MODEL_SECTIONS: readonly SectionLink[] = [
 	{ id: "parameters", name: "Parameters" },
 	{ id: "block", name: "Block" },
+	{ id: "hardware", name: "Hardware" },
 	{ id: "memory", name: "Memory" },
 	{ id: "speed", name: "Speed" },
 	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0 },
@@ -35,8 +35,9 @@ export function ModelPage({ model }: { model: ModelData }) {
 			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<><div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div><Plate model={model} /></>} />
 			<Parameters model={model} />
 			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
-			<Section id="memory" topic="Memory" title="Memory"><Legacy make={() => memoryView([model], data.cards, state, change)} /></Section>
-			<Section id="speed" topic="Speed limits" title="Speed"><Legacy make={() => speedView(model, data, state, change)} /></Section>
+			<HardwareSection model={model} />
+			<MemorySection models={[model]} />
+			<SpeedSection model={model} />
 			<AttentionSection model={model} />
 			<PositionsSection model={model} />
 			<ExpertsSection model={model} />

@@ -154,7 +154,7 @@ def fit(
     if tp is not None or pp is not None:
         chosen = ServingLayout(choose_layout(calculator.tree, count, gpu.node, tp, pp), 1)
     else:
-        chosen = _choose(chooser, gpu, count)
+        chosen = choose_split(chooser, gpu, count, context, batch)
     shards, replicas = chooser.shards(chosen.layout), chosen.replicas
     each = chosen.sequences(batch)
     stages = tuple(shards.stage_memory(context, each))
@@ -213,9 +213,8 @@ def _fit_mixed(calculator: MemoryCalculator, gpu: Device, count: int) -> FitRepo
     )
 
 
-def _choose(chooser: LayoutChooser, gpu: Device, count: int) -> ServingLayout:
+def choose_split(chooser: LayoutChooser, gpu: Device, count: int, context: int, batch: int) -> ServingLayout:
     """Return the first split that fits, else the one whose most loaded GPU needs the least."""
-    context, batch = chooser.calculator.context, chooser.calculator.request.batch
 
     def needed(x: ServingLayout) -> int:
         return chooser.shards(x.layout).max_memory(context, x.sequences(batch))

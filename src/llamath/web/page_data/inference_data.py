@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...analysis.fit.serving_layouts import choose_layout
+from ...analysis.fit.serving_layouts import LayoutChooser, serving_layouts
+from ...analysis.fit.suggestions import supported_formats, supported_kv_dtypes, total_of_fitting
 from ...analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
 from ...analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
-from ...analysis.inference.inference_memory import AS_STORED, MAX_TOKENS, MemoryCalculator, MemoryRequest, declared_dtype
+from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator, MemoryRequest, declared_dtype
 from ...analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
 from ...analysis.inference.weight_bytes import stored_weights
 from ...analysis.memory_line import overhead_bytes
@@ -18,20 +19,21 @@ from ...analysis.parallel_layout import Layout
 from ...checkpoint.formats.dtypes import DTYPES
 from ...core.expr import Expr, Json, floor_div, minimum, total
 from ...hardware import DTYPES as RATE_DTYPES
-from ...hardware import Device, devices
+from ...hardware import devices, find_device
 from ...model import Model
 from ...utils.errors import LlamathError, UnknownQuantization
 from .checkpoint_data import CheckpointModel
-from .device_facts import memory
-from .device_facts import rates as published_rates
 
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 _KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
-GPUS, RANKS, DEEPEST = (1, 2, 4, 8, 16), (1, 2, 4, 8), 4
-"""The choices of GPU count and tensor parallelism, and the largest pipeline."""
+_GPUS, _MORE_GPUS = (1, 2, 4, 8, 16), (32, 64)
+"""The numbers of GPUs, and those of a model that is too large for `_SMALL` bytes on each of 16."""
+_SMALL = 16 * 2**30
 _NODE = 8
-"""The GPUs of a node."""
+"""The GPUs of a node, at most."""
+DEFAULT_GPU = "h100-sxm"
 _CARDS = ("rtx-4060-ti-16gb", "rtx-4090", "rtx-5090", "l40s", "a100-80gb", "h100-sxm", "h200", "b200", "mi300x")
+"""The GPUs that the pictures show."""
 
 
 def variable(symbol: str) -> Expr:
@@ -59,13 +61,24 @@ def _roof() -> Mapping[str, Json]:
 ROOF = _roof()
 
 
-def rated_gpus() -> list[dict[str, Any]]:
-    """Return every device of the catalog with a FLOP/s figure."""
+def gpu_data() -> list[dict[str, Any]]:
+    """Return every device of the catalog with a FLOP/s figure, in nodes for which the page has the layouts."""
+    known = [x for x in devices() if {"bf16", "fp16", "fp32"} & set(x.flops) and x.node <= _NODE and x.bandwidth]
     return [
-        {"name": x.name, "title": x.title, "memory": str(x.memory), "bandwidth": str(x.bandwidth), "source": x.source}
-        | {"flops": {dtype: str(x.flops[dtype]) for dtype in RATE_DTYPES if dtype in x.flops}, "facts": published_rates(x)}
-        for x in devices()
-        if {"bf16", "fp16", "fp32"} & set(x.flops)
+        {
+            "name": x.name,
+            "title": x.title,
+            "memory": str(x.memory),
+            "nominal": str(x.nominal),
+            "bandwidth": str(x.bandwidth),
+            "node": x.node,
+            "source": x.source,
+            "flops": {dtype: str(x.flops[dtype]) for dtype in RATE_DTYPES if dtype in x.flops},
+            "formats": list(supported_formats(x)),
+            "kvs": list(supported_kv_dtypes(x)),
+            "shown": x.name in _CARDS,
+        }
+        for x in known
     ]
 
 
@@ -85,27 +98,18 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     return {
         "context": str(start.context),
         "own": str(model.tree.context or start.context),
-        "most": str(MAX_TOKENS - 1),
+        "stated": model.tree.context is not None,
+        "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
         "dtype": first,
         "kv": start.kv_dtype,
         "dtypes": [_dtype(name, x) for name, x in made.items()],
         "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *_KEPT))],
-        "gpus": list(_splits(model, made)),
+        **_layouts(model, made),
         "work": {
             "decode": start.decode_flops.at(P=TOKENS - 1).to_expression_json(),
             "prefill": start.prefill_flops.at(P=Expr.const(0)).to_expression_json(),
         },
     }
-
-
-def cards() -> list[dict[str, Any]]:
-    """Return the GPUs whose memory is drawn as a line."""
-    known = {x.name: x for x in devices()}
-    return [_card(known[name]) for name in _CARDS]
-
-
-def _card(x: Device) -> dict[str, Any]:
-    return {"name": x.name, "title": x.title, "memory": str(x.memory), "facts": memory(x), "source": x.source}
 
 
 def _sizes(model: Model, dtype: str) -> MemoryCalculator | None:
@@ -143,22 +147,39 @@ def _kv(name: str) -> dict[str, Any]:
     return {"name": name, "variables": {symbol: str(n) for symbol, n in values.items()}}
 
 
-def _splits(model: Model, made: Mapping[str, MemoryCalculator]) -> Iterator[dict[str, Any]]:
-    """Return the layouts for each GPU count, the one chosen by `fit` first."""
-    for count in GPUS:
-        layouts = [x for x in (_layout(model, count, tp) for tp in (None, *reversed(RANKS))) if x is not None]
-        yield from (_split(x, made) for x in dict.fromkeys(layouts))
+def _start_gpus(calculator: MemoryCalculator, counts: Collection[int]) -> int:
+    """Return the smallest number of the default GPU on which the model fits at the default context, else the largest number."""
+    chooser, gpu = LayoutChooser(calculator), find_device(DEFAULT_GPU)
+    smallest = (n for n in counts if total_of_fitting(chooser, gpu, n, calculator.context, 1) is not None)
+    return next(smallest, max(counts))
 
 
-def _layout(model: Model, count: int, tp: int | None) -> Layout | None:
-    try:
-        layout = choose_layout(model.tree, count, _NODE, tp, count // tp if tp else None)
-    except LlamathError:
-        return None
-    return layout if tp is None or layout.pp <= DEEPEST else None
+def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
+    is_large = sum(x.bytes for x in calculator.weights) > _GPUS[-1] * _SMALL
+    return (*_GPUS, *(_MORE_GPUS if is_large else ()))
 
 
-def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+def _layouts(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+    """Return the layouts, the splits (layout, replicas) of each number of GPUs in the order in which `fit` tries them, and their forms."""
+    first = next(iter(made.values()))
+    found = ((count, serving_layouts(model.tree, count, _NODE)) for count in _gpu_counts(first))
+    splits = {count: x for count, x in found if x}
+    layouts = list(dict.fromkeys(x.layout for each in splits.values() for x in each))
+    forms: dict[str, int] = {}
+    return {
+        "layouts": [_layout(x, made, forms) for x in layouts],
+        "gpus": [{"count": str(count), "splits": [[layouts.index(x.layout), x.replicas] for x in each]} for count, each in splits.items()],
+        "start": str(_start_gpus(first, splits)),
+        "forms": [json.loads(x) for x in forms],
+    }
+
+
+def _shared(form: Json, forms: dict[str, int]) -> int:
+    """Return the place of an expression among those that all stages share."""
+    return forms.setdefault(json.dumps(form), len(forms))
+
+
+def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], forms: dict[str, int]) -> dict[str, Any]:
     first = ShardedModel(next(iter(made.values())), layout.replace(tp=Expr.variable("TP", layout.tp)))
     shards = {name: first.with_dtype_of(x) for name, x in made.items()}
     stages: dict[str, dict[str, Any]] = {}
@@ -166,7 +187,7 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
     values = {name: dict[str, str]() for name in made}
     for i in range(layout.pp):
         found, numbers = _reads(shards, i, len(stages))
-        stage = _stage(first, i) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
+        stage = _stage(first, i, forms) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
         stage["sums"] = {name: _summed(x, i) for name, x in shards.items()}
         key = json.dumps([stage, [[*x.values()] for x in numbers.values()]])
         if key not in stages:
@@ -181,16 +202,21 @@ def _split(layout: Layout, made: Mapping[str, MemoryCalculator]) -> dict[str, An
         "prefill": prefill_work(reads, work, first.layout, BATCH * TOKENS),
     }
     return {
-        "count": str(layout.gpus),
         "tp": str(layout.tp),
-        "layout": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
-        "stages": [x | {"where": "; ".join(x["where"])} for x in stages.values()],
+        "pp": str(layout.pp),
+        "name": "one GPU" if layout.gpus == 1 else f"TP {layout.tp}" + (f" × PP {layout.pp}" if layout.pp > 1 else ""),
+        "stages": [x | {"where": _joined(x["where"])} for x in stages.values()],
         "speed": {
             name: {key: Expr.const(n).to_expression_json() for key, n in (("tokens", x.tokens), ("bytes", x.bytes), ("FLOPs", x.flops))}
             for name, x in passes.items()
         },
         "read": values,
     }
+
+
+def _joined(places: Sequence[str]) -> str:
+    """Return the layers of equal stages as text."""
+    return "; ".join(places) if len(places) < 4 else f"{places[0]}; … {places[-1]}, {len(places)} stages"
 
 
 def _reads(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[WeightRead], dict[str, dict[str, str]]]:
@@ -209,14 +235,14 @@ def _reads(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[W
     return reads, values
 
 
-def _stage(shards: ShardedModel, i: int) -> dict[str, Any]:
-    """Return the memory of one GPU of a stage without its weights."""
+def _stage(shards: ShardedModel, i: int, forms: dict[str, int]) -> dict[str, Any]:
+    """Return the memory of one GPU of a stage without its weights; its expressions are places in `forms`."""
     found = shards.memory_of_stage(i, SIZES)
     return {
-        "cache": [{"what": x.kind, "form": cache_expression(x)} for x in shards.stage_cache_specs(i)],
-        "activations": Expr.const(found.activations).to_expression_json(),
-        "logits": Expr.const(found.logits).to_expression_json(),
-        "overhead": overhead_bytes(total(map(variable, ("cache", "activations", "logits")))).to_expression_json(),
+        "cache": [{"what": x.kind, "form": _shared(cache_expression(x), forms)} for x in shards.stage_cache_specs(i)],
+        "activations": _shared(Expr.const(found.activations).to_expression_json(), forms),
+        "logits": _shared(Expr.const(found.logits).to_expression_json(), forms),
+        "overhead": _shared(overhead_bytes(total(map(variable, ("cache", "activations", "logits")))).to_expression_json(), forms),
     }
 
 

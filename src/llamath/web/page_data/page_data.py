@@ -30,9 +30,9 @@ from .clipboard_texts import diff_texts, model_texts
 from .experts_data import build_experts
 from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
-from .inference_data import ROOF, cards, kept_as, rated_gpus, sizes
+from .inference_data import ROOF, gpu_data, kept_as, sizes
 from .page_settings import page_settings
-from .parameters_data import build_parameters
+from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
 from .training_data import training
 from .ui_strings import UI_STRINGS
@@ -167,12 +167,11 @@ _MAX_FORMULA_CHARS = 20_000
 
 def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
     """Return all data of the page."""
-    model_data, gpu_data = [_model(x) for x in models], rated_gpus()
+    model_data, known_gpus = [_model(x) for x in models], gpu_data()
     return {
         "models": model_data,
-        "cards": cards(),
-        "gpus": gpu_data,
-        "settings": page_settings(model_data, gpu_data),
+        "gpus": known_gpus,
+        "settings": page_settings(model_data, known_gpus),
         "roof": ROOF,
         "difference": _comparison(*models) if len(models) == 2 else None,
         "files": _file_formats(),
@@ -189,6 +188,7 @@ def _comparison(a: Model, b: Model) -> dict[str, Any]:
 def _model(model: Model) -> dict[str, Any]:
     counts = model.count
     memory_by_dtype, passes = kept_as(model), build_block_diagrams(model)
+    parameters = build_parameters(model, memory_by_dtype)
     return {
         "name": safe(model.name),
         "family": model.family.name,
@@ -201,14 +201,14 @@ def _model(model: Model) -> dict[str, Any]:
         "letters": list(_letters(model)),
         "groups": [{"name": name, "parameters": str(n)} for name, n in counts.groups.items()],
         "sections": [_section(model, x) for x in counts.sections],
-        **build_parameters(model, memory_by_dtype),
+        **parameters,
         "passes": passes,
         "plate": build_plate(model, passes["prompt"]),
         "attention": build_attention(model),
         "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),
         "copy": model_texts(model),
-        "sizes": sizes(model, memory_by_dtype) | {"training": training(model)},
+        "sizes": sizes(model, memory_by_dtype) | {"training": training(model), "spine": component_bytes(parameters["tiles"])},
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 _MEMORY_AND_SPEED = ("memory", "speed", "parameters")
 
 
-def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
     """Return (name, initial value, values or kind of input, parts); a setting without parts redraws the whole page."""
     size_data, is_comparison = [x["sizes"] for x in models], len(models) > 1
     views = ["a", *(["b", "difference"] if is_comparison else []), "design"]
@@ -26,12 +26,18 @@ def page_settings(models: Sequence[Mapping[str, Any]], cards: Sequence[Mapping[s
         ["batch", "1", "number", [*_MEMORY_AND_SPEED, "block"]],
         ["dtype", "", option_names("dtypes"), _MEMORY_AND_SPEED],
         ["kv", "", option_names("kvs"), _MEMORY_AND_SPEED],
-        ["gpus", "1", option_names("gpus", "count"), _MEMORY_AND_SPEED],
+        ["gpus", size_data[0]["start"], option_names("gpus", "count"), _MEMORY_AND_SPEED],
         ["mode", "run", ["run", "train"], ["memory"]],
         ["tp", "", ["1", "2", "4", "8", "16"], _MEMORY_AND_SPEED],
-        ["trainers", "1", [y for x in size_data for y in x["training"]["gpus"]], ["memory"]],
-        *([x["name"], x["options"][0][0], [y[0] for y in x["options"]], ["memory"]] for x in training["choices"]),
-        ["card", "h100-sxm", [x["name"] for x in cards], ["speed"]],
+        ["trainers", training["start"]["trainers"], [y for x in size_data for y in x["training"]["gpus"]], ["memory"]],
+        *(
+            [x["name"], training["start"].get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]], ["memory"]]
+            for x in training["choices"]
+        ),
+        ["card", "h100-sxm", [*(x["name"] for x in gpus), "custom"], _MEMORY_AND_SPEED],
+        ["gpumem", "24", "number", _MEMORY_AND_SPEED],
+        ["gpubw", "1000", "number", _MEMORY_AND_SPEED],
+        ["gpuflops", "150", "number", _MEMORY_AND_SPEED],
         ["map", "parameters", ["parameters", "bytes", "flops", "cache"], ["parameters"]],
         ["by", "part", ["part", "kind"], ["parameters"]],
         ["layer", "", "layer", ["plate"]],

@@ -251,3 +251,14 @@ def _single_layer(graph: Graph, part: _Part) -> dict[str, Any]:
 
 def _sum_json(parts: list[Json]) -> Json:
     return ["+", *parts] if parts else 0
+
+
+def component_bytes(tiles: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return the bytes of each component of the weights, by dtype; in the order in which tokens pass them."""
+    order = ("vision", "audio", "projector", "embedding", "attention", "mixer", "mlp", "router", "experts", "norm", "other", "head")
+    found: dict[str, dict[str, int]] = {name: {} for name in order}
+    for tile in tiles:
+        sizes = found.setdefault(tile["group"], {})
+        for dtype, n in tile["bytes"].items():
+            sizes[dtype] = sizes.get(dtype, 0) + int(n)
+    return {name: {dtype: str(n) for dtype, n in sizes.items()} for name, sizes in found.items() if any(sizes.values())}

@@ -16,10 +16,12 @@ from ...analysis.parallel_layout import Layout, Recompute, pipeline_stages
 from ...analysis.training.optimizers import OPTIMIZERS
 from ...analysis.training.pipeline_schedule import stage_activations
 from ...analysis.training.training_memory import TrainingJob, TrainRequest
+from ...analysis.training.training_memory import training as train
 from ...analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
 from ...core.expr import Expr, ceil_div, total
+from ...hardware import find_device
 from ...model import Model
-from .inference_data import variable
+from .inference_data import DEFAULT_GPU, variable
 
 RANKS = (1, 2, 4, 8)
 GPUS = tuple(2**n for n in range(11))
@@ -42,11 +44,11 @@ PRECISIONS = (
 )
 ATTENTION, KERNELS = {"flash": True, "written": False}, {"eager": False, "fused": True}
 CHOICES: dict[str, tuple[str, list[tuple[str, str]]]] = {
-    "precision": ("Numbers", [(x.name, x.title) for x in PRECISIONS]),
+    "precision": ("Precision", [(x.name, x.title) for x in PRECISIONS]),
     "optimizer": ("Optimizer", [(x.name, x.title) for x in OPTIMIZERS.values()]),
-    "zero": ("ZeRO", [("0", "0: none"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
-    "recompute": ("Recompute", [("none", "nothing"), ("selective", "attention's scores"), ("full", "every layer")]),
-    "attention": ("Attention", [("flash", "never writes its scores"), ("written", "writes its scores")]),
+    "zero": ("ZeRO", [("0", "0: no sharding"), ("1", "1: optimizer states"), ("2", "2: also gradients"), ("3", "3: also weights")]),
+    "recompute": ("Activation checkpointing", [("none", "nothing"), ("selective", "attention scores"), ("full", "every layer")]),
+    "attention": ("Attention", [("flash", "FlashAttention"), ("written", "scores written to memory")]),
     "kernels": ("Kernels", [("eager", "transformers' own"), ("fused", "fused norms and SwiGLU")]),
 }
 """The choices; the first is the default."""
@@ -70,6 +72,7 @@ def training(model: Model) -> dict[str, Any]:
         "choices": [{"label": label, "name": name, "options": [[*x] for x in options]} for name, (label, options) in CHOICES.items()],
         "kept": {x.name: x.dtype for x in PRECISIONS},
         "gpus": [str(n) for n in GPUS],
+        "start": _start(model, ranks),
         "ranks": [str(n) for n in ranks],
         "static": {name: {str(n): _static(job, n) for n in ranks} for name, job in jobs.items()},
         "moving": {
@@ -79,6 +82,21 @@ def training(model: Model) -> dict[str, Any]:
             for fused in KERNELS
         },
     }
+
+
+def _start(model: Model, ranks: Sequence[int]) -> dict[str, str]:
+    """Return the smallest cluster of the default GPU on which a step fits: alone, else with ZeRO-3, else also recomputing every layer."""
+    memory = find_device(DEFAULT_GPU).memory
+    choice: dict[str, Any] = {}
+    for gpus in GPUS:
+        ways: tuple[tuple[int, Recompute], ...] = ((0, "none"),) if gpus == 1 else ((3, "none"), (3, "full"))
+        for zero, recompute in ways:
+            choice = {"trainers": str(gpus), "zero": str(zero), "recompute": recompute}
+            for tp in (x for x in ranks if x <= gpus):
+                layout = Layout(tp=tp, dp=gpus // tp, zero=zero, recompute=recompute)
+                if train(model, TrainRequest(layout=layout)).largest_stage.total <= memory:
+                    return choice
+    return choice
 
 
 def _static(job: TrainingJob, ranks: int) -> dict[str, Any]:

@@ -4,10 +4,9 @@ import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { compactCount, gibibytes, grouped, threeDigits } from "../../lib/format";
 import { useAppState } from "../../lib/state";
-// @ts-ignore: not typed
-import { memoryPerGpu, settings } from "../../legacy/gpu_memory.js";
-// @ts-ignore: not typed
-import { speedLimits } from "../../legacy/speed.js";
+import { sizesOf } from "../../lib/sizing/data";
+import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
+import { speedLimits } from "../../lib/sizing/speed_limits";
 import { measuredCells } from "../parameters/measures";
 
 interface Measure {
@@ -87,31 +86,14 @@ function MeasureRow({ measure }: { measure: Measure }) {
 	);
 }
 
-interface Gpu {
-	name: string;
-	title: string;
-	memory: string;
-	[part: string]: unknown;
-}
-
-interface Split {
-	count: string;
-	tp: string;
-}
-
 /** The decode ceiling of both on the fewest GPUs of one kind that hold each; no speed of what does not fit. */
 function Speeds({ at, context }: { at: Record<string, string>; context: string }) {
-	const gpu = (data.gpus as Gpu[]).find((x) => x.name === at.card)!;
-	const card = (data.cards as Gpu[]).find((x) => x.name === gpu.name);
-	if (!card) return null;
+	const gpu = chosenGpu(at);
 	const rows = data.models.map((model) => {
-		const splits = (model.sizes as { gpus: Split[] }).gpus;
-		const counts = [...new Set(splits.map((x) => x.count))];
+		const counts = sizesOf(model).gpus.map((x) => x.count);
 		for (const gpus of counts) {
-			const set = settings(model, { ...at, gpus, tp: "" });
-			if (memoryPerGpu(set).mostLoaded.total > BigInt(card.memory)) continue;
-			const [pass] = speedLimits(set, gpu, data.roof).passes.filter((x: { name: string }) => x.name === "decode");
-			return { model, gpus, pass };
+			const sized = settings(model, { ...at, gpus, tp: "" });
+			if (verdict(sized, gpu).fits) return { model, gpus, pass: speedLimits(sized, gpu).passes[0]! };
 		}
 		return { model, gpus: counts.at(-1)!, pass: null };
 	});

@@ -8,8 +8,7 @@ import { formula, inBytes, inShort, sumFormula } from "../../lib/derivation";
 import { gibibytes, grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import type { ModelSection } from "../../lib/weights";
-// @ts-ignore: not typed
-import { settings } from "../../legacy/gpu_memory.js";
+import { settings } from "../../lib/sizing/fit";
 import { commonDivisor, finding, largest } from "./finding";
 import { IciclePicture } from "./icicle";
 import { measuredCells, UNITS, type Cell, type MeasureSettings } from "./measures";

@@ -1,0 +1,90 @@
+// What page_data/inference_data.py and training_data.py send: a model's memory and work as expressions of the settings.
+import type { Digits, MemoryLine, ModelData } from "../data";
+import { data } from "../data";
+import type { Expression, Operation } from "../expressions";
+
+type Named = Record<string, Digits>;
+
+export interface DType {
+	name: string;
+	bytes: Digits;
+	/** The sum of the weights' formulas: in names, in numbers. */
+	of: [string, string];
+	codecs: Record<string, string>;
+	variables: Named;
+	/** Dtypes of the matrix products, best first. */
+	rates: string[];
+}
+
+/** A stage of a pipeline; its expressions are places in `Sizes.forms`. */
+export interface StageData {
+	where: string;
+	weights: Named;
+	sums: Record<string, string>;
+	cache: { what: string; form: number }[];
+	activations: number;
+	logits: number;
+	overhead: number;
+}
+
+export interface LayoutData {
+	tp: Digits;
+	pp: Digits;
+	name: string;
+	stages: StageData[];
+	speed: Record<"decode" | "prefill", Record<"tokens" | "bytes" | "FLOPs", Expression>>;
+	read: Record<string, Named>;
+}
+
+export interface TrainingData {
+	tokens: Expression;
+	zero: Record<string, Digits>;
+	choices: { label: string; name: string; options: [string, string][] }[];
+	kept: Record<string, string>;
+	gpus: Digits[];
+	ranks: Digits[];
+	static: Record<string, Record<string, Record<string, MemoryLine[]> & { optimizer: Record<string, MemoryLine[]> }>>;
+	moving: Record<string, Record<string, MemoryLine[]>>;
+}
+
+export interface Sizes {
+	context: Digits;
+	/** The context length of the model. */
+	own: Digits;
+	/** Whether the model states one. */
+	stated: boolean;
+	dtype: string;
+	kv: string;
+	dtypes: DType[];
+	kvs: { name: string; variables: Named }[];
+	layouts: LayoutData[];
+	/** For each number of GPUs, (layout, replicas) in the order in which `fit` tries them. */
+	gpus: { count: Digits; splits: [number, number][] }[];
+	forms: Expression[];
+	work: Record<"decode" | "prefill", Expression>;
+	notes: Record<string, string[]>;
+	/** The bytes of each component of the weights, by dtype. */
+	spine: Record<string, Record<string, Digits>>;
+	training: TrainingData;
+}
+
+export interface Gpu {
+	name: string;
+	title: string;
+	memory: Digits;
+	nominal: Digits;
+	bandwidth: Digits;
+	node: number;
+	source: string;
+	/** FLOP/s by dtype. */
+	flops: Record<string, Digits>;
+	/** Weight formats and KV cache dtypes below 16 bits that `fit` suggests for it. */
+	formats: string[];
+	kvs: string[];
+	/** Whether the pictures show it. */
+	shown: boolean;
+}
+
+export const sizesOf = (model: ModelData) => model.sizes as Sizes;
+export const GPUS = data.gpus as Gpu[];
+export const ROOF = data.roof as Record<"rate" | "reached" | "intensity" | "bound", Operation>;

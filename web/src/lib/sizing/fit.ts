@@ -1,0 +1,209 @@
+// What `llamath fit` answers, for one GPU in some number: the split it chooses, whether it fits, how much more would, and what to change.
+import { value } from "../expressions";
+import { parseWhole, type State } from "../state";
+import type { ModelData } from "../data";
+import { GPUS, sizesOf, type Gpu, type Sizes } from "./data";
+import { chosenCount, MemoryLimit, memoryPerGpu, namedSplit, sizedIn, splitsOf, withMode, type Sized, type Split } from "./gpu_memory";
+import { decodeBytesAndFlops, decodeRate } from "./speed_limits";
+
+export const CUSTOM = "custom";
+const GIB = 2n ** 30n;
+
+/** The GPU of the page's own figures. */
+export function customGpu(state: State): Gpu {
+	const whole = (name: string) => BigInt(state[name]!);
+	const rate = String(whole("gpuflops") * 10n ** 12n);
+	const memory = String(whole("gpumem") * GIB);
+	const known = { name: CUSTOM, title: "Custom GPU", memory, nominal: memory, bandwidth: String(whole("gpubw") * 10n ** 9n) };
+	return { ...known, node: 8, source: "the figures above", flops: { bf16: rate, fp16: rate }, formats: [], kvs: [], shown: true };
+}
+
+export const chosenGpu = (state: State): Gpu => (state.card === CUSTOM ? customGpu(state) : (GPUS.find((x) => x.name === state.card) ?? GPUS[0]!));
+
+/** Everything about one model under the current dtypes and sequences; splits are sized once. */
+export class Fitter {
+	private readonly known = new Map<string, { sized: Sized; limit: MemoryLimit; needed: number; work?: [number, number] }>();
+
+	constructor(readonly sizes: Sizes, readonly state: State) {}
+
+	private of(split: Split, count: string) {
+		// the same layout with as many sequences on each replica needs the same memory for any number of GPUs
+		const key = `${split.layout.name} ${-Math.floor(-Number(this.state.batch) / split.replicas)}`;
+		let found = this.known.get(key);
+		if (!found) {
+			const sized = sizedIn(this.sizes, this.state, split, count);
+			const limit = new MemoryLimit(sized.plan);
+			found = { sized, limit, needed: limit.approximate.total(Number(sized.variables.T)) };
+			this.known.set(key, found);
+		}
+		return found;
+	}
+
+	/** The first split that fits, else the one whose most loaded GPU needs the least. */
+	choose(gpu: Gpu, count: string): { split: Split; fits: boolean } {
+		const memory = BigInt(gpu.memory);
+		const splits = splitsOf(this.sizes, count, gpu.node);
+		const fitting = splits.find((x) => {
+			const { sized, limit } = this.of(x, count);
+			return limit.fits(sized.variables.T!, sized.variables.B!, memory);
+		});
+		if (fitting) return { split: fitting, fits: true };
+		const least = splits.reduce((a, x) => (this.of(x, count).needed < this.of(a, count).needed ? x : a));
+		return { split: least, fits: false };
+	}
+
+	cell(gpu: Gpu, count: string): Cell {
+		const { split, fits } = this.choose(gpu, count);
+		const found = this.of(split, count);
+		const { sized, limit } = found;
+		const memory = BigInt(gpu.memory);
+		const batch = fits ? limit.largestBatch(memory) : 0n;
+		const sequences = batch === null ? null : batch * BigInt(split.replicas);
+		const context = fits ? null : limit.longestContext(memory);
+		const short = fits ? 0 : found.needed - Number(memory);
+		found.work ??= decodeBytesAndFlops(sized);
+		return { gpu, count, split, fits, sequences, context, short, decode: fits ? decodeRate(sized, gpu, found.work) : null };
+	}
+}
+
+/** A GPU in some number: what `fit` says about it. */
+export interface Cell {
+	gpu: Gpu;
+	count: string;
+	split: Split;
+	fits: boolean;
+	/** The sequences at the chosen context that fit; null: any number. */
+	sequences: bigint | null;
+	/** Where it does not fit, the longest context that does. */
+	context: bigint | null;
+	/** The bytes that the most loaded GPU lacks. */
+	short: number;
+	/** Upper bound on tokens per second of decode; null where the model does not fit. */
+	decode: number | null;
+}
+
+/** The numbers of GPUs that the matrix shows: five, from the smallest in which some GPU holds the weights. */
+export function shownCounts(sizes: Sizes, state: State): string[] {
+	const counts = sizes.gpus.map((x) => x.count);
+	const one = new Fitter(sizes, { ...state, context: "1", batch: "1" });
+	const first = counts.findIndex((n) => GPUS.some((gpu) => gpu.shown && one.choose(gpu, n).fits));
+	const start = Math.max(Math.min(first < 0 ? counts.length : first, counts.length - 5), 0);
+	return counts.slice(start, start + 5);
+}
+
+/** The split of the settings: the named one, or what `fit` chooses for the chosen GPU. */
+export function settings(model: ModelData, state: State): Sized {
+	const sizes = sizesOf(model);
+	const count = chosenCount(sizes, state);
+	const split = namedSplit(sizes, state, count) ?? new Fitter(sizes, state).choose(chosenGpu(state), count).split;
+	return withMode(sizedIn(sizes, state, split, count), state, BigInt(chosenGpu(state).memory));
+}
+
+export interface FitVerdict {
+	sized: Sized;
+	fits: boolean;
+	total: bigint;
+	memory: bigint;
+	maxContext: bigint | null;
+	maxBatch: bigint | null;
+}
+
+/** The exact answer for the chosen GPUs, in the split of the settings. */
+export function verdict(sized: Sized, gpu: Gpu): FitVerdict {
+	const memory = BigInt(gpu.memory);
+	const { total } = memoryPerGpu(sized).mostLoaded.values;
+	const limit = new MemoryLimit(sized.plan);
+	const batch = limit.largestBatch(memory);
+	return { sized, total, memory, fits: total <= memory, maxContext: limit.longestContext(memory), maxBatch: batch === null ? null : batch * BigInt(sized.split.replicas) };
+}
+
+/** Changes of the settings with which the model fits. */
+export interface Suggestion {
+	/** As options of the command line. */
+	change: string;
+	says: string;
+	to: State;
+	total: bigint;
+}
+
+const roundDown = (n: bigint) => n - (n % (n >= 4096n ? 1024n : 256n));
+const weightBytes = (sizes: Sizes, name: string) => BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
+
+/** What a change gives up: bytes of the weights, of the cache, and tokens of context; less is better. */
+interface Candidate extends Suggestion {
+	losses: [weights: number, cache: number, context: number];
+}
+
+const beats = (a: Candidate, b: Candidate) => a.losses.every((x, i) => x <= b.losses[i]!) && a.losses.some((x, i) => x < b.losses[i]!);
+
+/** Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing else beats in everything. */
+export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string, shorten: boolean): Suggestion[] {
+	const own = state.dtype || sizes.dtype;
+	const ownKv = state.kv || sizes.kv;
+	const formats = [own, ...sizes.dtypes.map((x) => x.name).filter((x) => gpu.formats.includes(x) && weightBytes(sizes, x) < weightBytes(sizes, own))];
+	const kvs = [ownKv, ...(["bf16", "fp16", "fp32"].includes(ownKv) ? gpu.kvs.filter((x) => sizes.kvs.some((y) => y.name === x)) : [])];
+	const found: Candidate[] = [];
+	for (const dtype of formats) {
+		for (const kv of kvs) {
+			const to: State = { ...(dtype !== own && { dtype }), ...(kv !== ownKv && { kv }) };
+			const candidate = withContext(sizes, { ...state, ...to }, gpu, count, shorten);
+			if (!candidate) continue;
+			const all: State = candidate.context < BigInt(state.context!) ? { ...to, context: String(candidate.context) } : to;
+			if (!Object.keys(all).length) continue;
+			const bits = Math.log2(Number(weightBytes(sizes, own)) / Number(weightBytes(sizes, dtype)));
+			const losses: Candidate["losses"] = [bits, kv === ownKv ? 0 : 1, Math.log2(Number(state.context) / Number(candidate.context))];
+			if (losses[0] + losses[1] + losses[2] <= 4) found.push({ ...describe(all), to: { ...all, tp: "" }, total: candidate.total, losses });
+		}
+	}
+	const best = found.filter((x) => !found.some((y) => beats(y, x))).sort((a, b) => sum(a.losses) - sum(b.losses));
+	return [...best.slice(0, 5), ...otherGpus(sizes, state, gpu, count)];
+}
+
+const sum = (list: readonly number[]) => list.reduce((a, b) => a + b, 0);
+
+function describe(to: State): { change: string; says: string } {
+	const options: Record<string, [string, (x: string) => string]> = {
+		dtype: ["--dtype", (x) => `weights in ${x}`],
+		kv: ["--kv-dtype", (x) => `KV cache in ${x}`],
+		context: ["--context", (x) => `${Number(x).toLocaleString("en-US")} tokens`],
+	};
+	const named = Object.entries(to).map(([name, x]) => ({ option: `${options[name]![0]} ${x}`, says: options[name]![1](x) }));
+	return { change: named.map((x) => x.option).join(" "), says: named.map((x) => x.says).join(", ") };
+}
+
+function withContext(sizes: Sizes, state: State, gpu: Gpu, count: string, shorten: boolean): { context: bigint; total: bigint } | null {
+	const at = (context: bigint) => {
+		const fitter = new Fitter(sizes, { ...state, context: String(context) });
+		const { split, fits } = fitter.choose(gpu, count);
+		return fits ? { context, total: memoryPerGpu(sizedIn(sizes, { ...state, context: String(context) }, split, count)).mostLoaded.values.total } : null;
+	};
+	const wanted = BigInt(state.context!);
+	const whole = at(wanted);
+	if (whole || !shorten) return whole;
+	const memory = BigInt(gpu.memory);
+	const longest = splitsOf(sizes, count, gpu.node).map((split) => new MemoryLimit(sizedIn(sizes, state, split, count).plan).longestContext(memory) ?? wanted);
+	const most = longest.reduce((a, b) => (b > a ? b : a), 0n);
+	const rounded = roundDown(most < wanted ? most : wanted);
+	return rounded ? at(rounded) : null;
+}
+
+/** The smallest larger number of the same GPU, and the smallest larger GPU in the same number. */
+function* otherGpus(sizes: Sizes, state: State, gpu: Gpu, count: string): Generator<Suggestion> {
+	const fitter = new Fitter(sizes, state);
+	const totalIn = (x: Gpu, n: string) => {
+		const { split, fits } = fitter.choose(x, n);
+		return fits ? memoryPerGpu(sizedIn(sizes, state, split, n)).mostLoaded.values.total : null;
+	};
+	for (const { count: n } of sizes.gpus) {
+		const total = Number(n) > Number(count) && gpu.name !== CUSTOM ? totalIn(gpu, n) : null;
+		if (total === null) continue;
+		yield { change: `--on ${n}x${gpu.name}`, says: `${n} × ${gpu.title}`, to: { gpus: n, tp: "" }, total };
+		break;
+	}
+	for (const other of GPUS.toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)))) {
+		const total = BigInt(other.memory) > BigInt(gpu.memory) ? totalIn(other, count) : null;
+		if (total === null) continue;
+		yield { change: `--on ${count === "1" ? "" : `${count}x`}${other.name}`, says: `${count === "1" ? "" : `${count} × `}${other.title}`, to: { card: other.name, tp: "" }, total };
+		break;
+	}
+}

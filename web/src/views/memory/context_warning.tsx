@@ -1,0 +1,18 @@
+// The warning of the command line where the context is longer than the model's own.
+import type { ModelData } from "../../lib/data";
+import { grouped } from "../../lib/format";
+import { useAppState } from "../../lib/state";
+import { sizesOf } from "../../lib/sizing/data";
+
+/** The warnings and notes about a context, in the words of the command line. */
+export function contextWarning(model: ModelData, context: string): string {
+	const { own, stated } = sizesOf(model);
+	if (!stated) return `the config has no context length; using ${grouped(context)} tokens`;
+	return BigInt(context) > BigInt(own) ? `${grouped(context)} tokens are more than the model's own context, ${grouped(own)}` : "";
+}
+
+export function ContextWarning({ model }: { model: ModelData }) {
+	const { context } = useAppState();
+	const text = contextWarning(model, context!);
+	return <p class="context-warning" role="status">{text && <><b>Warning:</b> {text}.</>}</p>;
+}

@@ -1,0 +1,124 @@
+// Memory over context and batch as a heat map, with the border of each GPU.
+import { scaleLog } from "d3-scale";
+import { line } from "d3-shape";
+import { useMemo } from "preact/hooks";
+import type { ModelData } from "../../lib/data";
+import { grouped, shortTokens, threeDigits } from "../../lib/format";
+import { textWidth } from "../../lib/measure_text";
+import { change, type State } from "../../lib/state";
+import { useWidth } from "../../lib/use_width";
+import { sizesOf, type Gpu } from "../../lib/sizing/data";
+import { shortTitle } from "../../lib/sizing/facts";
+import { ApproximateMemory, type Sized } from "../../lib/sizing/gpu_memory";
+
+const GIB = 2 ** 30;
+const NEAR = 2 ** 0.2;
+const BATCHES = Array.from({ length: 9 }, (_, i) => 2 ** i);
+
+/** Contexts in powers of two, from 512 to twice the model's own. */
+function contexts(own: number): number[] {
+	const last = Math.ceil(Math.log2(own)) + 1;
+	const first = Math.max(last - 9, 6);
+	return Array.from({ length: last - first + 1 }, (_, i) => 2 ** (first + i));
+}
+
+interface Border {
+	gpu: Gpu;
+	points: [number, number][];
+	/** The points within the picture. */
+	inside: [number, number][];
+}
+
+/** The context at which a GPU is full, for a batch; in floating point. */
+function fullAt(memory: ApproximateMemory, batch: number, bytes: number, low: number, high: number): number | null {
+	if (memory.total(low, batch) > bytes) return null;
+	if (memory.total(high, batch) <= bytes) return high;
+	for (let i = 0; i < 24; i++) {
+		const middle = Math.sqrt(low * high);
+		if (memory.total(middle, batch) <= bytes) low = middle;
+		else high = middle;
+	}
+	return low;
+}
+
+export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; sized: Sized; gpus: readonly Gpu[]; state: State }) {
+	const [ref, width] = useWidth<HTMLDivElement>();
+	const sizes = sizesOf(model);
+	const { plan } = sized;
+	const key = [plan.label, sized.dtype.name, sized.kv.name, width, gpus.map((x) => x.memory)].join(" ");
+	const drawing = useMemo(() => {
+		const memory = new ApproximateMemory(plan);
+		const across = contexts(Number(sizes.own));
+		const left = 52;
+		const right = width - 8;
+		const cell = Math.max(30, Math.min(38, width / 26));
+		const [top, bottom] = [8, 8 + BATCHES.length * cell];
+		const columns = (right - left) / across.length;
+		const [half, lowest, highest] = [Math.SQRT2, across[0]! / Math.SQRT2, across.at(-1)! * Math.SQRT2];
+		const x = scaleLog([lowest, highest], [left, right]);
+		const y = scaleLog([1 / half, BATCHES.at(-1)! * half], [bottom, top]);
+		const each = 1 / sized.split.replicas;
+		// a border through the middle of a cell takes the place of its number
+		const isCrossed = (tokens: number, batch: number) => {
+			const [from, to] = [memory.total(tokens / NEAR, (batch / NEAR) * each), memory.total(tokens * NEAR, batch * NEAR * each)];
+			return gpus.some((g) => Number(g.memory) > from && Number(g.memory) < to);
+		};
+		const cells = BATCHES.flatMap((batch, j) => across.map((tokens, i) => ({ batch, tokens, i, j, total: memory.total(tokens, Math.ceil(batch * each)), isCrossed: isCrossed(tokens, batch) })));
+		// borders are followed a little beyond the picture, which clips them
+		const borders = gpus.flatMap((gpu): Border[] => {
+			const points: [number, number][] = [];
+			for (let i = 0; i <= 64; i++) {
+				const batch = 0.25 * (BATCHES.at(-1)! * 16) ** (i / 64);
+				const at = fullAt(memory, batch * each, Number(gpu.memory), lowest / 4, highest * 16);
+				if (at !== null) points.push([x(at), y(batch)]);
+			}
+			const isInside = ([px, py]: [number, number]) => px > left && px < right && py > top && py < bottom;
+			return points.some(isInside) ? [{ gpu, points, inside: points.filter(isInside) }] : [];
+		});
+		return { across, left, right, top, bottom, cell, columns, x, y, cells, borders };
+	}, [key, sizes]);
+	const { across, left, right, top, bottom, cell, columns, x, y, cells, borders } = drawing;
+	const least = Math.min(...cells.map((c) => c.total));
+	const most = Math.max(...cells.map((c) => c.total));
+	const shade = (n: number) => Math.min(Math.floor((5 * Math.log(n / least)) / (Math.log(most / least) || 1)), 4) + 1;
+	const own = Number(sizes.own);
+	const [nowX, nowY] = [x(Number(state.context)), y(Number(state.batch))];
+	const text = (n: number) => threeDigits(n / GIB);
+	const fitsText = columns > textWidth(text(most), 12, 400) + 8;
+	const occupied: [number, number, number][] = [];
+	const labels = borders.map((b) => {
+		const name = shortTitle(b.gpu);
+		const wide = textWidth(name, 12, 650);
+		const place = [0.12, 0.3, 0.5, 0.7, 0.85].map((s) => b.inside[Math.round(s * (b.inside.length - 1))]!).find((p) => p[0] + 6 + wide < right && p[1] > top + 14 && p[1] < bottom - 4 && occupied.every(([a, z, h]) => z < p[0] || a > p[0] + wide + 8 || Math.abs(h - p[1]) > 15));
+		if (place) occupied.push([place[0], place[0] + wide + 8, place[1]]);
+		return { name, place };
+	});
+	const inside = nowX > left && nowX < right && nowY > top && nowY < bottom;
+	return (
+		<figure class="memory-map">
+			<h3>Where each GPU ends: context × batch</h3>
+			<p class="caption">GiB on the most loaded GPU, {plan.label}, both axes logarithmic. A line is the border of a GPU: above and to the right of it, it is full. Choose a cell to set both.</p>
+			<div ref={ref}>
+				<svg width={width} height={bottom + 42} viewBox={`0 0 ${width} ${bottom + 42}`} role="group" aria-label={`Memory over context and batch: from ${text(least)} to ${text(most)} GiB; borders of ${borders.map((b) => b.gpu.title).join(", ") || "no GPU"}`}>
+					{cells.map((c) => (
+						<g key={`${c.i} ${c.j}`} class="map-cell" onClick={() => change({ context: String(c.tokens), batch: String(c.batch) })}>
+							<title>{`${grouped(c.tokens)} tokens, batch ${c.batch}: ${text(c.total)} GiB`}</title>
+							<rect x={left + c.i * columns + 1} y={bottom - (c.j + 1) * cell + 1} width={columns - 2} height={cell - 2} fill={`var(--ramp-${shade(c.total)})`} />
+							{fitsText && !c.isCrossed && <text x={left + (c.i + 0.5) * columns} y={bottom - (c.j + 0.5) * cell + 4} text-anchor="middle" class="map-number tabular" style={{ fill: shade(c.total) >= 4 ? "var(--paper)" : "var(--ink)" }}>{text(c.total)}</text>}
+						</g>
+					))}
+					{sizes.stated && <rect x={x(own)} y={top} width={Math.max(right - x(own), 0)} height={bottom - top} fill="url(#beyond)" opacity=".45" pointer-events="none" />}
+					<clipPath id="map-clip"><rect x={left} y={top} width={right - left} height={bottom - top} /></clipPath>
+					<g clip-path="url(#map-clip)">{borders.map((b) => <path key={b.gpu.name} class="border" d={line()(b.points)!} />)}</g>
+					{labels.map((l) => l.place && <text key={l.name} class="bold halo map-label" x={l.place[0] + 6} y={l.place[1] + 4}>{l.name}</text>)}
+					{sizes.stated && own >= across[0]! && <path d={`M${x(own)} ${top}V${bottom + 6}`} stroke="var(--ink)" stroke-width="2" />}
+					{inside && <circle class="dot" cx={nowX} cy={nowY} r="7" />}
+					{BATCHES.map((n, j) => <text key={n} class="muted tabular" x={left - 8} y={bottom - (j + 0.5) * cell + 4} text-anchor="end">{n}</text>)}
+					{across.map((n, i) => (columns > 44 || i % 2 === (across.length - 1) % 2) && <text key={n} class={n === own ? "bold tabular" : "muted tabular"} x={left + (i + 0.5) * columns} y={bottom + 18} text-anchor="middle">{shortTokens(n)}</text>)}
+					<text class="muted" x={(left + right) / 2} y={bottom + 38} text-anchor="middle">context length, tokens</text>
+					<text class="muted" transform={`rotate(-90 12 ${(top + bottom) / 2})`} x={12} y={(top + bottom) / 2} text-anchor="middle">sequences</text>
+				</svg>
+			</div>
+		</figure>
+	);
+}
