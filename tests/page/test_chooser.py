@@ -1,4 +1,4 @@
-"""The page for choosing models: search, opening and comparing by keyboard, and robustness to hostile input."""
+"""The gallery of the server: search, opening and comparing by keyboard, facts that arrive in parts, and robustness to hostile input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from test_page import PAYLOADS
 
 import llamath
 from llamath.catalog import presets
-from llamath.web.server.chooser import chooser_page, error_page
+from llamath.web.gallery.live_gallery import LiveGallery
+from llamath.web.server.error_page import error_page
 from support.browser_page import browser, new_context
 from support.serving import Place, served
 
@@ -48,17 +49,28 @@ def current_path(tab: Any, place: Place) -> str:
 
 
 def visible_models(tab: Any) -> list[str]:
-    return [x for x in tab.locator(".models li:not([hidden]) a").all_text_contents() if isinstance(x, str)]
+    return [x for x in tab.locator(".models a.model").all_text_contents() if isinstance(x, str)]
 
 
 def test_model_list_equals_the_catalog() -> None:
-    text = chooser_page(OWN, True)
+    text = LiveGallery({f"~{i}": x for i, x in enumerate(OWN, 1)}, hub=True).page()
     found = re.search('id="data">(.*?)</script>', text)
     assert found is not None
     data = json.loads(found[1])
-    assert {(x["id"], x["name"], int(x["parameters"])) for x in data["presets"]} == {(x.slug, x.name, x.parameters) for x in presets()}
-    assert [x["id"] for x in data["own"]] == ["~1", "~2", "~3"] and data["hub"]
+    own, listed = data["models"][: len(OWN)], data["models"][len(OWN) :]
+    assert {(x["id"], x["name"], x["total"]) for x in listed} == {(x.slug, x.name, x.parameters) for x in presets()}
+    assert [x["id"] for x in own] == ["~1", "~2", "~3"] and data["hub"]
     assert not any(x in text for x in PAYLOADS[:2])
+
+
+def test_parts_have_every_preset_once() -> None:
+    gallery = LiveGallery({}, hub=False)
+    parts = [gallery.chunk(i) for i in (0, gallery.num_chunks - 1)]
+    slugs = [x.slug for x in presets()]
+    assert [x["id"] for x in parts[0]["models"]] == slugs[: len(parts[0]["models"])]
+    assert [x["id"] for x in parts[1]["models"]] == slugs[(gallery.num_chunks - 1) * len(parts[0]["models"]) :]
+    assert all(x["picture"]["kinds"] and x["description"] for part in parts for x in part["models"])
+    assert gallery.chunk(0) is parts[0]
 
 
 def test_notice_is_shown_as_text() -> None:
@@ -72,7 +84,7 @@ def test_model_is_found_and_opened_by_keyboard(tab: Any, place: Place) -> None:
     assert len(visible_models(tab)) == 3 + len(list(presets()))
     tab.keyboard.press("/")
     tab.keyboard.type("llama 3 8b")
-    assert "Llama 3 8B" in visible_models(tab) and tab.text_content("[role=status] >> nth=-1").endswith("Enter opens the first")
+    assert "Llama 3 8B" in visible_models(tab) and "Enter opens the first" in tab.text_content(".filters [role=status]")
     tab.fill("#find", "meta-llama/Llama-2-7b-hf")
     assert visible_models(tab) == ["Llama 2 7B"]
     tab.fill("#find", "gpt2")
@@ -103,11 +115,11 @@ def test_two_models_are_compared(tab: Any, place: Place) -> None:
     tab.click("text=Swap models")
     tab.wait_for_url("**/models/distilgpt2/gpt2")
     tab.goto(f"{place.address}choose")
-    tab.click(".models button >> nth=0")
+    tab.click(".models .compare-button >> nth=0")
     assert tab.evaluate("document.activeElement.id") == "find" and "mine" in tab.text_content(".comparing")
-    tab.keyboard.press("Shift+Tab")
+    tab.focus(".comparing button")
     tab.keyboard.press("Enter")
-    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
 
 
 def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
@@ -127,7 +139,7 @@ def test_hub_repository_is_opened(tab: Any, place: Place) -> None:
 @pytest.mark.parametrize("at", ["#with=<img src=x onerror=pwned()>", "#with=none", "#with=hub:a", "#with=~9", "#" + "x" * 5000, "#%"])
 def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str) -> None:
     tab.goto(f"{place.address}choose{at}")
-    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a >> nth=0", "href") == "model/~1"
+    assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
     assert tab.locator("img, script:not([type])").count() == 0 and visible_models(tab)[1:3] == PAYLOADS[:2]
 
 

@@ -113,16 +113,16 @@ export function filtered(state: State): Entry[] {
 	);
 }
 
-/** Sorts by a fact, those without it last; models of the launch come first. */
+/** Sorts by a fact, those without it last; models of the launch come first, in their order. */
 export function sorted(models: Entry[], sort: string): Entry[] {
 	const key = sort.replace(/^-/, "");
 	const sign = sort.startsWith("-") ? -1 : 1;
-	const isOwn = (x: Entry) => Number(!x.id.startsWith("~"));
+	const place = (x: Entry) => (x.id.startsWith("~") ? Number(x.id.slice(1)) : Infinity);
 	const compare = (a: unknown, b: unknown): number => {
 		if (a == null || a === "" || b == null || b === "") return Number(a == null || a === "") - Number(b == null || b === "");
 		return sign * (typeof a === "number" || typeof b === "number" ? Number(a) - Number(b) : String(a).localeCompare(String(b), "en", { numeric: true, sensitivity: "base" }));
 	};
-	return models.toSorted((a, b) => isOwn(a) - isOwn(b) || compare(a[key], b[key]) || a.name.localeCompare(b.name, "en", { numeric: true }));
+	return models.toSorted((a, b) => (place(a) < place(b) ? -1 : place(a) > place(b) ? 1 : 0) || compare(a[key], b[key]) || a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
 /** The values of a fact that models have, with how many do, most frequent first. */

@@ -129,7 +129,7 @@ export function GalleryApp() {
 	const heading = useRef<HTMLHeadingElement>(null);
 	return (
 		<>
-			<a class="skip" href="#find">Skip to the search</a>
+			<a class="skip" href="#content">Skip to the models</a>
 			<Header />
 			<main id="content" tabIndex={-1}>
 				<div class="wrap gallery">

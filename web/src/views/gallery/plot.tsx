@@ -61,7 +61,7 @@ export function Plot({ models }: { models: Entry[] }) {
 			<div ref={ref}>{drawn.length > 0 && <Chart models={drawn} x={x} y={y} width={width} />}</div>
 			<ShapeKey />
 			<p class="caption">
-				{drawn.length} of {models.length} models{drawn.length < models.length ? "; the others do not state both" : ""}. Arrow keys go from point to point.
+				{drawn.length} of {models.length} models{drawn.length < models.length ? "; the others have none or do not state it" : ""}. Arrow keys go from point to point.
 			</p>
 		</section>
 	);

@@ -1,0 +1,307 @@
+"""The static gallery: its files, its numbers, and its views in Chromium from the disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import zlib
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.fact_sheet import fact_sheet
+from llamath.catalog import presets
+from llamath.cli import cli
+from llamath.utils.errors import LlamathError
+from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
+from llamath.web.gallery.site_files import MARKER, write_gallery
+from llamath.web.gallery.site_pages import site_assets
+from support.browser_page import browser, new_context, wait_until_drawn
+
+assert browser
+SAMPLE = ["llama-2-7b", "llama-3-8b", "deepseek-v3", "gemma-3-27b", "gpt2", "jamba-v0.1", "qwen2-vl-7b", "falcon-mamba-7b"]
+VIEWS = ["table", "cards", "timeline", "plot", "compare"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gallery") / "site"
+    write_gallery(str(folder), SAMPLE, processes=1)
+    return folder
+
+
+def unpack(page: Path) -> dict[str, Any]:
+    found = re.search(r'id="data">([^<]*)</script>', page.read_text())
+    assert found is not None
+    data: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1])))
+    return data
+
+
+def test_site_has_a_page_for_each_model_and_shares_the_rest(site: Path) -> None:
+    files = {str(x.relative_to(site)) for x in site.rglob("*") if x.is_file()}
+    assert files == {"index.html", MARKER, *(f"models/{x}.html" for x in SAMPLE), *(f"assets/{x}" for x in site_assets())}
+    page = (site / "models/gpt2.html").read_text()
+    assert all(f'"../assets/{x}"' in page for x in site_assets() if x.startswith("page-"))
+    assert max(len((site / f"models/{x}.html").read_bytes()) for x in SAMPLE) < 150_000
+    assert unpack(site / "models/gpt2.html")["models"][0]["name"] == "GPT-2 small"
+
+
+def test_entries_state_the_facts_of_the_models(site: Path) -> None:
+    entries = {x["id"]: x for x in unpack(site / "index.html")["models"]}
+    assert list(entries) == SAMPLE
+    for slug, x in entries.items():
+        facts = fact_sheet(llamath.load(slug))
+        assert (x["total"], x["active"], x["layers"], x["context"]) == (facts.total, facts.active, facts.layers, facts.context)
+        assert (x["kv"], x["kv_full"], x["flops"]) == (facts.kv_per_token, facts.kv_full_context, facts.flops_first_token)
+        assert (x["organization"], x["released"], x["attention"]) == (facts.organization, facts.released, facts.attention)
+
+
+@pytest.mark.parametrize("slug", [*SAMPLE, "gemma-4-26b-a4b", "llama-4-maverick", "nemotron-h-8b", "openelm-1.1b", "longcat-flash"])
+def test_bars_and_shapes_sum_to_the_parameters(slug: str) -> None:
+    model = llamath.load(slug)
+    entry = gallery_entry(model, slug)
+    picture = entry["picture"]
+    bars = [*picture["before"], *picture["after"], *(picture["kinds"][kind] for kind, n in picture["runs"] for _ in range(n))]
+    assert sum(n for _, n in picture["runs"]) == int(model.tree.layers.n)
+    assert sum(int(part[1]) for bar in bars for part in bar) == model.parameters.total
+    towers = sum(int(part[1]) for bar in bars for part in bar if part[0] == "vision")
+    assert sum(int(part[2]) for bar in bars for part in bar) - towers == model.parameters.active
+    elements = 0
+    for _, shape, copies, _ in entry["shapes"]:
+        n = int(copies)
+        for size in shape:
+            n *= int(size)
+        elements += n
+    assert elements == model.parameters.tied_counted_twice
+
+
+def test_catalog_states_the_totals_of_its_models() -> None:
+    for preset in list(presets())[::40]:
+        entry = gallery_entry(llamath.load(preset.slug), preset.slug)
+        known = {key: x for key, x in catalog_entry(preset).items() if key != "ids"}
+        assert {key: entry.get(key) for key in known} | {"name": preset.name} == known, preset.slug
+
+
+def test_folder_that_is_no_gallery_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(LlamathError, match="is not a gallery") as caught:
+        write_gallery(str(tmp_path), ["gpt2"], processes=1)
+    assert "--force" in caught.value.hint
+    assert [x.name for x in tmp_path.iterdir()] == ["thesis.txt"]
+    write_gallery(str(tmp_path), ["gpt2"], force=True, processes=1)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work" and (tmp_path / "models/gpt2.html").exists()
+    (tmp_path / "a file").write_text("x")
+    with pytest.raises(LlamathError, match="not a folder"):
+        write_gallery(str(tmp_path / "a file"), ["gpt2"], force=True, processes=1)
+
+
+def test_gallery_is_replaced_as_a_whole_and_keeps_other_files(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    write_gallery(str(folder), ["gpt2", "distilgpt2"], processes=1)
+    (folder / "CNAME").write_text("example.org")
+    with pytest.raises(LlamathError):
+        write_gallery(str(folder), ["gpt2", str(tmp_path / "missing")], processes=1)
+    assert (folder / "models/distilgpt2.html").exists()
+    site = write_gallery(str(folder), ["gpt2"], processes=2)
+    assert not (folder / "models/distilgpt2.html").exists() and (folder / "CNAME").read_text() == "example.org"
+    assert [x.name for x in tmp_path.iterdir()] == ["site"]
+    assert site.models == 1 and site.bytes == sum(
+        x.stat().st_size for x in folder.rglob("*") if x.is_file() and x.name not in ("CNAME", MARKER)
+    )
+
+
+def test_command_writes_a_gallery_of_files(tmp_path: Path) -> None:
+    (tmp_path / "My Model").mkdir()
+    (tmp_path / "My Model/config.json").write_text(json.dumps(dict(llamath.load("gpt2").config.data)))
+    done = CliRunner().invoke(cli, ["gallery", "gpt2", str(tmp_path / "My Model"), "-o", str(tmp_path / "site"), "--json"])
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["models"] == 2 and (tmp_path / "site/models/my-model.html").exists()
+    again = CliRunner().invoke(cli, ["gallery", "gpt2", "gpt2", "-o", str(tmp_path / "site")])
+    assert again.exit_code == 2 and "given twice" in again.stderr
+    assert CliRunner().invoke(cli, ["gallery"]).exit_code == 2
+
+
+# what follows needs Chromium
+
+
+class SiteTab:
+    """A tab that shows files of a site, and records errors and requests elsewhere."""
+
+    def __init__(self, browser: Any, site: Path, at: str, **how: Any) -> None:
+        self.wrong: list[str] = []
+        self.context = new_context(browser, viewport={"width": how.pop("width", 1280), "height": 900}, **how)
+        self.page = self.context.new_page()
+        self.page.on("pageerror", lambda x: self.wrong.append(str(x)))
+        self.page.on("console", lambda x: self.wrong.append(x.text) if x.type in ("error", "warning") else None)
+        self.page.on("request", lambda x: None if x.url.startswith((site.as_uri(), "blob:")) else self.wrong.append(x.url))
+        self.page.goto(f"{(site / 'index.html').as_uri()}{at}")
+
+    def __enter__(self) -> Any:
+        return self.page
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        self.context.close()
+        assert kind or not self.wrong, self.wrong
+
+
+@pytest.fixture
+def tab(browser: Any, site: Path) -> Iterator[Any]:
+    with SiteTab(browser, site, "") as page:
+        yield page
+
+
+def names(tab: Any) -> list[str]:
+    found: list[str] = tab.locator(".models a.model").all_text_contents()
+    return found
+
+
+def test_models_are_found_filtered_and_sorted(tab: Any) -> None:
+    assert len(names(tab)) == len(SAMPLE) and names(tab)[0] == "Gemma 3 27B (text)"  # the newest
+    tab.keyboard.press("/")
+    tab.keyboard.type("llama")
+    assert set(names(tab)) == {"Llama 2 7B", "Llama 3 8B"}
+    tab.fill("#find", "")
+    tab.select_option("#kind", "moe")
+    assert set(names(tab)) == {"DeepSeek V3", "Jamba v0.1 52B"}
+    tab.select_option("#attention", "MLA")
+    assert names(tab) == ["DeepSeek V3"]
+    tab.select_option("#attention", "")
+    tab.select_option("#kind", "")
+    tab.fill("#most", "8B")
+    totals = {x: llamath.load(x).parameters.total for x in SAMPLE}
+    assert len(names(tab)) == sum(n <= 8e9 for n in totals.values())
+    tab.fill("#most", "")
+    tab.click("th button:has-text('Parameters')")
+    by_size = sorted(SAMPLE, key=lambda x: -totals[x])
+    assert tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)") == by_size
+    assert tab.locator("[aria-sort=descending]").count() == 1
+    tab.click("th button:has-text('Parameters')")
+    assert tab.evaluate("[...document.querySelectorAll('tr[data-model]')].map(x => x.dataset.model)") == by_size[::-1]
+
+
+def test_state_is_in_the_address(browser: Any, site: Path) -> None:
+    with SiteTab(browser, site, "#find=llama&sort=total&columns=layers,kv") as tab:
+        assert names(tab) == ["Llama 2 7B", "Llama 3 8B"]
+        assert tab.locator("thead th").all_text_contents()[1:3] == ["Layers", "KV per token"]
+        tab.click("button[data-value=plot]")
+        wait_until_drawn(tab)
+        assert "view=plot" in tab.url and "find=llama" in tab.url
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert tab.locator("table.models").count() == 1
+
+
+@pytest.mark.parametrize(
+    "at", ["#view=<img src=x>", "#sort=__proto__", "#columns=x;y", "#a=nothing&b=../x&view=compare", "#" + "x" * 5000, "#%"]
+)
+def test_invalid_address_is_harmless(browser: Any, site: Path, at: str) -> None:
+    with SiteTab(browser, site, at) as tab:
+        assert tab.locator("h1").count() == 1 and tab.locator("img").count() == 0
+
+
+def test_columns_are_chosen_and_saved_as_csv(tab: Any) -> None:
+    tab.click(".column-choice summary")
+    tab.check("text=FFN size")
+    tab.click(".column-choice summary")
+    tab.fill("#find", "llama")
+    with tab.expect_download() as download:
+        tab.click("text=Save CSV")
+    text = Path(download.value.path()).read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert {x["name"]: (x["ffn"], x["total"], x["kv"]) for x in rows} == {
+        "Llama 2 7B": ("11008", "6738415616", "524288"),
+        "Llama 3 8B": ("14336", "8030261248", "131072"),
+    }
+
+
+def test_model_page_opens_from_the_disk_and_leads_back(tab: Any) -> None:
+    tab.fill("#find", "deepseek")
+    tab.keyboard.press("Enter")
+    tab.wait_for_url("**/models/deepseek-v3.html")
+    assert tab.text_content("h1") == "DeepSeek V3"
+    assert tab.text_content("[data-part=parameters]") == "parameters: 671,026,419,200"
+    tab.click("text=Compare with…")
+    tab.wait_for_url("**/index.html#with=deepseek-v3")
+    assert "DeepSeek V3" in tab.text_content(".comparing")
+    tab.fill("#find", "gpt-2")
+    tab.keyboard.press("Enter")
+    wait_until_drawn(tab)
+    assert tab.text_content("h1") == "Two models side by side"
+    assert tab.locator("figure h2").all_text_contents() == ["DeepSeek V3", "GPT-2 small"]
+
+
+def test_comparison_shows_facts_and_shapes_of_both(browser: Any, site: Path) -> None:
+    with SiteTab(browser, site, "#view=compare&a=llama-2-7b&b=llama-3-8b") as tab:
+        row = tab.locator("tr[data-fact=kv_heads] > *").all_text_contents()
+        assert row == ["KV heads", "32", "8", "× 0.25"]
+        changes = {x[0]: x[3] for x in (y.locator("> *").all_text_contents() for y in tab.locator("table.shapes tbody tr").all())}
+        assert changes["layers.attn.k.weight"] == "−402,653,184" and changes["layers.attn.q.weight"] == ""
+        signs = str.maketrans({",": "", "+": "", "−": "-"})
+        difference = llamath.load("llama-3-8b").parameters.total - llamath.load("llama-2-7b").parameters.total
+        assert sum(int(x.translate(signs)) for x in changes.values() if x) == difference
+        assert "llamath diff llama-2-7b llama-3-8b" in tab.text_content(".callout")
+        heights = tab.evaluate("[...document.querySelectorAll('figure svg')].map(x => x.querySelector('.c-ffn').getBBox().height)")
+        assert heights[0] / heights[1] == pytest.approx(11008 / 14336, rel=0.01)  # to one scale
+        tab.click("button[data-value=only]")
+        assert tab.locator("tr[data-fact=layers]").count() == 0
+
+
+def test_points_are_links_reached_by_arrow_keys(browser: Any, site: Path) -> None:
+    with SiteTab(browser, site, "#view=plot&x=total&y=kv") as tab:
+        assert tab.locator(".points a").count() == len(SAMPLE) - 1  # Falcon Mamba has no KV cache
+        assert tab.locator(".points a[tabindex='0']").count() == 1
+        tab.focus(".points a[tabindex='0']")
+        label = tab.evaluate("document.activeElement.getAttribute('aria-label')")
+        assert label.startswith("GPT-2 small: 36 KiB")
+        tab.keyboard.press("End")
+        assert tab.evaluate("document.activeElement.dataset.model") == "deepseek-v3"
+        tab.keyboard.press("Enter")
+        tab.wait_for_url("**/models/deepseek-v3.html")
+
+
+def test_timeline_has_a_line_for_each_organization(browser: Any, site: Path) -> None:
+    with SiteTab(browser, site, "#view=timeline") as tab:
+        assert tab.locator(".points a").count() == 2  # of the only organization with two models
+        tab.select_option("#only", "Meta")
+        assert set(tab.locator(".point-name").all_text_contents()) == {"Llama 2 7B", "Llama 3 8B"}
+        tab.click("button[data-value=family]")
+        tab.select_option("#only", "llama")
+        assert tab.text_content("section h2") == "llama, over time"
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
+def test_gallery_has_no_accessibility_violations(browser: Any, site: Path, theme: Any, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with SiteTab(browser, site, "", color_scheme=theme, width=width, bypass_csp=True) as tab:
+        for view in VIEWS:
+            tab.goto("about:blank")
+            tab.goto(f"{(site / 'index.html').as_uri()}#view={view}&with=gpt2")
+            found = Axe().run(tab).response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], view
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
+@pytest.mark.parametrize("width", [390, 768, 1440, 2560])
+def test_nothing_scrolls_sideways_and_text_has_12_pixels(browser: Any, site: Path, width: int) -> None:
+    small = """[...document.querySelectorAll('#page :not(.mark)')].filter((x) => [...x.childNodes].some((y) => y.nodeType === 3 && y.data.trim())
+      && x.getClientRects().length && parseFloat(getComputedStyle(x).fontSize) < 12).map((x) => x.outerHTML.slice(0, 80))"""
+    with SiteTab(browser, site, "", width=width) as tab:
+        for view in VIEWS:
+            tab.click(f"button[data-value={view}]")
+            wait_until_drawn(tab)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width, view
+            assert tab.evaluate(small) == [], view
+
+
+def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:
+    tab.emulate_media(media="print")
+    assert tab.is_visible("table.models") and tab.locator("select:visible, input:visible, .button:visible").count() == 0
