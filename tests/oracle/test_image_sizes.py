@@ -151,6 +151,14 @@ def test_sizes_equal_the_processor_of_video_llama() -> None:
         assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
 
 
+def test_sizes_equal_the_processor_of_paddleocr() -> None:
+    resize = functions_of("paddleocr_vl/image_processing_paddleocr_vl.py")["smart_resize"]
+    sizes = PixelBudget(patch=14, multiple=28, fewest=384**2, most=1536**2, enlarges=True)
+    for width, height in [*IMAGES, (20, 90), (200, 9)]:
+        h, w = resize(height, width, 28, 384**2, 1536**2)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
 def test_sizes_equal_the_processor_of_minimax() -> None:
     resize = functions_of("minimax_m3_vl/image_processing_minimax_m3_vl.py")["smart_resize"]
     sizes = PixelBudget(patch=14, multiple=28, fewest=4 * 28 * 28, most=451_584)

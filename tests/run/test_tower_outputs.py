@@ -103,7 +103,8 @@ def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, 
         shape = {"image_grid_thw": torch.tensor([[1, rows, columns]])}
         if reference.config.model_type == "video_llama_3":
             shape["image_merge_sizes"] = torch.ones(1, dtype=torch.long)
-        patches = patches[0].unflatten(-1, (-1, patch, patch)) if reference.config.model_type == "kimi_k25" else patches[0]
+        in_squares = reference.config.model_type in ("kimi_k25", "paddleocr_vl")
+        patches = patches[0].unflatten(-1, (-1, patch, patch)) if in_squares else patches[0]
     found = torch.cat(list(reference.model.get_image_features(pixel_values=patches, **shape).pooler_output))
     return found, len(found)
 
@@ -112,7 +113,7 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
     if reference.config.model_type.startswith(("cosmos3", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")):
         return qwen_features(reference, tiles)
-    if reference.config.model_type in ("kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "video_llama_3"):
+    if reference.config.model_type in ("kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))

@@ -78,8 +78,13 @@ class PixelBudget(ImageSizes):
     multiple: int  # pixels on a side of the square of patches that becomes one token
     fewest: int
     most: int
+    enlarges: bool = False  # an image with a side shorter than the multiple is enlarged first (PaddleOCR-VL)
 
     def grid(self, width: int, height: int) -> PatchGrid:
+        if self.enlarges and height < self.multiple:
+            width, height = round(width * self.multiple / height), self.multiple
+        if self.enlarges and width < self.multiple:
+            width, height = self.multiple, round(height * self.multiple / width)
         rows, columns = (self._rounded(x) for x in (height, width))
         if rows * columns > self.most:
             ratio = sqrt(height * width / self.most)

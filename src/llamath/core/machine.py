@@ -241,8 +241,8 @@ class Machine(Protocol[X]):
     def add_resized_positions(self, x: X, table: Weight, method: str) -> X:
         """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
 
-        The method is `bilinear` (the corners of both grids coincide), `bicubic`, `antialias` (bilinear, averaged where the grid shrinks) or
-        `zeros` (bilinear, with zeros around the grid).
+        The method is `bilinear` (the corners of both grids coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias`
+        (like `centers`, averaged where the grid shrinks) or `zeros` (like `centers`, with zeros around the grid).
         """
         ...
 
@@ -277,6 +277,26 @@ class Machine(Protocol[X]):
         The scale is 1 / √h unless it is given. Given a `window`, the image is cut into windows of that many patches a side, each by itself.
         `padded` is (n, m): of every m tokens those after the first n are padding, which do not attend to each other.
         """
+        ...
+
+    def to_windows(self, x: X, side: int) -> X:
+        """Windows of side × side patches of a square image, each by itself: `(B, N, d)` → `(B · w, side², d)`; the last are padded with
+        zeros.
+        """
+        ...
+
+    def from_windows(self, x: X, side: int, patches: int) -> X:
+        """The inverse of `to_windows` for square images of so many patches, without the padding."""
+        ...
+
+    def grid_attention(self, q: X, k: X, v: X, rows: Weight, columns: Weight) -> X:
+        """Attention of all patches of a square grid of n × n; a score has q · rows[i] + q · columns[j] added, with learned vectors for the
+        distances between the patches, from −(n − 1) to n − 1: `(B, N, H, h)` each, rows and columns `[2n − 1, h]`.
+        """
+        ...
+
+    def convolve(self, x: X, weight: Weight, bias: Weight | None = None, stride: int = 1) -> X:
+        """A convolution over square images, padded with zeros by half of the kernel: `(B, N, d)` → `(B, N / stride², out)`."""
         ...
 
     def layer_outputs(self, layers: Stack, x: X, numbers: Sequence[int]) -> X:

@@ -2,63 +2,80 @@
 
 from __future__ import annotations
 
+from ..core.blocks import MLP, Layer
 from ..core.config import Config
-from ..core.constructors import layer_norm, linear, weight
+from ..core.constructors import layer_norm, linear, mlp, weight
 from ..core.expr import Expr
-from ..core.multimodal import CountedBlock
+from ..core.image_sizes import FixedImage
+from ..core.sam import GridAttention, GridConvolution, SamNeck, SamTower, WindowedLayer
+from ..core.towers import PatchEmbedding
 from ..core.tree import sequence
-from .counted_towers import Modules, conv, counted, counted_part
-from .multimodal_registry import Part
+from .multimodal_registry import Tower
 from .towers import side
 
+NECK_NAMES = {"reduce": "conv1", "reduce_norm": "layer_norm1", "mix": "conv2", "mix_norm": "layer_norm2"}
+_LAYER = {
+    "attn_norm": "layer_norm1",
+    "attn.rows": "attn.rel_pos_h",
+    "attn.columns": "attn.rel_pos_w",
+    **{f"attn.{x}": "attn.qkv" for x in "qkv"},
+    "attn.o": "attn.proj",
+    "mlp_norm": "layer_norm2",
+    "mlp.up": "mlp.lin1",
+    "mlp.down": "mlp.lin2",
+}
+SAM_NAMES = {
+    "positions": "pos_embed",
+    "patches": "patch_embed.projection",
+    **{f"layers.{{l}}.{path}": f"layers.{{l}}.{name}" for path, name in _LAYER.items()},
+    **{f"neck.{path}": f"neck.{name}" for path, name in NECK_NAMES.items()},
+}
+"""Names in transformers."""
+ORIGINAL_SAM_NAMES = {
+    **{path: name.replace("layers.", "blocks.").replace("layer_norm", "norm") for path, name in SAM_NAMES.items()},
+    "patches": "patch_embed.proj",
+    **{f"neck.{path}": f"neck.{i}" for i, path in enumerate(NECK_NAMES)},
+}
+"""Names in Meta's files."""
 
-def sam_tower(c: Config) -> Part:
-    """Read the encoder of GOT-OCR 2 and DeepSeek-VL."""
-    c.ignore("attention_dropout", "hidden_act", "initializer_range", "num_pos_feats")
-    d, L = c.dim("d_v", "hidden_size", default=768), c.dim("L_v", "num_hidden_layers", default=12)
-    h = Expr("h_v", d // c.dim("H_v", "num_attention_heads", default=12))
-    F = c.dim("F_v", "mlp_dim", default=int(c.get("mlp_ratio", 4.0) * d))
-    p, s, channels = (
-        side(c, "p_v", "patch_size", 16),
-        side(c, "s_v", "image_size", 1024),
-        c.dim("C_v", "num_channels", default=Expr.const(3)),
+
+def sam_tower(c: Config, letter: str = "v") -> Tower:
+    """Read SAM's encoder; the letters of its dimensions end in this one."""
+    c.ignore("attention_dropout", "initializer_range", "num_pos_feats")
+    d, L = c.dim(f"d_{letter}", "hidden_size", default=768), c.dim(f"L_{letter}", "num_hidden_layers", default=12)
+    H = c.dim(f"H_{letter}", "num_attention_heads", default=12)
+    F = c.dim(f"F_{letter}", "mlp_dim", default=int(c.get("mlp_ratio", 4.0) * d))
+    p, s = side(c, f"p_{letter}", "patch_size", 16), side(c, f"s_{letter}", "image_size", 1024)
+    channels = c.dim(f"C_{letter}", "num_channels", default=Expr.const(3))
+    n, window, norm = Expr.const(s // p), c.dim(f"w_{letter}", "window_size", default=14), layer_norm(d, c.get("layer_norm_eps", 1e-6))
+    relative, whole = c.get("use_rel_pos", True), c.get("global_attn_indexes", [2, 5, 8, 11])
+    feed_forward: MLP = mlp(d, F, c.activation("hidden_act", "gelu"), bias=True)
+
+    def layer(span: int) -> Layer:
+        into, h = linear(d, d, c.get("qkv_bias", True)), Expr(f"h_{letter}", d // H)
+        table = weight(2 * span - 1, h, role="lookup") if relative else None
+        attn = GridAttention(rows=table, columns=table, q=into, k=into, v=into, o=linear(d, d, True), heads=H, head_dim=h)
+        return Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
+
+    everywhere, windowed = layer(n), layer(window).extended(WindowedLayer, window=window, patches=int(n) ** 2)
+    tower = SamTower(
+        positions=weight(1, n, n, d, role="lookup") if c.get("use_abs_pos", True) else None,
+        patches=PatchEmbedding(weight=weight(d, channels, p, p), bias=weight(d, role="bias")),
+        layers=sequence((everywhere if i in whole else windowed for i in range(L)), L),
+        neck=sam_neck(c, letter),
+        patch_size=p,
+        image_sizes=FixedImage(patch=p, size=s),
     )
-    n, window, eps = Expr.const(s // p), c.dim("w_v", "window_size", default=14), c.get("layer_norm_eps", 1e-6)
-    bias, relative, whole = c.get("qkv_bias", True), c.get("use_rel_pos", True), c.get("global_attn_indexes", [2, 5, 8, 11])
-    norm = layer_norm(d, eps)
-
-    def layer(span: int) -> CountedBlock:
-        distances = weight(2 * span - 1, h, role="lookup") if relative else None
-        return counted(
-            {
-                "layer_norm1": norm,
-                "attn.rel_pos_h": distances,
-                "attn.rel_pos_w": distances,
-                "attn.qkv": linear(3 * d, d, bias),
-                "attn.proj": linear(d, d, True),
-                "layer_norm2": norm,
-                "mlp.lin1": linear(F, d, True),
-                "mlp.lin2": linear(d, F, True),
-            }
-        )
-
-    everywhere, windowed = layer(n), layer(window)
-    return counted_part(
-        {
-            "pos_embed": weight(1, n, n, d, role="lookup") if c.get("use_abs_pos", True) else None,
-            "patch_embed.projection": conv(d, channels, p, p),
-            "layers": sequence((everywhere if i in whole else windowed for i in range(L)), L),
-            **{f"neck.{name}": x for name, x in sam_neck(c).items()},
-        }
-    )
+    return Tower(tower, SAM_NAMES)
 
 
-def sam_neck(c: Config) -> Modules:
+def sam_neck(c: Config, letter: str = "v") -> SamNeck:
     """Read the convolutions that bring the features to fewer channels."""
-    d, o = c.dim("d_v", "hidden_size", default=768), c.dim("o_v", "output_channels", default=256)
-    return {
-        "conv1": conv(o, d, 1, 1, bias=False),
-        "layer_norm1": layer_norm(o, 1e-6),
-        "conv2": conv(o, o, 3, 3, bias=False),
-        "layer_norm2": layer_norm(o, 1e-6),
-    }
+    d, o = c.dim(f"d_{letter}", "hidden_size", default=768), c.dim(f"o_{letter}", "output_channels", default=256)
+    norm = layer_norm(o, 1e-6)
+    return SamNeck(reduce=convolution(o, d, 1), reduce_norm=norm, mix=convolution(o, o), mix_norm=norm)
+
+
+def convolution(out: int, into: int, side: int = 3, stride: int = 1) -> GridConvolution:
+    """A convolution without a bias."""
+    return GridConvolution(weight=weight(out, into, side, side), stride=stride)

@@ -254,8 +254,8 @@ class TorchMachine(ForwardContext):
             rows, columns = (torch.arange(1, 2 * n, 2, device=x.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
             places = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
             resized = F.grid_sample(square, places, align_corners=False)
-        elif method == "antialias":
-            resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=True)
+        elif method in ("antialias", "centers"):
+            resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
         else:
             resized = F.interpolate(square, size=size, mode=method, align_corners=method == "bilinear")
         return x + resized[0].flatten(1).mT.to(x.dtype)
@@ -307,6 +307,34 @@ class TorchMachine(ForwardContext):
             mask = places[:, None] == places
         q, k, v = (y.transpose(1, 2) for y in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]).transpose(1, 2)
+
+    def to_windows(self, x: Tensor, side: int) -> Tensor:
+        n = isqrt(x.shape[1])
+        grid = F.pad(x.unflatten(1, (n, n)), (0, 0, 0, -n % side, 0, -n % side))
+        return grid.unflatten(2, (-1, side)).unflatten(1, (-1, side)).transpose(2, 3).flatten(3, 4).flatten(0, 2)
+
+    def from_windows(self, x: Tensor, side: int, patches: int) -> Tensor:
+        n = isqrt(patches)
+        windows = -(-n // side)
+        grid = x.unflatten(1, (side, side)).unflatten(0, (-1, windows, windows)).transpose(2, 3)
+        return grid.flatten(3, 4).flatten(1, 2)[:, :n, :n].flatten(1, 2)
+
+    def grid_attention(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        n = isqrt(q.shape[1])
+        if len(rows) != 2 * n - 1:
+            raise LlamathError(f"the tower has vectors for {len(rows)} distances, found {n} patches on a side", hint="resize the images")
+        q, k, v = (y.transpose(1, 2) for y in (q, k, v))  # (B, H, N, h)
+        place = torch.arange(n, device=q.device)
+        distance, squares = place[:, None] - place + n - 1, q.unflatten(2, (n, n))
+        by_row = torch.einsum("bhrcd,rkd->bhrck", squares, rows[distance].to(q.dtype))
+        by_column = torch.einsum("bhrcd,ckd->bhrck", squares, columns[distance].to(q.dtype))
+        bias = (by_row[..., None] + by_column[..., None, :]).flatten(-2).flatten(2, 3)
+        return F.scaled_dot_product_attention(q, k, v, bias).transpose(1, 2)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1) -> Tensor:
+        n = isqrt(x.shape[1])
+        y = F.conv2d(x.mT.unflatten(-1, (n, n)), weight, bias, stride=stride, padding=weight.shape[-1] // 2)
+        return y.flatten(2).mT
 
     def layer_outputs(self, layers: nn.ModuleList, x: Tensor, numbers: Sequence[int]) -> Tensor:
         states = [x]

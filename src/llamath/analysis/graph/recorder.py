@@ -501,6 +501,21 @@ class GraphRecorder:
             facts["pairs"] = _pairs_in_windows(*self.patch_grid, window)
         return self.add_node("encoder_attention", (q, k, v), shape, **facts)
 
+    def to_windows(self, x: Node, side: int) -> Node:
+        windows = (-(-isqrt(int(x.shape[1])) // side)) ** 2
+        return self.add_node("to_windows", (x,), (product((x.shape[0], windows)), side * side, x.shape[2]), side=side)
+
+    def from_windows(self, x: Node, side: int, patches: int) -> Node:
+        windows = (-(-isqrt(int(patches)) // side)) ** 2
+        return self.add_node("from_windows", (x,), (Expr.const(floor_div(x.shape[0], windows)), patches, x.shape[2]))
+
+    def grid_attention(self, q: Node, k: Node, v: Node, rows: UsedWeight, columns: UsedWeight) -> Node:
+        return self.add_node("grid_attention", (q, k, v), (*q.shape[:-1], v.shape[-1]), weights=(rows, columns))
+
+    def convolve(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None, stride: int = 1) -> Node:
+        side = -(-isqrt(int(x.shape[1])) // stride)
+        return self.add_node("convolve", (x,), (x.shape[0], side * side, weight.shape[0]), weights=(weight, bias))
+
     def layer_outputs(self, layers: _BoundStack, x: Node, numbers: Sequence[int]) -> Node:
         y = self.layers(layers, x)
         return self.add_node("layer_outputs", (y,), (*y.shape[:-1], len(numbers) * y.shape[-1]))

@@ -7,6 +7,7 @@ softmax, rotary embeddings, elementwise gates and decays, routing decisions or l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isqrt
 from typing import Literal
 
 from ...core.attention_facts import AttentionWindow
@@ -158,6 +159,18 @@ def _attention_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores and of the weighted values."""
     sizes = total((node.inputs[0].shape[-1], node.shape[-1]))
     return product((2, node.shape[0], node.shape[2], sizes, _attended_pairs(node, masked)))
+
+
+def _grid_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    """Return the FLOPs of the scores, of the weighted values, and of the products with the vectors for distances."""
+    n, sizes = isqrt(int(node.shape[1])), total((node.inputs[0].shape[-1], node.shape[-1]))
+    pairs = product((node.shape[1], node.inputs[1].shape[1]))
+    tables = product((4, *node.inputs[0].shape, n))
+    return product((2, node.shape[0], node.shape[2], sizes, pairs)) + tables
+
+
+def _convolution_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, *node.weights[0].shape[1:]))
 
 
 def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -333,6 +346,17 @@ RULES: Mapping[str, Rule] = {
     ),
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
+    "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
+    "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
+    "grid_attention": Rule(
+        kind="mix",
+        name="attention",
+        description="attention with learned vectors for the distances of rows and columns",
+        flops=_grid_flops,
+        mixing=True,
+        saved=save_mixer_inputs,
+    ),
+    "to_windows": Rule(kind="view", name="windows", description="windows of patches, each by itself"),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
     "dropout": Rule(saved=save_dropout),

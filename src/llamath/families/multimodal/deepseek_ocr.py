@@ -11,18 +11,7 @@ from ...utils.errors import safe
 from ..counted_towers import Modules, conv, counted, counted_part, table
 from ..joined_parts import joined_parts
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
-from ..sam_tower import sam_tower
-
-_SAM_NAMES = {
-    "patch_embed.projection": "patch_embed.proj",
-    "layers.{l}.layer_norm": "blocks.{l}.norm",
-    "layers.": "blocks.",
-    "neck.conv1": "neck.0",
-    "neck.layer_norm1": "neck.1",
-    "neck.conv2": "neck.2",
-    "neck.layer_norm2": "neck.3",
-}
-"""Beginnings of names in transformers → in published files."""
+from ..sam_tower import ORIGINAL_SAM_NAMES, sam_tower
 
 
 @multimodal()
@@ -55,12 +44,7 @@ def _sam(c: Config, out: Expr) -> Part:
     tower = sam_tower(Config({**sizes, "global_attn_indexes": whole}, c.source, "sam_vit_b."))
     first, second = channels
     after = counted_part({"net_2": conv(first, 256, 3, 3, bias=False), "net_3": conv(second, first, 3, 3, bias=False)})
-    return joined_parts(encoder=("", tower._replace(names={path: _renamed(x) for path, x in tower.names.items()})), after=("", after))
-
-
-def _renamed(name: str) -> str:
-    old = next((x for x in _SAM_NAMES if name.startswith(x)), "")
-    return _SAM_NAMES.get(old, "") + name[len(old) :]
+    return joined_parts(encoder=("", tower._replace(names=ORIGINAL_SAM_NAMES)), after=("", after))
 
 
 def _clip(c: Config, d: Expr) -> Modules:

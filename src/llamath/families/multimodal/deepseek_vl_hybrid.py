@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear, weight
-from ..counted_towers import conv, counted_part
+from ..counted_towers import Modules, conv, counted_part
 from ..joined_parts import joined_parts
-from ..multimodal_registry import Assembly, assemble, multimodal
-from ..sam_tower import sam_neck, sam_tower
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..sam_tower import NECK_NAMES, sam_neck, sam_tower
 from ..towers import feature_width, part_config, read_tower
 
 
@@ -16,14 +16,16 @@ from ..towers import feature_width, part_config, read_tower
 def deepseek_vl_hybrid(c: Config, text: Decoder) -> Assembly:
     d, low, v = text.width, read_tower(c, "siglip_vision_model", {}), part_config(c, "high_res_vision_config", {})
     o = v.dim("o_v", "output_channels", default=256)
-    after = {
+    after: Modules = {
         "high_res_vision_alpha": weight(1, role="scale"),
-        **{f"high_res_vision_neck.{name}": x for name, x in sam_neck(v).items()},
         "high_res_vision_proj.conv1": conv(2 * o, o, 3, 3, bias=False),
         "high_res_vision_proj.conv2": conv(4 * o, 2 * o, 3, 3, bias=False),
     }
     tower = joined_parts(
-        high=("high_res_vision_model.vision_encoder.", sam_tower(v)), after=("", counted_part(after)), low=("vision_model.", low)
+        high=("high_res_vision_model.vision_encoder.", sam_tower(v)),
+        neck=("high_res_vision_neck.", Part(sam_neck(v), NECK_NAMES)),
+        after=("", counted_part(after)),
+        low=("vision_model.", low),
     )
     projector = {
         "vision_proj": linear(d // 2, feature_width(low.block), True),

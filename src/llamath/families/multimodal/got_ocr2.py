@@ -5,22 +5,19 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear
-from ..counted_towers import conv, counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
-from ..sam_tower import sam_tower
+from ...core.sam import ConvolutionProjector
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
+from ..sam_tower import convolution, sam_tower
 from ..towers import part_config
 from ..wrappers import LLAVA_FORMS
+
+_NAMES = {"first": "conv_upsampler1", "second": "conv_upsampler2", "linear": "multimodal_projector"}
 
 
 @multimodal(forms=LLAVA_FORMS)
 def got_ocr2(c: Config, text: Decoder) -> Assembly:
     v, d = part_config(c, "vision_config", {}), text.width
     tower, o = sam_tower(v), v.dim("o_v", "output_channels", default=256)
-    projector = counted_part(
-        {
-            "conv_upsampler1": conv(2 * o, o, 3, 3, bias=False),
-            "conv_upsampler2": conv(d, 2 * o, 3, 3, bias=False),
-            "multimodal_projector": linear(d, d, True),
-        }
-    )
+    first, second = convolution(2 * o, o, stride=2), convolution(d, 2 * o, stride=2)
+    projector = Part(ConvolutionProjector(first=first, second=second, linear=linear(d, d, True)), _NAMES)
     return assemble(text, vision=("vision_tower.", tower), projector=("multi_modal_projector.", projector))
