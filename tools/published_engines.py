@@ -16,7 +16,7 @@ from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.serving.engine_layouts import check_engine_layout
 from llamath.analysis.serving.engine_report import EngineSettings, plan_engine, state_element_bytes
 from llamath.analysis.serving.llama_cpp_cache import llama_cpp_cache
-from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers
+from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers, sparse_rows
 from llamath.analysis.serving.rank_shapes import EngineLayout
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.engines import Engine, find_engine
@@ -38,7 +38,8 @@ def calculator(row: dict[str, Any]) -> MemoryCalculator:
 def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
     """Return the pages of a row's model."""
     sizes = calculator(row)
-    caches = layer_caches(sizes.decode, row.get("tp", 1), sizes.kv_dtype, state_element_bytes(engine, sizes))
+    state_bytes, rows = state_element_bytes(engine, sizes), sparse_rows(engine, "h200")
+    caches = layer_caches(sizes.decode, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=rows)
     assert not isinstance(caches, str)
     in_flight = batched * engine.figure("batches_in_flight", 1)
     paged = page_layers(sizes.tree, caches, engine, in_flight=in_flight, stages=[[(0, int(sizes.tree.layers.n))]])
@@ -72,6 +73,8 @@ def logs() -> Rows:
         elif "available" in row:
             printed = f"{row['available']:.2f} GiB are {row['tokens']:,} tokens"
             here = f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
+            if len(paged.groups) > 1:
+                here = f"{paged.capacity(int(row['available'] * GIB), row['length']).tokens:,} tokens"
         elif "blocks" in row:
             printed, here = f"{row['blocks']:,} blocks are {row['tokens']:,} tokens", f"{row['blocks'] * paged.groups[0].block_tokens:,}"
         else:

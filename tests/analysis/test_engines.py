@@ -15,8 +15,9 @@ from llamath.analysis.graph.recorder import record
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.serving.engine_layouts import check_engine_layout
 from llamath.analysis.serving.engine_report import EngineReport, EngineSettings, plan_engine, state_element_bytes
-from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers
+from llamath.analysis.serving.paged_cache import PagedCache, layer_caches, page_layers, sparse_rows
 from llamath.analysis.serving.rank_shapes import EngineLayout
+from llamath.analysis.serving.token_pools import TokenPools, pool_layers
 from llamath.engines import ENGINES, Engine, find_engine
 from llamath.hardware import find_device
 
@@ -38,7 +39,8 @@ def calculator(row: dict[str, Any]) -> MemoryCalculator:
 
 def pages(engine: Engine, row: dict[str, Any], batched: int = 8192) -> PagedCache:
     sizes = calculator(row)
-    caches = layer_caches(record(sizes.tree, decode=True), row.get("tp", 1), sizes.kv_dtype, state_element_bytes(engine, sizes))
+    graph, state_bytes = record(sizes.tree, decode=True), state_element_bytes(engine, sizes)
+    caches = layer_caches(graph, row.get("tp", 1), sizes.kv_dtype, state_bytes, sparse=sparse_rows(engine, "h200"))
     assert not isinstance(caches, str)
     paged = page_layers(
         sizes.tree, caches, engine, in_flight=batched * engine.figure("batches_in_flight", 1), stages=[[(0, int(sizes.tree.layers.n))]]
@@ -93,7 +95,7 @@ def test_caches_equal_those_of_startup_logs(row: dict[str, Any]) -> None:
         return
     if "available" in row:
         per_token = block_bytes // 16
-        assert rounded_like(row["tokens"] * per_token / GIB, row["available"])
+        assert len(paged.groups) > 1 or rounded_like(row["tokens"] * per_token / GIB, row["available"])
         low, high = (paged.capacity(int((row["available"] + x) * GIB), row.get("length", row["tokens"])) for x in (-0.0051, 0.0051))
         assert low.tokens <= row["tokens"] <= high.tokens
     elif "blocks" in row:
@@ -165,8 +167,57 @@ def test_a_long_context_is_refused_in_vllms_words() -> None:
 
 
 def test_unknown_caches_are_named_and_not_printed() -> None:
-    report = plan("deepseek-v3.2", "8xh200", "vllm", context="64k")
+    report = plan("deepseek-v3.2", "8xh200", "tensorrt-llm", context="64k")
     assert report.least is None and not report.prints and "keys of the indexer" in report.notes[0]
+
+
+@pytest.mark.parametrize(("gpu", "kv_dtype", "row"), [("h200", "bf16", 1284), ("h200", "fp8", 788), ("b200", "fp8", 708)])
+def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row: int) -> None:
+    for name in ("vllm", "sglang"):
+        report = plan("deepseek-v3.2", f"8x{gpu}", name, kv_dtype=kv_dtype, context="64k", kv_memory="20GiB")
+        assert report.most is not None and report.most.tokens == 20 * GIB // (61 * row) // 64 * 64
+
+
+def test_sparse_latents_equal_the_bytes_that_a_change_to_vllm_measured() -> None:
+    # https://github.com/local-inference-lab/vllm/pull/82: 54,728 bytes of a token of GLM-5.2 with its layer for multi-token prediction
+    paged = pages(find_engine("vllm"), {"model": "glm-5.2", "kv_dtype": "fp8"})
+    assert paged.block_bytes[0] // 64 + 656 + 132 == 54728
+
+
+def pools(model: str, kv_dtype: str = "bf16", state_bytes: int = 4) -> TokenPools:
+    sizes = calculator({"model": model, "kv_dtype": kv_dtype})
+    caches = layer_caches(record(sizes.tree, decode=True), 1, sizes.kv_dtype, state_bytes)
+    assert not isinstance(caches, str)
+    kind = sizes.model.config.data["model_type"]
+    found = pool_layers(sizes.tree, caches, find_engine("sglang"), {kind}, [[(0, int(sizes.tree.layers.n))]])
+    assert isinstance(found, TokenPools)
+    return found
+
+
+def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
+    found = pools("gpt-oss-20b")
+    row = 12 * 8 * 64 * 2 * 2
+    assert found.full_tokens(10 * GIB) == int(10 * GIB // (1.8 * row)) and found.window == 128
+    assert found.lines(10 * GIB, 10 * GIB) == (
+        f"Use sliding window memory pool. full_layer_tokens={found.full_tokens(10 * GIB)}, swa_layer_tokens={found.window_tokens(10 * GIB)}",
+    )
+    few = found.capacity(129 * row, 8192)
+    assert few.longest == 0 and not few.starts  # 71 tokens in the pool of windows, fewer than the window
+
+
+def test_sglang_keeps_all_tokens_of_other_models_with_windows() -> None:
+    found = pools("gemma-3-27b")
+    assert not found.window and found.full_tokens(10 * GIB) == 10 * GIB // (62 * 16 * 128 * 2 * 2)
+
+
+def test_sglang_trades_states_for_tokens_as_a_thread_measured() -> None:
+    # https://github.com/noonghunna/club-3090/pull/1331: 11 states fewer are 24,785 tokens more, in FP8 with 17 layers of keys and values
+    found = pools("qwen3.5-27b", "fp8", 2)
+    (stage,) = found.stages
+    assert stage.full == 16 * 2048 and round(stage.state / (17 * 2048), 1) == 2253.2
+    states = found.states(10 * GIB)
+    assert 0.46 < (states + 1) * stage.state / (10 * GIB) <= 0.9 / 1.9
+    assert found.full_tokens(10 * GIB) == (10 * GIB - states * stage.state) // stage.full
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...engines import Engine, find_engine
 from ...hardware import Device
@@ -18,8 +18,9 @@ from .engine_layouts import BrokenRule, CheckedLayout, candidate_layouts, check_
 from .engine_memory import EngineMemory, batched_tokens, engine_memory, shard_layout
 from .launch_command import checkpoint_address, launch_command
 from .llama_cpp_cache import LlamaCppCache, llama_cpp_cache
-from .paged_cache import CacheCapacity, PagedCache, layer_caches, page_layers
+from .paged_cache import CacheCapacity, PagedCache, layer_caches, page_layers, sparse_rows
 from .rank_shapes import EngineLayout, model_facts
+from .token_pools import TokenPools, pool_layers
 
 if TYPE_CHECKING:
     from ...model import Model
@@ -224,34 +225,54 @@ def _verdict(needed: int, memory: EngineMemory) -> Verdict:
 
 
 def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device) -> _Trial:
-    memory, layout = trial.memory, trial.layout
+    memory = trial.memory
     assert memory is not None
-    caches = layer_caches(calculator.decode, layout.tp, calculator.kv_dtype, state_element_bytes(engine, calculator))
-    reason = caches if isinstance(caches, str) else ""
-    cache: PagedCache | str = ""
-    if not isinstance(caches, str):
-        tokens, _ = batched_tokens(engine, gpu)
-        batches = engine.figure("batches_in_flight", 1) if layout.pp == 1 else layout.pp
-        cache = page_layers(calculator.tree, caches, engine, in_flight=tokens * batches, stages=[x.runs for x in shards.stages])
-        reason = cache if isinstance(cache, str) else ""
-    if not isinstance(cache, PagedCache) or (engine.name != "vllm" and len(cache.groups) > 1):
-        why = reason or "a cache of several kinds of layers"
+    cache = _engine_cache(trial.layout, engine, calculator, shards, gpu)
+    if isinstance(cache, str):
         needed = max(shards.kv_cache(i, calculator.context, 1) for i in range(len(shards.stages)))
-        note = f"what {engine.title} prints is not known for {why}; the verdict counts the cache itself, {needed / 2**30:.2f} GiB"
+        note = f"what {engine.title} prints is not known for {cache}; the verdict counts the cache itself, {needed / 2**30:.2f} GiB"
         return trial.replace(verdict=_verdict(needed, memory), notes=(note,))
-    low, high = (cache.capacity(max(x, 0), calculator.context) for x in memory.available)
+    least, most = (max(x, 0) for x in memory.available)
+    low, high = cache.capacity(least, calculator.context), cache.capacity(most, calculator.context)
     verdict: Verdict = "starts" if low.starts else "may start" if high.starts else "does not start"
     lines = tuple(_printed_lines(engine, calculator, memory, low, high, cache))
-    return trial.replace(verdict=verdict, least=low, most=high, cache=cache, prints=lines, notes=())
+    return trial.replace(verdict=verdict, least=low, most=high, cache=cache if isinstance(cache, PagedCache) else None, prints=lines)
+
+
+def _engine_cache(
+    layout: EngineLayout, engine: Engine, calculator: MemoryCalculator, shards: ShardedModel, gpu: Device
+) -> PagedCache | TokenPools | str:
+    """Return the cache of an engine, or the reason why it is not known."""
+    state_bytes, rows = state_element_bytes(engine, calculator), sparse_rows(engine, gpu.name)
+    caches = layer_caches(calculator.decode, layout.tp, calculator.kv_dtype, state_bytes, sparse=rows)
+    if isinstance(caches, str):
+        return caches
+    stages = [x.runs for x in shards.stages]
+    if "window_pool" in engine.figures:
+        return pool_layers(calculator.tree, caches, engine, _model_types(calculator), stages)
+    tokens, _ = batched_tokens(engine, gpu)
+    batches = engine.figure("batches_in_flight", 1) if layout.pp == 1 else layout.pp
+    cache = page_layers(calculator.tree, caches, engine, in_flight=tokens * batches, stages=stages)
+    several = isinstance(cache, PagedCache) and engine.name != "vllm" and len(cache.groups) > 1
+    return "a cache of several kinds of layers" if several else cache
+
+
+def _configs(calculator: MemoryCalculator) -> list[Mapping[str, Any]]:
+    """Return the model's config, and that of its text model inside."""
+    config = calculator.model.config.data
+    inner = config.get("text_config")
+    return [config, *([inner] if isinstance(inner, dict) else [])]
+
+
+def _model_types(calculator: MemoryCalculator) -> set[str]:
+    return {kind for x in _configs(calculator) if isinstance(kind := x.get("model_type"), str)}
 
 
 def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
     """Return the bytes of an element of a recurrent state: those that the config, the type of the model, or its dtype say."""
     if "state_dtype_keys" not in engine.figures:
         return 4
-    config = calculator.model.config.data
-    inner = config.get("text_config")
-    sources = [config, *([inner] if isinstance(inner, dict) else [])]
+    sources = _configs(calculator)
     names = [str(x[key]) for x in sources for key in engine.figure("state_dtype_keys") if x.get(key)]
     names += [
         engine.figure("state_dtype_of_types")[kind]
@@ -262,11 +283,19 @@ def state_element_bytes(engine: Engine, calculator: MemoryCalculator) -> int:
 
 
 def _printed_lines(
-    engine: Engine, calculator: MemoryCalculator, memory: EngineMemory, low: CacheCapacity, high: CacheCapacity, cache: PagedCache
+    engine: Engine,
+    calculator: MemoryCalculator,
+    memory: EngineMemory,
+    low: CacheCapacity,
+    high: CacheCapacity,
+    cache: PagedCache | TokenPools,
 ) -> Iterator[str]:
     """Yield the lines that an engine prints as it starts, with intervals where its own memory is one."""
     length = calculator.context
-    yield from cache.notes
+    if isinstance(cache, TokenPools) and high.tokens <= 0:
+        yield "Not enough memory. Please try to increase --mem-fraction-static."
+        return
+    yield from cache.lines(low.available, high.available) if isinstance(cache, TokenPools) else cache.notes
     if engine.name != "vllm":
         yield f"{_span(low.tokens, high.tokens)} tokens in the KV cache, {_span_gib(*memory.available)} GiB"
         return

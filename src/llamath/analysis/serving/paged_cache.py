@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from ...core.blocks import Decoder
 from ...engines import Engine
 from ...utils.record_type import Record
-from ..graph.recorder import Graph, Region
+from ..graph.recorder import Graph, Node, Region
 from ..graph.rules import RULES, CachedTensor
 from ..inference.cache_bytes import parse_kv_dtype
 from ..inference.inference_memory import largest_fitting
@@ -104,14 +104,36 @@ class PagedCache(Record):
         )
 
 
-def layer_caches(graph: Graph, tp: int, kv_dtype: str, state_bytes: int, conv_bytes: int = 2) -> dict[int, LayerCache] | str:
+class SparseRows(NamedTuple):
+    """The rows of sparse latent attention: an indexer's keys in FP8 with scales, and latents, in an FP8 cache in a format of their own."""
+
+    scaled_keys: int  # elements of an indexer's key for each scale
+    scale_bytes: int
+    latent_elements: int
+    latent_fp8_bytes: int
+
+
+def sparse_rows(engine: Engine, gpu: str) -> SparseRows | None:
+    """Return the rows that an engine keeps for sparse latent attention on a GPU, if they are known."""
+    if "sparse_latent_rows" not in engine.figures:
+        return None
+    rows = SparseRows(**engine.figure("sparse_latent_rows"))
+    plain = gpu.startswith(tuple(engine.figure("plain_fp8_latents", ())))
+    return rows._replace(latent_fp8_bytes=rows.latent_elements) if plain else rows
+
+
+def layer_caches(
+    graph: Graph, tp: int, kv_dtype: str, state_bytes: int, conv_bytes: int = 2, sparse: SparseRows | None = None
+) -> dict[int, LayerCache] | str:
     """Return the cache of each kind of layer, by the id of its block, or the reason why vLLM's cache of one is not known.
 
     `state_bytes` and `conv_bytes` are those of an element of a recurrent state, and of a convolution's last inputs.
     """
     found: dict[int, LayerCache] = {}
+    if not any(_is_indexer(x) for region in graph.layers for _, x in _cached(region)):
+        sparse = None
     for region in graph.layers:
-        layer = _layer_cache(region, tp, kv_dtype, (state_bytes, conv_bytes))
+        layer = _layer_cache(region, tp, kv_dtype, (state_bytes, conv_bytes), sparse)
         if isinstance(layer, str):
             return layer
         if layer is not None:
@@ -119,18 +141,28 @@ def layer_caches(graph: Graph, tp: int, kv_dtype: str, state_bytes: int, conv_by
     return found
 
 
-def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, int]) -> LayerCache | str | None:
+def _cached(region: Region) -> list[tuple[Node, CachedTensor]]:
+    return [(node, rule(node)) for node in region.nodes if (rule := RULES[node.op].cached) is not None]
+
+
+def _is_indexer(x: CachedTensor) -> bool:
+    return x.kind == "row" and "indexer" in x.description
+
+
+def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, int], sparse: SparseRows | None) -> LayerCache | str | None:
     dtype = parse_kv_dtype(kv_dtype)
     if dtype.block > 1:
         return f"{dtype.short_name} is a cache dtype of llama.cpp"
-    cached = [(node, x) for node in region.nodes if (rule := RULES[node.op].cached) is not None for x in (rule(node),)]
+    cached = _cached(region)
     rows = [x for _, x in cached if x.kind == "row"]
-    if any(x.every > 1 for x in rows) or any("indexer" in x.description for x in rows):
+    if any(x.every > 1 for x in rows) or (sparse is None and any(map(_is_indexer, rows))):
         return f"the pages of {', '.join(dict.fromkeys(x.description for x in rows))}"
     states = [x for _, x in cached if x.kind == "state"]
     inputs = [(node.weights[0].shape[-1] if node.weights else None, x) for node, x in cached if x.kind == "conv"]
     if rows and (states or inputs):
         return "layers with attention and a recurrent state"
+    if rows and sparse is not None:
+        return _sparse_cache(rows, sparse, dtype.bytes)
     if rows:
         return _rows_cache(rows, tp, dtype.bytes)
     if not states and not inputs:
@@ -140,6 +172,25 @@ def _layer_cache(region: Region, tp: int, kv_dtype: str, elements: tuple[int, in
     sizes = [int(x.on_rank(tp)) * elements[0] for x in states]
     sizes += [int(x.on_rank(tp)) // int(taps) * (int(taps) - 1) * elements[1] for taps, x in inputs if taps is not None]
     return LayerCache("state", state_bytes=sum(sizes))
+
+
+def _sparse_cache(rows: Sequence[CachedTensor], sparse: SparseRows, element: int) -> LayerCache | str:
+    """Return the cache of latents and of an indexer's keys, all tokens of which every rank keeps."""
+    row_bytes = 0
+    for x in rows:
+        size = int(x.size)
+        known = (
+            size % sparse.scaled_keys == 0
+            if _is_indexer(x)
+            else "latent" in x.description and (element > 1 or size == sparse.latent_elements)
+        )
+        if not known or (x.window is not None and x.window.max_lookback is not None):
+            return f"the pages of {x.description} of {size} elements"
+        if _is_indexer(x):
+            row_bytes += size + size // sparse.scaled_keys * sparse.scale_bytes
+        else:
+            row_bytes += sparse.latent_fp8_bytes if element == 1 else size * element
+    return LayerCache("all", row_bytes, latent=True)
 
 
 def _rows_cache(rows: Sequence[CachedTensor], tp: int, element: int) -> LayerCache | str:
