@@ -170,7 +170,11 @@ def quantized() -> Rows:
 
 
 RECIPES = (
-    ("fp8", "transformers' FP8 layers on the meta device, random configs; DeepSeek-V3's headers", "names, dtypes, shapes; values"),
+    (
+        "fp8, FP8 tables, mxfp8",
+        "transformers' FP8 layers on the meta device, random configs; DeepSeek-V3's headers",
+        "names, dtypes, shapes; values",
+    ),
     ("fp8 of every family", "the modules that transformers replaces, tiny configs", "weights in them; routers stay, as in published files"),
     ("fp8 with FP4 experts (DeepSeek-V4)", "an audit of its files; its index", "numbers of matrices; size to four digits"),
     ("fbgemm_fp8, BitNet, EETQ", "transformers' layers on the meta device", "names, shapes; values of BitNet"),
@@ -206,8 +210,13 @@ RECIPES = (
         "{Quark} exports of Quark 0.13",
         "every name, dtype and shape",
     ),
-    ("marlin-24, sparse-24-bitmask", "compressed-tensors 0.9.4, the last that has them", "dtypes and shapes"),
+    ("marlin-24, sparse-24-bitmask", "compressed-tensors 0.9.4, the last that has them", "dtypes and shapes; no values"),
     ("Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
+    (
+        "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, sparse-bitmask, Gemma's own integers, FP8 tables in shards",
+        "nothing: the tensors follow from values, from a GPU or from layouts that are described nowhere",
+        "refused by name",
+    ),
 )
 """Quantization recipes, what they are compared with, and what is equal."""
 

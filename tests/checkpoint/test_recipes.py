@@ -172,7 +172,7 @@ def _random_patterns(rng: random.Random) -> list[str]:
 def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from transformers.integrations.finegrained_fp8 import replace_with_fp8_linear
+    from transformers.integrations.finegrained_fp8 import replace_with_fp8_embedding, replace_with_fp8_linear
     from transformers.quantizers.base import get_keys_to_not_convert
 
     rng = random.Random(seed)
@@ -184,14 +184,19 @@ def test_fp8_equals_the_tensors_of_transformers(seed: int) -> None:
         "weight_block_size": rng.choice([None, [128, 128], [32, 16]]),
         "activation_scheme": rng.choice(["dynamic", "static"]),
         "modules_to_not_convert": listed,
+        "modules_to_convert": rng.choice([None, ["embed_tokens"], ["model.embed_tokens"], ["tokens", "nothing"], ["q_proj"]]),
     }
+    config["tie_word_embeddings"] = config["tie_word_embeddings"] and not section["modules_to_convert"]
+    if seed % 6 == 5:
+        section |= {"quant_method": "mxfp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0", "activation_scheme": "dynamic"}
     settings = transformers.FineGrainedFP8Config(**{k: v for k, v in section.items() if k != "quant_method"})
     own = transformers.AutoConfig.for_model(**config)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(own, dtype=torch.bfloat16)
     skipped = get_keys_to_not_convert(model) if listed is None else listed
+    replace_with_fp8_embedding(model, section["modules_to_convert"] or [], skipped)
     model = replace_with_fp8_linear(model, modules_to_not_convert=skipped, quantization_config=settings, pre_quantized=True)
-    converted = {name for name, x in model.named_modules() if type(x).__name__ == "FP8Linear"}
+    converted = {name for name, x in model.named_modules() if type(x).__name__ in ("FP8Linear", "FP8Embedding")}
     storage = storage_of({**config, "quantization_config": section})
     assert {name for name, _ in quantized_modules(storage)} == converted - ({"lm_head"} if own.tie_word_embeddings else set())
     state = {name: x for name, x in model.state_dict().items() if not (own.tie_word_embeddings and name.startswith("lm_head"))}
@@ -471,6 +476,8 @@ def test_overrides_change_bits_of_single_layers() -> None:
         ({"quant_method": "fp8", "weight_block_size": [0, 128]}, "two positive integers"),
         ({"quant_method": "torchao", "quant_type": "uint1"}, "torchao quant_type uint1"),
         ({"quant_method": "fp8", "modules_to_not_convert": [3]}, "should be a list of names"),
+        ({"quant_method": "fp8", "modules_to_convert": [3]}, "should be a list of names"),
+        ({"quant_method": "mxfp8", "weight_block_size": [128, 128]}, "mxfp8 with weight_block_size"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["(a+)+$"]}, "may take too long to match"),
         ({"quant_method": "fp8", "modules_to_not_convert": ["(a|a)*b"]}, "may take too long to match"),
         ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "should be a regular expression"),
@@ -524,6 +531,16 @@ def test_malformed_recipes_are_read_or_refused(section: dict[str, Any]) -> None:
                     assert all(recipe.choose(x).format or recipe.choose(x).reason for x in matrices)
                     num_read += 1
     assert num_read
+
+
+def test_fp8_tables_are_sized_or_refused() -> None:
+    tiny = json.loads((Path(__file__).parents[1] / "tiny_multimodal" / "qwen4_exp.json").read_text())["tables of n-grams, indexers"]
+    recipe = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    sizes = [storage_of({**tiny, "quantization_config": {**recipe, **x}}).bytes for x in ({}, {"modules_to_convert": ["embed_tokens"]})]
+    rows = tiny["text_config"]["vocab_size"] * tiny["text_config"]["hidden_size"]
+    assert sizes[0] - sizes[1] == rows - 4
+    with pytest.raises(UnknownQuantization, match="table in shards"):
+        storage_of({**tiny, "quantization_config": {**recipe, "modules_to_convert": ["ngram_embedding"]}})
 
 
 def test_unknown_recipe_does_not_matter_with_a_dtype(tmp_path: Path) -> None:

@@ -210,9 +210,15 @@ def sparse_24_format(dense: MatrixFormat | None, dtype: str) -> MatrixFormat:
     return MatrixFormat(name=name, title="2:4 sparsity, half of the values and a bit for each", parts=(*parts, *rest))
 
 
-def mxfp8_format() -> MatrixFormat:
+def fp8_table_format() -> MatrixFormat:
+    """Return an embedding in FP8 with a scale for the table."""
+    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "F32", _constant(1)))
+    return MatrixFormat(name="fp8-table", title="FP8, a scale for the table", parts=parts, compute_rate="fp8")
+
+
+def mxfp8_format(scale: str = "weight_scale") -> MatrixFormat:
     """Return MXFP8: an 8-bit exponent for 32 values."""
-    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(".weight_scale", "U8", (OUT, per(IN, 32))))
+    parts = (MatrixPart(".weight", "F8_E4M3", (OUT, IN)), MatrixPart(f".{scale}", "U8", (OUT, per(IN, 32))))
     return MatrixFormat(name="mxfp8", title="MXFP8, an 8-bit exponent for 32 weights", parts=parts, compute_rate="fp8")
 
 

@@ -301,6 +301,7 @@ def _group(config: Keys, default: int | None = None) -> int:
 
 
 _FP8_LISTS = ("modules_to_not_convert", "ignored_layers")
+_SHARD = re.compile(r"\.shard_[^.]*$")
 
 
 def _fp8(config: Keys, dtype: str) -> Recipe:
@@ -314,7 +315,11 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
     if experts not in ("fp8", "fp4"):
         raise _unknown(f"expert_dtype {experts}")
     static = "activation_scale" if scheme == "static" else ""
-    if "expert_dtype" in config and config.get("scale_fmt") == "ue8m0":  # DeepSeek-V4; V3.1's scales are in F32
+    if str(config.get("quant_method")).lower() == "mxfp8":
+        if block is None or tuple(block) != (1, 32) or static or experts != "fp8":
+            raise _unknown(f"mxfp8 with weight_block_size {block}, {scheme} activations and {experts} experts")
+        to = formats.mxfp8_format("weight_scale_inv")
+    elif "expert_dtype" in config and config.get("scale_fmt") == "ue8m0":  # DeepSeek-V4; V3.1's scales are in F32
         to = formats.fp8_format((block[0], block[1]) if block else None, "scale", static, "F8_E8M0")
     else:
         to = formats.fp8_format((block[0], block[1]) if block else None, static=static)
@@ -322,15 +327,25 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
     found = config.get("quantized_layers")
     layers: Keys = found if isinstance(found, Mapping) else {}
     by_layer = _modelopt_layers(layers, dtype) if layers else None
+    tables, kept = _strings(config, "modules_to_convert") or (), _Names(_strings(config, *_FP8_LISTS) or (), _like_transformers)
 
     def choose(x: Matrix) -> Choice:
+        if x.kind == "embedding" and tables:
+            if any(name.endswith(tables) for name in x.names):
+                return Choice(None, f"in {_FP8_LISTS[0]}") if kept.find(x.names) else Choice(formats.fp8_table_format())
+            if any(_SHARD.sub("", name).endswith(tables) for name in x.names):
+                listed = safe(", ".join(tables), 80)
+                raise UnknownQuantization(
+                    f"quantization_config: modules_to_convert ({listed}) names a table in shards, whose scales are not described anywhere",
+                    hint="`llamath ls` counts the bytes of a checkpoint; --dtype sets the format of the weights",
+                )
         if by_layer is not None and (named := by_layer(x)).format is not None:
             return named
         choice = fp8(x)
         return Choice(fp4) if experts == "fp4" and x.kind == "expert" and choice.format is not None else choice
 
     names = {"fp8": to.name, "fp4": f"{fp4.name}+{to.name}"}
-    listed = *(_strings(config, *_FP8_LISTS) or ()), *layers
+    listed = *(_strings(config, *_FP8_LISTS) or ()), *tables, *layers
     table = _formats_of(layers, by_layer) if by_layer is not None else ()
     return Recipe(method="fp8", name=names[experts], choose=choose, patterns=listed, table=table)
 
@@ -1035,6 +1050,7 @@ def _mlx(config: Keys, dtype: str) -> Recipe:
 
 _METHODS: dict[str, Callable[[Keys, str], Recipe]] = {
     "fp8": _fp8,
+    "mxfp8": _fp8,
     "awq": _awq,
     "gptq": _gptq,
     "bitsandbytes": _bitsandbytes,
