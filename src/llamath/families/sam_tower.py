@@ -7,8 +7,7 @@ from ..core.config import Config
 from ..core.constructors import layer_norm, linear, mlp, weight
 from ..core.expr import Expr
 from ..core.image_sizes import FixedImage
-from ..core.sam import GridAttention, GridConvolution, SamNeck, SamTower, WindowedLayer
-from ..core.towers import PatchEmbedding
+from ..core.towers import GridAttention, GridConvolution, PatchEmbedding, SamNeck, SamTower, WindowedLayer
 from ..core.tree import sequence
 from .multimodal_registry import Tower
 from .towers import side

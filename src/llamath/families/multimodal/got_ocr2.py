@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear
-from ...core.sam import ConvolutionProjector
+from ...core.towers import ConvolutionProjector
 from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..sam_tower import convolution, sam_tower
 from ..towers import part_config
