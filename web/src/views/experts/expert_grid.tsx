@@ -46,9 +46,9 @@ export function ExpertGrid({ kinds, batch }: { kinds: ExpertLayers[]; batch: num
 	const layers = useMemo(() => layerNumbers(kinds), [kinds]);
 	const rows = layers.slice(0, MAX_ROWS);
 	const most = Math.max(...kinds.map((x) => Number(x.experts)));
-	const cell = (width - LABEL) / most;
+	const cell = Math.max(width - LABEL, 1) / most;
 	const rowHeight = Math.max(4, Math.min(12, 440 / rows.length, cell * 3));
-	const gap = cell >= 6 ? 2 : cell >= 3 ? 1 : 0.4;
+	const gap = cell >= 6 ? 2 : cell >= 3 ? 1 : cell / 4;
 	const height = rows.length * rowHeight + 24;
 	const drawn = Math.min(batch, MAX_DRAWN);
 	const filled = useMemo(() => rows.map(({ layer, kind }, row) => [...routedExperts(kind, drawn, layer)].map((i) => `M${(LABEL + i * cell).toFixed(1)} ${(row * rowHeight).toFixed(1)}h${(cell - gap).toFixed(2)}v${(rowHeight - 1).toFixed(1)}h-${(cell - gap).toFixed(2)}z`).join("")).join(""), [rows.length, drawn, width]);
