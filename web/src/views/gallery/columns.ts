@@ -69,7 +69,7 @@ const TEXTS: Row[] = [
 	["family", "Family", text],
 	["id", "Id", text],
 ];
-const ORDER = "organization released total active kinds attention pattern layers width heads kv_heads head_dim window positions ffn activation experts active_experts shared_experts expert_width context vocabulary kv kv_full flops flops_full embeddingless bf16 fp8 four_bits released_dtype runs_on license family id".split(" ");
+const ORDER = "total active organization released kinds attention pattern layers width heads kv_heads head_dim window positions ffn activation experts active_experts shared_experts expert_width context vocabulary kv kv_full flops flops_full embeddingless bf16 fp8 four_bits released_dtype runs_on license family id".split(" ");
 
 const made = new Map([...NUMBERS.map((x) => [true, x] as const), ...TEXTS.map((x) => [false, x] as const)].map(([isNumber, [key, name, show, isInitial]]): [string, Column] => [key, { key, name, isNumber, isInitial: Boolean(isInitial), show: show as Column["show"] }]));
 export const COLUMNS: Column[] = ORDER.map((key) => made.get(key)!);
