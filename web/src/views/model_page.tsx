@@ -1,11 +1,6 @@
 // The page of one model: the first screen, then a section per question.
 import type { SectionLink } from "../components/header";
-import { Legacy } from "../components/legacy";
-import { Section } from "../components/section";
 import type { ModelData } from "../lib/data";
-import { change, state } from "../lib/state";
-// @ts-ignore: not typed
-import { blockView } from "../legacy/block_view.js";
 import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
@@ -19,7 +14,6 @@ import { Tensors } from "./tensors/tensors";
 
 export const MODEL_SECTIONS: readonly SectionLink[] = [
 	{ id: "parameters", name: "Parameters" },
-	{ id: "block", name: "Block" },
 	{ id: "hardware", name: "Hardware" },
 	{ id: "memory", name: "Memory" },
 	{ id: "speed", name: "Speed" },
@@ -32,9 +26,8 @@ export const MODEL_SECTIONS: readonly SectionLink[] = [
 export function ModelPage({ model }: { model: ModelData }) {
 	return (
 		<>
-			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<><div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div><Plate model={model} /></>} />
+			<Hero model={model} skyline={<PlateSkyline model={model} barHeight={96} />} plate={<Plate model={model} whole={<div class="plate-whole-wide"><PlateSkyline model={model} barHeight={120} hasLens /></div>} />} />
 			<Parameters model={model} />
-			<Section id="block" topic="One block" title="Block diagram"><Legacy make={() => blockView(model, state, change)} /></Section>
 			<HardwareSection model={model} />
 			<MemorySection models={[model]} />
 			<SpeedSection model={model} />

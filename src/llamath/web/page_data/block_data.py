@@ -1,4 +1,4 @@
-"""The block diagram's data: steps with symbolic shapes, their positions, and the edges between them."""
+"""The steps of the embedding, of each kind of layer and of the head, with symbolic shapes, and the heads and experts that are drawn."""
 
 from __future__ import annotations
 
@@ -7,108 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...analysis.graph.descriptions import OVER_CACHED_KEYS
-from ...analysis.graph.operations import HIDDEN_STATES, Operation, WeightUse
+from ...analysis.graph.operations import Operation, WeightUse
 from ...analysis.graph.recorder import Graph, record
 from ...analysis.graph.walkthrough import WalkthroughStage, reads_on, walkthrough
 from ...core.blocks import MoE
 from ...core.expr import Expr, Json, product
 from ...model import Model
-from ...render.svg.block_layout import Edge, Layout, layout_block
 from ...render.svg.block_svg import step_color
 from ...utils.errors import safe
 from ...utils.number_format import format_ranges
 
 _TOKENS, _BATCH = 3, 2
 """The tokens of the passes that are recorded; their expressions hold for any others."""
-_BOX, _GAP, _STEP_HEIGHT, _RADIUS, _MARGIN = 58, 46, 94, 14, 16
-"""Heights of a box, of the gap below it, and of a step in the narrow layout; the radius of a sum; the margin."""
-_RAIL_GAP, _STUB = 11, 28
-"""The distance between rails, and from a box's left edge to its outgoing line."""
-
-
-class _BlockPositions:
-    """Positions of the steps and inputs of one block, and the paths of its edges."""
-
-    def __init__(self, steps: Sequence[Operation], plan: Layout) -> None:
-        self.steps, self.plan = {x.name: x for x in steps}, plan
-        self.order = [name for name in plan.rows if name not in self.steps] + list(self.steps)
-        self.buses: dict[int, list[str]] = {}
-        self.sides: dict[str, int] = {}
-
-    def half_height(self, name: str) -> int:
-        """Return half the height of a step; sums and inputs are circles."""
-        return _RADIUS if name not in self.steps or self.steps[name].kind == "add" else _BOX // 2
-
-    def half_height_with_stack(self, name: str) -> int:
-        """Return half the height where edges enter; experts are drawn as a stack of boxes."""
-        return self.half_height(name) + (8 if "{e}" in name else 0)
-
-    def wide_layout(self) -> dict[str, Any]:
-        """Return the wide layout, with lanes side by side."""
-        heights = {name: self._row_center(row) for name, row in self.plan.rows.items()}
-        height = _MARGIN + self.plan.height * (_BOX + _GAP) + 8
-        return {"y": [heights[name] for name in self.order], "lines": [self._edge(x) for x in self.plan.edges], "height": height}
-
-    def _row_center(self, row: int) -> int:
-        return _MARGIN + row * (_BOX + _GAP) + _BOX // 2
-
-    def _bus_height(self, row: int, key: str) -> int:
-        """Return the height of a line that runs sideways in the gap below a row; each line gets its own."""
-        used = self.buses.setdefault(row, [])
-        if key not in used:
-            used.append(key)
-        return _MARGIN + row * (_BOX + _GAP) + _BOX + 25 + used.index(key) * 5 % (_GAP - 30)
-
-    def _edge(self, x: Edge) -> dict[str, Any]:
-        rows, lanes = self.plan.rows, self.plan.lanes
-        (a, top), (b, end) = ((lanes[name], self._row_center(rows[name])) for name in (x.source, x.target))
-        points, side = [[a, 0, top + self.half_height(x.source)]], 0
-        if x.arm:
-            bus, into = self._bus_height(rows[x.source], x.source), -self.half_height(x.target)
-            points += [[a, 0, bus], [-1, 0, bus], [-1, 0, end], [b, into - 7, end]]
-            return {"points": points, "tip": [b, into, end], "sideways": True}
-        if x.lane != a:
-            bus = self._bus_height(rows[x.source], x.source)
-            points += [[a, 0, bus], [x.lane, 0, bus]]
-        if x.lane != b:
-            bus = self._bus_height(rows[x.target] - 1, f"{x.source} {x.target}")
-            self.sides[x.target] = self.sides.get(x.target, 0) + 1
-            side = (20 if x.lane > b else -20) * self.sides[x.target]
-            points += [[x.lane, 0, bus], [b, side, bus]]
-        head = end - self.half_height_with_stack(x.target)
-        return {"points": [*points, [b, side, head - 6]], "tip": [b, side, head], "sideways": False}
-
-    def narrow_layout(self) -> dict[str, Any]:
-        """Return the narrow layout, one step below another."""
-        rails = self._rails()
-        left = 12 + _RAIL_GAP * (1 + max(rails.values(), default=-1))
-        heights = {name: 12 + i * _STEP_HEIGHT + _BOX // 2 for i, name in enumerate(self.order)}
-        lines = [x for name in self.steps for x in self._narrow_edges(name, heights, (left, rails))]
-        return {"y": list(heights.values()), "lines": lines, "left": left, "height": 20 + _STEP_HEIGHT * len(self.order)}
-
-    def _rails(self) -> dict[str, int]:
-        """Assign a rail to each output that is read further down; outputs whose spans do not overlap share one."""
-        at = {name: i for i, name in enumerate(self.order)}
-        far = {y: at[x.name] for x in self.steps.values() for y in x.inputs if at[x.name] - at[y] > 1}
-        found, ends = dict[str, int](), list[int]()
-        for name in sorted(far, key=at.__getitem__):
-            found[name] = next((i for i, end in enumerate(ends) if end < at[name]), len(ends))
-            ends[found[name] : found[name] + 1] = [far[name]]
-        return found
-
-    def _narrow_edges(self, name: str, heights: dict[str, int], where: tuple[int, dict[str, int]]) -> Iterator[dict[str, Any]]:
-        (left, rails), b = where, heights[name]
-        start = left + _STUB
-        for source in self.steps[name].inputs:
-            a = heights[source]
-            if b - a == _STEP_HEIGHT:
-                head = b - self.half_height_with_stack(name)
-                yield {"points": [[start, a + self.half_height(source)], [start, head - 6]], "tip": [start, head], "sideways": False}
-                continue
-            rail = left - 9 - _RAIL_GAP * rails[source]
-            out, into = (start - _RADIUS if self.half_height(x) == _RADIUS else left for x in (source, name))
-            points = [[out, a + 8], [rail, a + 8], [rail, b - 4], [into - 6, b - 4]]
-            yield {"points": points, "tip": [into, b - 4], "sideways": True}
 
 
 def build_block_diagrams(model: Model) -> dict[str, Any]:
@@ -121,22 +31,15 @@ def build_block_diagrams(model: Model) -> dict[str, Any]:
 
 
 def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
-    plan = layout_block(stage.steps)
     steps_by_name = {x.name: x for x in stage.steps}
-    positions = _BlockPositions(stage.steps, plan)
-    inputs = [name for name in plan.rows if name not in steps_by_name]
     return {
         "name": _title(stage),
         "layers": stage.name == "layers",
         "ranges": [list(x) for x in stage.indices],
         "times": str(stage.times),
         "parameters": str(stage.parameters),
-        "lanes": plan.width,
-        "inputs": [{"name": x, "says": "hidden states" if x == HIDDEN_STATES else "per-layer input"} | _lane(plan, x) for x in inputs],
         "stream": ["B", 1 if graph.decode else "T", _count(graph.tree.width)],
-        "steps": [_step(x) | _lane(plan, x.name) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
-        "columns": positions.wide_layout(),
-        "under": positions.narrow_layout(),
+        "steps": [_step(x) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "heads": list(_head_groups_and_experts(stage.steps)),
     }
 
@@ -152,10 +55,6 @@ def _title(stage: WalkthroughStage) -> str:
     experts = ["experts"] if any(x.kind == "choice" for x in stage.steps) else []
     details = ", ".join(filter(None, [attention, *recurrence, *experts]))
     return f"{place}{f' (× {stage.times:,})' if stage.times > 1 else ''}{f': {details}' if details else ''}"
-
-
-def _lane(plan: Layout, name: str) -> dict[str, Any]:
-    return {"lane": plan.lanes[name]}
 
 
 def _step(step: Operation) -> dict[str, Any]:

@@ -20,7 +20,9 @@ interface Props {
 	walked: string | null;
 	/** How many tokens the cache holds in the picture of the walk. */
 	cachedCells: number;
-	open: (node: PlateNode, step: string) => void;
+	/** The path of the level that a node opens. */
+	zoomPath: (node: PlateNode, step: string) => string;
+	open: (node: PlateNode, step: string, from: Element) => void;
 }
 
 export function describeNode(node: PlateNode): string {
@@ -29,13 +31,13 @@ export function describeNode(node: PlateNode): string {
 	return [...parts, ...own].join("; ") || node.id;
 }
 
-export function useLayerLayout({ stage, modelWidth, width, isPhone, letters, scheme, nameOf }: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
+export function useLayerLayout({ stage, modelWidth, width, isPhone, letters, scheme, nameOf }: Omit<Props, "walked" | "cachedCells" | "open" | "zoomPath">): LayerLayout {
 	const contracted = useMemo(() => contract(stage), [stage]);
 	return useMemo(() => layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone), [contracted, modelWidth, width, isPhone, letters, scheme]);
 }
 
-export function LayerPicture(props: Props) {
-	const layout = useLayerLayout(props);
+export function LayerPicture(props: Props & { layout: LayerLayout }) {
+	const { layout } = props;
 	const [hovered, setHovered] = useState<string | null>(null);
 	const [focused, setFocused] = useState(0);
 	const svg = useRef<SVGSVGElement>(null);
@@ -50,7 +52,7 @@ export function LayerPicture(props: Props) {
 		svg.current!.querySelectorAll<SVGGElement>("[data-node]")[index]?.focus();
 	};
 	const onKey = (event: KeyboardEvent, index: number, node: PlateNode) => {
-		if (event.key === "Enter" || event.key === " ") open(node, node.steps[0]!.name);
+		if (event.key === "Enter" || event.key === " ") open(node, node.steps[0]!.name, event.currentTarget as Element);
 		else if (event.key === "ArrowRight" || event.key === "ArrowDown") move(index + 1);
 		else if (event.key === "ArrowLeft" || event.key === "ArrowUp") move(index - 1);
 		else return;
@@ -63,10 +65,10 @@ export function LayerPicture(props: Props) {
 			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
 			{order.map((x, i) => (
 				<g
-					key={x.node.id} data-node={x.node.id} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
+					key={x.node.id} data-node={x.node.id} data-zoom={props.zoomPath(x.node, x.node.steps[0]!.name)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
 					tabIndex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node)} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
 					onPointerEnter={() => setHovered(x.node.id)} onPointerLeave={() => setHovered(null)} onFocus={() => (setFocused(i), setHovered(x.node.id))} onBlur={() => setHovered(null)}
-					onClick={(event) => open(x.node, stepAt(x, event)?.name ?? x.node.steps[0]!.name)} onKeyDown={(event) => onKey(event, i, x.node)}
+					onClick={(event) => open(x.node, stepAt(x, event)?.name ?? x.node.steps[0]!.name, event.currentTarget)} onKeyDown={(event) => onKey(event, i, x.node)}
 				>
 					<NodeShape placed={x} cachedCells={props.cachedCells} />
 				</g>
@@ -174,7 +176,7 @@ function CacheCells({ x, y, w, h, filled }: { x: number; y: number; w: number; h
 
 /** Query heads at the left, each wired to the KV head that it shares. */
 function Heads({ x, y, w, h, many, few, cached, group, filled }: { x: number; y: number; w: number; h: number; many: number; few: number; cached: boolean; group: string; filled: number }) {
-	if (!many) return <rect class="state" x={x + w / 2 - 36} y={y + 4} width={72} height={h - 8} rx={3} style={{ fill: tint(group), stroke: fill(group) }} />;
+	if (!many) return <rect class="state" x={x} y={y} width={w} height={h} rx={3} style={{ fill: tint(group), stroke: fill(group) }} />;
 	const shown = Math.min(many, 256);
 	const rows = Math.min(few, 64);
 	const queryY = (i: number) => y + 4 + ((i + 0.5) * (h - 8)) / shown;

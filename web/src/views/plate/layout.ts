@@ -146,7 +146,7 @@ function spread(layout: LayerLayout, available: number): LayerLayout {
 		layout.stream.nodes = layout.stream.nodes.map((x) => ({ ...x, x: x.x + shift }));
 		layout.stream.line = [[0, STREAM_Y], [available, STREAM_Y]];
 	}
-	return { ...layout, width: available };
+	return { ...layout, width: Math.max(layout.width, available) };
 }
 
 function assemble({ stream, branches }: Contracted, options: MeasureOptions, mode: Mode, gaps: [number, number]): LayerLayout {

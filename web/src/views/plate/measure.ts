@@ -211,7 +211,7 @@ function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spe
 	const softmax = node.steps.find((x) => x.kind === "softmax") ?? node.steps.find((x) => x.kind === "state") ?? node.steps[0]!;
 	const isAttention = node.steps.some((x) => x.kind === "scores");
 	const cached = node.steps.some((x) => x.kind === "cache");
-	const w = isNarrow ? 190 : 178;
+	const w = sharing ? (isNarrow ? 160 : 178) : 118;
 	const [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
 	const top: Label[] = [];
 	let y = 0;

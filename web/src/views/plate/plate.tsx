@@ -1,27 +1,37 @@
 // The picture of the model, the heart of the page: the whole model, and below it the opened layer, block, matrix or head.
 import "./plate.css";
-import { useCallback, useMemo } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortCount } from "../../lib/format";
-import { change, useAppState } from "../../lib/state";
+import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
-import { LayerPicture } from "./layer_picture";
-import { asNumber, COMPONENT_NAMES, firstOfKind, fill, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, schemeNames, shortName, stagesOf, type PlateData, type Stage } from "./plate_model";
+import { BlockList, Totals } from "./block_list";
+import type { PlateNode } from "./contract";
+import { filledCells, Flow, useWalk } from "./flow";
+import { LayerPicture, useLayerLayout } from "./layer_picture";
+import { HeadView, MatrixView } from "./matrix_view";
+import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, schemeNames, shortName, stagesOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
 import { openX, Skyline } from "./skyline";
+import { blocksOf, blockTitle, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
 
 const NARROW = 760;
+const WHOLE_HEIGHT = 340;
+const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 
 export function PlateSkyline({ model, barHeight, hasLens = false }: { model: ModelData; barHeight: number; hasLens?: boolean }) {
 	const state = useAppState();
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
 	const open = openPlace(plate, state.layer!);
+	const isWhole = hasLens && state.zoom === "model";
+	const choose = (layer: number | string) => change({ layer: String(layer), zoom: "" });
 	return (
 		<div ref={ref} class="plate plate-whole">
 			{plate.kinds.length > 1 && <Kinds plate={plate} open={open} />}
-			{width > 99 && <Skyline plate={plate} width={width} barHeight={barHeight} open={open} choose={(layer) => change({ layer: String(layer) })} />}
-			{hasLens && width > 99 && <Lens at={openX(plate, width, open)} width={width} />}
+			{width > 99 && <Skyline plate={plate} width={width} barHeight={isWhole ? WHOLE_HEIGHT : barHeight} open={open} choose={choose} />}
+			{hasLens && width > 99 && !isWhole && <Lens at={openX(plate, width, open)} width={width} />}
 		</div>
 	);
 }
@@ -39,12 +49,11 @@ export function openPlace(plate: PlateData, chosen: string): number | string {
 }
 
 function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
-	const ramp = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 	return (
 		<div class="plate-kinds" role="group" aria-label="Kinds of layers">
 			{plate.kinds.map((x, i) => (
-				<button type="button" key={i} aria-pressed={typeof open === "number" && kindAt(plate, open) === i} onClick={() => change({ layer: String(firstOfKind(plate, i)) })}>
-					<i style={{ background: ramp[i % ramp.length] }} class="data" />
+				<button type="button" key={i} aria-pressed={typeof open === "number" && kindAt(plate, open) === i} onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}>
+					<i style={{ background: KIND_FILLS[i % KIND_FILLS.length] }} class="data" />
 					{grouped(layersOfKind(plate, i))} × {x.label}
 				</button>
 			))}
@@ -52,37 +61,171 @@ function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
 	);
 }
 
-export function Plate({ model }: { model: ModelData }) {
+/** What is open: a part of the path that the model has; the rest of the path is ignored. */
+interface Opened {
+	block: Block | null;
+	step: Step | null;
+	head: number | null;
+}
+
+function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Opened {
+	const [blockName, stepName, head] = splitZoom(zoom);
+	const block = stage && blockName ? (blocksOf(stage).find((x) => x.name === blockName) ?? null) : null;
+	const step = block?.steps.find((x) => x.name === stepName && x.uses.some((y) => y.shape.length >= 1)) ?? null;
+	const split = step ? headSplit(weightAt(kind, step.uses.find((x) => x.shape.length >= 2)?.path ?? "")) : null;
+	return { block, step, head: split && head !== undefined && Number(head) < split[1] ? Number(head) : null };
+}
+
+export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChildren }) {
 	const state = useAppState();
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
 	const open = openPlace(plate, state.layer!);
-	const stages = stagesOf(model, state.pass!);
 	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : null;
-	const stage = kind ? (kind.stage === null ? null : stages[kind.stage]!) : stages.find((x) => x.name === open)!;
-	const names = useMemo(() => schemeNames(model), [model]);
-	const scheme = state.names!;
-	const nameOf = useCallback((path: string) => shortName(fullName(names, path, scheme, typeof open === "number") || path), [names, scheme, typeof open]);
-	const inner = width - 34;
+	const stages = stagesOf(model, state.pass!);
+	const stage = kind ? stageOfKind(stages, kind, open as number) : (stages.find((x) => x.name === open) ?? null);
+	const opened = openedAt(state.zoom!, stage, kind);
+	const scene = useRef<HTMLDivElement>(null);
+	useZoomGestures(scene);
 	return (
 		<div ref={ref} class="plate">
-			<div class="plate-panel">
-				<div class="plate-head">
-					<h2>{kind ? `Layer ${grouped(open as number)}` : open === "embedding" ? "Embedding" : "Head"}</h2>
-					<span>{kind && <>{kind.label} · {grouped(kind.sizes.parameters)} parameters{kind.sizes.active !== kind.sizes.parameters && `, ${shortCount(kind.sizes.active)} active`}</>}</span>
-					<span>matrices to one scale; norms and cached tokens are symbols</span>
+			<Path model={model} open={open} opened={opened} state={state} />
+			{whole}
+			{state.zoom !== "model" && (
+				<div class="plate-panel" ref={scene}>
+					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} opened={opened} state={state} width={width - (width < 600 ? 26 : 34)} />
 				</div>
-				<div class="plate-controls">
-					<Segmented id="choice-names" label="Names" options={[["path", "llamath"], ["hf", "HF"], ["gguf", "GGUF"]]} chosen={scheme} choose={(names) => change({ names })} />
-					<Segmented id="choice-shapes" label="Shapes" options={[["numbers", "numbers"], ["letters", "letters"]]} chosen={state.shapes!} choose={(shapes) => change({ shapes })} />
-				</div>
-				<div class="plate-scene">
-					{stage?.steps.length ? (
-						<LayerPicture stage={stage} modelWidth={asNumber(stage.stream[2]!)} width={inner} isPhone={inner < NARROW} letters={state.shapes === "letters"} scheme={scheme} nameOf={nameOf} walked={null} cachedCells={7} open={() => {}} />
-					) : null}
-				</div>
-				<Key stage={stage} />
+			)}
+		</div>
+	);
+}
+
+function stageOfKind(stages: Stage[], kind: LayerKind, layer: number): Stage | null {
+	const shown = stages.find((x) => x.ranges.some(([first, last, step]) => layer >= first && layer <= last && (layer - first) % step === 0));
+	return shown ?? (kind.stage === null ? null : (stages[kind.stage] ?? null));
+}
+
+/** Model › Layer 12 › attention › q › head 3, and the buttons that go a level up or down. */
+function Path({ model, open, opened, state }: { model: ModelData; open: number | string; opened: Opened; state: State }) {
+	const plate = plateOf(model);
+	const { block, step, head } = opened;
+	const levels: [string, string][] = [["model", model.name], ["", typeof open === "number" ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"]];
+	if (block) levels.push([block.name, blockTitle(block.name)]);
+	if (step) levels.push([`${block!.name}/${step.name}`, step.name]);
+	if (head !== null) levels.push([`${block!.name}/${step!.name}/${head}`, `head ${head}`]);
+	const at = state.zoom === "model" ? 0 : levels.length - 1;
+	const shown = state.zoom === "model" ? levels.slice(0, 2) : levels;
+	const last = numLayers(plate) - 1;
+	return (
+		<nav class="plate-bar" aria-label="Levels of the picture">
+			<ol class="plate-path">
+				{shown.map(([zoom, name], i) => <li key={zoom}><button type="button" data-level={zoom || "layer"} aria-current={i === at ? "true" : undefined} onClick={() => zoomTo(zoom)}>{name}</button></li>)}
+			</ol>
+			<span class="plate-controls">
+				{typeof open === "number" && <>
+					<button type="button" class="button icon" aria-label="Previous layer" disabled={open <= 0} onClick={() => change({ layer: String(open - 1) })}>‹</button>
+					<button type="button" class="button icon" aria-label="Next layer" disabled={open >= last} onClick={() => change({ layer: String(open + 1) })}>›</button>
+				</>}
+				<button type="button" class="button icon" aria-label="Zoom out" disabled={state.zoom === "model"} onClick={zoomOut}>−</button>
+				<button type="button" class="button icon" aria-label="Zoom in" disabled={head !== null} onClick={() => zoomInFrom(null)}>+</button>
+			</span>
+		</nav>
+	);
+}
+
+interface PanelProps {
+	model: ModelData;
+	stage: Stage | null;
+	kind: LayerKind | null;
+	open: number | string;
+	opened: Opened;
+	state: State;
+	width: number;
+}
+
+function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
+	const names = useMemo(() => schemeNames(model), [model]);
+	const scheme = state.names!;
+	const isLayer = typeof open === "number";
+	const nameOf = useCallback((path: string) => shortName(fullName(names, path, scheme, isLayer) || path), [names, scheme, isLayer]);
+	const variables = variablesOf(state);
+	const { block, step, head } = opened;
+	const walk = useWalk(stage?.steps.length ?? 0, `${state.pass} ${open}`);
+	const walked = walk.index === null ? null : (stage?.steps[walk.index]?.name ?? null);
+	const blocks = useMemo(() => (stage ? blocksOf(stage) : []), [stage]);
+	const blockOf = (name: string) => blocks.find((x) => x.steps.some((y) => y.name === name))?.name ?? blocks[0]?.name ?? "";
+	const openNode = (node: PlateNode, name: string, from: Element) => zoomTo(node.matrices.length ? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}` : blockOf(name), from);
+	const level = head !== null ? "head" : step ? "matrix" : block ? "block" : "layer";
+	const letters = state.shapes === "letters";
+	const sizes = kind?.sizes;
+	return (
+		<>
+			<div class="plate-head">
+				<h2>{isLayer ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"}{block ? `: ${blockTitle(block.name)}` : ""}{step ? `, ${step.name}` : ""}</h2>
+				{level === "layer" && sizes && <span>{kind.label} · {grouped(sizes.parameters)} parameters{sizes.active !== sizes.parameters && `, ${shortCount(sizes.active)} active`}</span>}
+				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} /></span>}
+				{(level === "layer" || level === "block") && (
+					<span class="plate-controls no-print">
+						<Segmented id="choice-names" label="Names" options={[["path", "llamath"], ["hf", "HF"], ["gguf", "GGUF"]]} chosen={scheme} choose={(x) => change({ names: x })} />
+						<Segmented id="choice-shapes" label="Shapes" options={[["numbers", "numbers"], ["letters", "letters"]]} chosen={state.shapes!} choose={(x) => change({ shapes: x })} />
+					</span>
+				)}
 			</div>
+			<Scene at={`${open} ${state.zoom}`}>
+				{!stage?.steps.length
+					? <Skipped kind={kind} />
+					: level === "head"
+						? <HeadView kind={kind} stage={stage} step={step!} head={head!} width={width} />
+						: level === "matrix"
+							? <MatrixView model={model} stage={stage} kind={kind} layer={isLayer ? open : -1} block={block!.name} step={step!} width={width} variables={variables} names={names} />
+							: level === "block"
+								? <BlockList stage={stage} steps={block!.steps} width={width} letters={letters} variables={variables} nameOf={nameOf} walked={walked} openMatrix={(x, from) => zoomTo(`${block!.name}/${x.name}`, from)} />
+								: <OpenLayer list={<BlockList stage={stage} steps={stage.steps} width={width} letters={letters} variables={variables} nameOf={nameOf} walked={walked} openMatrix={(x, from) => zoomTo(`${blockOf(x.name)}/${x.name}`, from)} />} stage={stage} modelWidth={asNumber(stage.stream[2]!)} width={width} isPhone={width < NARROW} letters={letters} scheme={scheme} nameOf={nameOf} walked={walked} cachedCells={filledCells(stage, walk.index, state.pass === "next")} zoomPath={(node, name) => (node.matrices.length ? `${blockOf(name)}/${node.matrices[0]!.step.name}` : blockOf(name))} open={openNode} />}
+			</Scene>
+			{level === "layer" && blocks.length > 0 && (
+				<div class="plate-foot">
+					<Key stage={stage} />
+					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
+					<p class="plate-blocks">Every step: {blocks.map((x) => <button type="button" key={x.name} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{blockTitle(x.name)}</button>)}</p>
+				</div>
+			)}
+			{isLayer && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
+		</>
+	);
+}
+
+/** The picture of the layer, or on screens too narrow for its parallel matrices the list of its steps. */
+function OpenLayer({ list, ...props }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
+	const layout = useLayerLayout(props);
+	return <>{layout.width > props.width + 1 ? list : <LayerPicture {...props} layout={layout} />}</>;
+}
+
+/** Moves the camera to a new level: from the element that was chosen, or out from the middle. */
+function Scene({ at, children }: { at: string; children: ComponentChildren }) {
+	const ref = useRef<HTMLDivElement>(null);
+	const before = useRef(at);
+	useLayoutEffect(() => {
+		if (before.current === at) return;
+		const isOut = at.length < before.current.length;
+		before.current = at;
+		const from = takeOrigin();
+		if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+		const box = ref.current!.getBoundingClientRect();
+		const start = from && !isOut
+			? `translate(${from.left - box.left}px, ${from.top - box.top}px) scale(${Math.max(0.05, from.width / box.width)}, ${Math.max(0.05, from.height / box.height)})`
+			: `translate(${-box.width * 0.06}px, ${-box.height * 0.06}px) scale(1.12)`;
+		ref.current!.animate([{ transform: start, opacity: 0.2 }, { transform: "none", opacity: 1 }], { duration: 320, easing: "cubic-bezier(.2, .7, .2, 1)" });
+	}, [at]);
+	return <div ref={ref} class="plate-scene">{children}</div>;
+}
+
+/** A layer that the recorded pass leaves out: text alone does not reach it. */
+function Skipped({ kind }: { kind: LayerKind | null }) {
+	if (!kind) return null;
+	return (
+		<div>
+			<p class="callout">The recorded pass is of text alone, which skips this layer: it runs when there are images. Its weights:</p>
+			<ul class="skipped">{kind.weights.filter((x) => x.shape.length >= 2).map((x) => <li key={x.path}><i class="swatch data" style={{ background: fill(x.group) }} /> <code>{x.path}</code> {x.shape.map((n) => grouped(n)).join(" × ")}</li>)}</ul>
 		</div>
 	);
 }
@@ -90,4 +233,67 @@ export function Plate({ model }: { model: ModelData }) {
 function Key({ stage }: { stage: Stage | null }) {
 	const found = new Set(stage?.steps.map((x) => (x.kind === "cache" ? "cache" : x.color)));
 	return <div class="key" aria-label="Colours">{COMPONENT_NAMES.filter(([x]) => found.has(x)).map(([group, name]) => <span key={group}><i class="swatch data" style={{ background: fill(group) }} />{name}</span>)}</div>;
+}
+
+/** Opens what is under the pointer or has the focus, else the first of what can be opened. */
+function zoomInFrom(target: Element | null): void {
+	if (appState.zoom === "model") return zoomTo("");
+	const scene = document.querySelector(".plate-panel");
+	const chosen = target?.closest("[data-zoom]") ?? scene?.querySelector(".plate-scene [data-zoom]") ?? scene?.querySelector("[data-zoom]");
+	if (chosen) zoomTo(chosen.getAttribute("data-zoom")!, chosen);
+	else scene?.querySelector<HTMLElement>("[data-zoom-step]")?.click();
+}
+
+/** Ctrl and wheel, pinch on a trackpad or a touch screen, and the keys + and − change the level. */
+function useZoomGestures(ref: { current: HTMLElement | null }) {
+	useEffect(() => {
+		const element = ref.current;
+		if (!element) return;
+		let [turned, last] = [0, 0];
+		const onWheel = (event: WheelEvent) => {
+			if (!event.ctrlKey) return;
+			event.preventDefault();
+			if (event.timeStamp - last < 400) return;
+			turned += event.deltaY;
+			if (Math.abs(turned) < 30) return;
+			if (turned < 0) zoomInFrom(event.target as Element);
+			else zoomOut();
+			[turned, last] = [0, event.timeStamp];
+		};
+		const touches = new Map<number, [number, number]>();
+		let distance = 0;
+		const spread = () => {
+			const [a, b] = [...touches.values()];
+			return a && b ? Math.hypot(a[0] - b[0], a[1] - b[1]) : 0;
+		};
+		const onDown = (event: PointerEvent) => {
+			if (event.pointerType !== "touch") return;
+			touches.set(event.pointerId, [event.clientX, event.clientY]);
+			distance = spread();
+		};
+		const onMove = (event: PointerEvent) => {
+			if (!touches.has(event.pointerId)) return;
+			touches.set(event.pointerId, [event.clientX, event.clientY]);
+			const now = spread();
+			if (touches.size !== 2 || !distance) return;
+			const [a, b] = [...touches.values()] as [[number, number], [number, number]];
+			if (now > distance * 1.4) zoomInFrom(document.elementFromPoint((a[0] + b[0]) / 2, (a[1] + b[1]) / 2));
+			else if (now < distance / 1.4) zoomOut();
+			else return;
+			distance = 0;
+		};
+		const onUp = (event: PointerEvent) => void touches.delete(event.pointerId);
+		const onKey = (event: KeyboardEvent) => {
+			if (event.ctrlKey || event.metaKey || event.altKey) return;
+			if (event.key === "+" || event.key === "=") zoomInFrom(event.target as Element);
+			else if (event.key === "-" || event.key === "Escape") zoomOut();
+			else return;
+			event.preventDefault();
+		};
+		const listeners = { wheel: onWheel, pointerdown: onDown, pointermove: onMove, pointerup: onUp, pointercancel: onUp, keydown: onKey } as unknown as Record<string, EventListener>;
+		for (const [name, listener] of Object.entries(listeners)) element.addEventListener(name, listener, { passive: false });
+		return () => {
+			for (const [name, listener] of Object.entries(listeners)) element.removeEventListener(name, listener);
+		};
+	}, [ref.current]);
 }

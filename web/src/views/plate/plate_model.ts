@@ -81,7 +81,6 @@ export interface Stage {
 	times: Digits;
 	parameters: Digits;
 	stream: Expression[];
-	inputs: { name: string; says: string }[];
 	steps: Step[];
 	heads: HeadGroups[];
 }

@@ -1,0 +1,87 @@
+// Data flow: a walk through the steps of the layer, in prefill or decode, with the bytes that it has read so far.
+import { useEffect, useState } from "preact/hooks";
+import type { ModelData } from "../../lib/data";
+import { grouped, shortBytes } from "../../lib/format";
+import { change, type State } from "../../lib/state";
+import { Segmented } from "../../components/controls";
+import { activeBytes, cacheBytes, cacheStep, dtypeOf, kvName } from "./bytes";
+import { hasPass, type Stage } from "./plate_model";
+
+const WALK_MS = 5200;
+const isStill = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+export interface Walk {
+	index: number | null;
+	playing: boolean;
+	set: (index: number | null, playing?: boolean) => void;
+}
+
+/** Where the walk is; it plays only on request. */
+export function useWalk(numSteps: number, key: string): Walk {
+	const [at, setAt] = useState<{ index: number | null; playing: boolean; key: string }>({ index: null, playing: false, key });
+	const current = at.key === key ? at : { index: null, playing: false, key };
+	const set = (index: number | null, playing = false) => setAt({ index, playing, key });
+	useEffect(() => {
+		if (!current.playing) return;
+		const timer = setTimeout(() => set(Math.min((current.index ?? -1) + 1, numSteps - 1), (current.index ?? -1) + 1 < numSteps - 1), WALK_MS / numSteps);
+		return () => clearTimeout(timer);
+	});
+	return { index: current.index, playing: current.playing, set };
+}
+
+export interface BytesRead {
+	weights: bigint | null;
+	cache: bigint | null;
+}
+
+/** The bytes of one layer that a pass has read after some of its steps: the active weights of one token, and in decode the cache. */
+export function bytesRead(model: ModelData, layer: number, stage: Stage, steps: number, state: State): BytesRead {
+	const dtype = dtypeOf(model, state);
+	let weights: bigint | null = 0n;
+	for (const step of stage.steps.slice(0, steps)) {
+		const bytes = activeBytes(model, layer, step, dtype);
+		weights = bytes === null || weights === null ? null : weights + bytes;
+	}
+	const reads = cacheStep(stage);
+	const isRead = reads !== undefined && stage.steps.slice(0, steps).some((x) => x.name === reads);
+	const tokens = BigInt(state.context!);
+	return { weights, cache: state.pass === "next" && isRead ? cacheBytes(model, layer, state, tokens) : 0n };
+}
+
+export function Flow({ model, stage, layer, walk, state }: { model: ModelData; stage: Stage; layer: number; walk: Walk; state: State }) {
+	const { steps } = stage;
+	const isDecode = state.pass === "next";
+	const last = steps.length - 1;
+	const next = () => walk.set(walk.index === null || walk.index >= last ? 0 : walk.index + 1);
+	const step = walk.index === null ? null : steps[walk.index]!;
+	const read = walk.index === null ? null : bytesRead(model, layer, stage, walk.index + 1, state);
+	const hasExperts = steps.some((x) => x.kind === "choice");
+	return (
+		<div class="flow" role="group" aria-label="Data flow">
+			<div class="flow-controls">
+				{hasPass(model, "next") && <Segmented id="choice-pass" label="Data flow" options={[["prompt", "Prefill"], ["next", "Decode"]]} chosen={state.pass!} choose={(pass) => change({ pass })} />}
+				{!isStill() && <button type="button" class="button" data-flow="play" onClick={() => walk.set(walk.playing ? walk.index : walk.index === last ? null : walk.index, !walk.playing)}>{walk.playing ? "❚❚ Pause" : "▶ Play"}</button>}
+				<button type="button" class="button" data-flow="next" onClick={next}>{walk.index === null ? "First step" : walk.index >= last ? "Start again" : "Next step"}</button>
+				{walk.index !== null && <button type="button" class="button" data-flow="stop" onClick={() => walk.set(null)}>End</button>}
+			</div>
+			<p class="flow-text" role="status" aria-live={walk.playing ? "off" : "polite"}>
+				{step && read
+					? <>
+						<strong>{walk.index! + 1} of {steps.length}: {step.name}</strong> {step.does}.{" "}
+						{read.weights !== null && <>Read so far in this layer: <span data-flow="weights">{shortBytes(read.weights)}</span> of weights{isDecode && read.cache !== null && read.cache > 0n && <> and <span data-flow="cache">{shortBytes(read.cache)}</span> of KV cache</>}, {isDecode ? "for one token" : `once for ${grouped(state.context!)} tokens`}{hasExperts && !isDecode ? "; more tokens use more experts" : ""}.</>}
+					</>
+					: isDecode
+						? `Decode: one new token passes, reads the weights (${dtypeOf(model, state)}) and the cache (${kvName(model, state)}) of ${grouped(state.context!)} tokens, and adds one cell to it.`
+						: `Prefill: ${grouped(state.context!)} tokens pass at once, share one reading of the weights, and fill the cache.`}
+			</p>
+		</div>
+	);
+}
+
+/** How many of the eight cells of the pictured cache are filled: one of decode's is new. */
+export function filledCells(stage: Stage, index: number | null, isDecode: boolean): number {
+	const written = index !== null && stage.steps.slice(0, index + 1).some((x) => x.kind === "cache");
+	if (index === null) return 7;
+	return isDecode ? (written ? 8 : 7) : written ? 8 : 0;
+}
+
