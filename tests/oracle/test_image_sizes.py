@@ -159,6 +159,14 @@ def test_sizes_equal_the_processor_of_paddleocr() -> None:
         assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
 
 
+def test_sizes_equal_the_processor_of_hunyuan() -> None:
+    resize = functions_of("hunyuan_vl/image_processing_hunyuan_vl.py")["smart_resize"]
+    sizes = PixelBudget(patch=16, multiple=32, fewest=512**2, most=2048**2)
+    for width, height in IMAGES:
+        h, w = resize(height, width, 32, 512**2, 2048**2)
+        assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)
+
+
 def test_sizes_equal_the_processor_of_minimax() -> None:
     resize = functions_of("minimax_m3_vl/image_processing_minimax_m3_vl.py")["smart_resize"]
     sizes = PixelBudget(patch=14, multiple=28, fewest=4 * 28 * 28, most=451_584)

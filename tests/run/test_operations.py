@@ -296,6 +296,7 @@ CASES = [
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
     case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("end_rows", x(B, Expr("n", 9), d), w(d), 2),
     *(case("to_windows", x(B, PATCHES, d), side, saves=()) for side in (3, 4)),
     case("from_windows", x(4 * B, Expr("w", 16), d), 4, 36, saves=()),
     case("grid_attention", *(x(B, PATCHES, H, h),) * 3, w(11, h), w(11, h), **OTHER_STEPS),

@@ -113,7 +113,7 @@ def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Te
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
     if reference.config.model_type.startswith(("cosmos3", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")):
         return qwen_features(reference, tiles)
-    if reference.config.model_type in ("kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
+    if reference.config.model_type in ("hunyuan_vl", "kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)
     if reference.config.model_type == "mllama":
         vision = reference.model.vision_model(tiles[None, None], torch.tensor([[1]]), torch.ones(1, 1, len(tiles), dtype=torch.long))

@@ -202,6 +202,10 @@ class Machine(Protocol[X]):
         """A learned token after those of x."""
         ...
 
+    def end_rows(self, x: X, row: Weight, side: int) -> X:
+        """A learned token after each row of an image whose tokens are squares of side × side patches."""
+        ...
+
     def add_gated_positions(self, x: X, table: Weight, gate: Weight) -> X:
         """X + (1 − tanh gate) · a row of a table for each token."""
         ...
@@ -242,7 +246,8 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
 
         The method is `bilinear` (the corners of both grids coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias`
-        (like `centers`, averaged where the grid shrinks) or `zeros` (like `centers`, with zeros around the grid).
+        (like `centers`, averaged where the grid shrinks) or `zeros` (like `centers`, with zeros around the grid). A row before those of
+        the grid is not read.
         """
         ...
 

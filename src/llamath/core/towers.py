@@ -411,3 +411,28 @@ class ConvolutionProjector(Block):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return self.linear(m, self.second(m, self.first(m, x)))
+
+
+class RowProjector(Block):
+    """norm([begin; linear(expand(act(downsample(norm x)))) with a token after each row; end]) (Hunyuan-VL).
+
+    A convolution makes one feature of side × side patches.
+    """
+
+    group: ClassVar[str] = "projector"
+    downsample: PatchEmbedding
+    expand: PatchEmbedding
+    linear: Linear
+    newline: Weight  # after each row
+    begin: Weight
+    end: Weight
+    separator: Weight  # not used
+    norm: Norm
+    out_norm: Norm
+    activation: str
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.downsample(m, m.merge_patches(self.norm(m, x), self.merge, by_channel=True))
+        x = m.end_rows(self.expand(m, m.act(x, self.activation)), self.newline, self.merge)
+        return self.out_norm(m, m.append(m.prepend(self.linear(m, x), self.begin), self.end))

@@ -215,6 +215,11 @@ class TorchMachine(ForwardContext):
     def append(self, x: Tensor, row: Tensor) -> Tensor:
         return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
 
+    def end_rows(self, x: Tensor, row: Tensor, side: int) -> Tensor:
+        rows, columns = self.patch_grid or (isqrt(x.shape[1] * side * side),) * 2
+        grid = x.unflatten(1, (rows // side, columns // side))
+        return torch.cat([grid, row.to(x.dtype).expand(*grid.shape[:2], 1, -1)], 2).flatten(1, 2)
+
     def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
         return x + (1 - gate.tanh()) * table
 
@@ -248,12 +253,13 @@ class TorchMachine(ForwardContext):
 
     def add_resized_positions(self, x: Tensor, table: Tensor, method: str) -> Tensor:
         table = table.float().flatten(0, -2)
-        square = table.unflatten(0, (isqrt(len(table)), -1)).permute(2, 0, 1)[None]
+        places = isqrt(len(table))
+        square = table[len(table) - places**2 :].unflatten(0, (places, -1)).permute(2, 0, 1)[None]
         size = self.patch_grid or (isqrt(x.shape[1]),) * 2
         if method == "zeros":
             rows, columns = (torch.arange(1, 2 * n, 2, device=x.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
-            places = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
-            resized = F.grid_sample(square, places, align_corners=False)
+            centers = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
+            resized = F.grid_sample(square, centers, align_corners=False)
         elif method in ("antialias", "centers"):
             resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
         else:

@@ -432,6 +432,10 @@ class GraphRecorder:
     def append(self, x: Node, row: UsedWeight) -> Node:
         return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
 
+    def end_rows(self, x: Node, row: UsedWeight, side: int) -> Node:
+        rows, columns = (n // side for n in self.patch_grid)
+        return self.add_node("end_rows", (x,), (x.shape[0], rows * (columns + 1), x.shape[2]), weights=(row,))
+
     def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
         return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
 

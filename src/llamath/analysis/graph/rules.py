@@ -347,6 +347,7 @@ RULES: Mapping[str, Rule] = {
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
     "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
+    "end_rows": Rule(kind="view", name="rows", description="a learned token after each row"),
     "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
     "grid_attention": Rule(
         kind="mix",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.constructors import layer_norm, linear, rms, weight
+from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr, product
+from ...core.image_sizes import PixelBudget
+from ...core.towers import PatchEmbedding, RowProjector, VisionTower
 from ...core.tree import repeat
-from ..counted_towers import Modules, conv, counted, counted_part, table
-from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config, side, vit_sizes
+from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes
 
 _LAYER = "vit.layers.{l}."
 _IN_MEMORY = {
@@ -30,38 +31,63 @@ _IN_MEMORY = {
 }
 
 
+_TOWER = {
+    "patches": "embeddings.patch_embedding",
+    "positions": "embeddings.position_embedding.weight",
+    "layers.{l}.attn_norm": "layers.{l}.input_layernorm",
+    **{f"layers.{{l}}.attn.{x}": f"layers.{{l}}.self_attn.{x}_proj" for x in "qkvo"},
+    "layers.{l}.mlp_norm": "layers.{l}.post_attention_layernorm",
+    "layers.{l}.mlp.up": "layers.{l}.mlp.dense_h_to_4h",
+    "layers.{l}.mlp.down": "layers.{l}.mlp.dense_4h_to_h",
+}
+_PROJECTOR = {
+    "downsample": "proj.0",
+    "expand": "proj.2",
+    "linear": "mlp",
+    "newline": "image_newline",
+    "begin": "image_begin",
+    "end": "image_end",
+    "separator": "image_sep",
+    "norm": "before_rms",
+    "out_norm": "after_rms",
+}
+
+
 @multimodal(forms={"hf-modules": _IN_MEMORY})
 def hunyuan_vl(c: Config, text: Decoder) -> Assembly:
-    v = part_config(c, "vision_config", {})
-    v.ignore("interpolate_mode", "img_max_token_num", "min_image_size", "max_vit_seq_len", "out_hidden_size", "temporal_patch_size")
-    v.ignore("attention_dropout", "hidden_act", "rms_norm_eps", "text_hidden_size", "num_key_value_heads")
-    d, F, L, _ = vit_sizes(v, width=1152, mlp_width=4304, layers=27, heads=16)
-    p, s, channels = (
-        side(v, "p_v", "patch_size", 16),
-        side(v, "s_v", "max_image_size", 2048),
-        v.dim("C_v", "num_channels", default=Expr.const(3)),
+    v, out = part_config(c, "vision_config", {}), text.width
+    v.ignore("img_max_token_num", "min_image_size", "max_vit_seq_len", "out_hidden_size", "temporal_patch_size")
+    v.ignore("attention_dropout", "text_hidden_size", "num_key_value_heads")
+    d, F, L, H = vit_sizes(v, width=1152, mlp_width=4304, layers=27, heads=16)
+    p, s, k = side(v, "p_v", "patch_size", 16), side(v, "s_v", "max_image_size", 2048), v.dim("k_v", "spatial_merge_size", default=2)
+    eps, activation = v.get("rms_norm_eps", 1e-5), v.activation("hidden_act", "gelu")
+    if (mode := v.get("interpolate_mode", "bilinear")) not in ("bilinear", "bicubic"):
+        raise v.error("interpolate_mode", f"should be bilinear or bicubic, not {mode!r:.40}")
+    norm = layer_norm(d, eps)
+    tower = VisionTower(
+        patches=patch_embedding(v, d, p, bias=True),
+        positions=weight(Expr("N_v", (s // p) ** 2 + 1), d, role="lookup"),
+        layers=repeat(vit_layer(norm, encoder_attention(v, d, H, bias=True), mlp(d, F, activation, bias=True)), L),
+        patch_size=p,
+        image_sizes=PixelBudget(patch=p, multiple=p * k, fewest=512**2, most=2048**2),
+        resizing="centers" if mode == "bilinear" else mode,
     )
-    k, out, norm = v.dim("k_v", "spatial_merge_size", default=2), text.width, layer_norm(d, 1e-5)
-    layer: Modules = {
-        "input_layernorm": norm,
-        **{f"self_attn.{x}_proj": linear(d, d, True) for x in "qkvo"},
-        "post_attention_layernorm": norm,
-        "mlp.dense_h_to_4h": linear(F, d, True),
-        "mlp.dense_4h_to_h": linear(d, F, True),
-    }
-    tower: Modules = {
-        "embeddings.patch_embedding": conv(d, channels, p, p),
-        "embeddings.position_embedding": table(Expr("N_v", (s // p) ** 2 + 1), d),
-        "layers": repeat(counted(layer), L),
-    }
-    wide = product((4, d))
-    projector: Modules = {
-        "proj.0": conv(2 * d, d, k, k),
-        "proj.2": conv(4 * d, 2 * d, 1, 1),
-        "mlp": linear(out, wide, True),
-        "image_newline": weight(wide, role="scale"),
-        **{f"image_{x}": weight(out, role="scale") for x in ("begin", "end", "sep")},
-        "before_rms": rms(d, 1e-5),
-        "after_rms": rms(out, 1e-5),
-    }
-    return assemble(text, vision=("vit.", counted_part(tower)), projector=("vit.perceive.", counted_part(projector)))
+    wide, token = product((4, d)), weight(out, role="scale")
+    projector = RowProjector(
+        downsample=_convolution(2 * d, d, k),
+        expand=_convolution(wide, 2 * d, 1),
+        linear=linear(out, wide, True),
+        newline=weight(wide, role="scale"),
+        begin=token,
+        end=token,
+        separator=token,
+        norm=rms(d, eps),
+        out_norm=rms(out, eps),
+        activation=activation,
+        merge=k,
+    )
+    return assemble(text, vision=("vit.", Tower(tower, _TOWER)), projector=("vit.perceive.", Part(projector, _PROJECTOR)))
+
+
+def _convolution(out: int, into: int, side: int) -> PatchEmbedding:
+    return PatchEmbedding(weight=weight(out, into, side, side), bias=weight(out, role="bias"))
