@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,18 +17,24 @@ import llamath
 from llamath.cli import cli
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, new_context
+from support.browser_page import Tab, browser, new_context, wait_until_drawn
 
 __all__ = ["browser"]
 SVG = "{http://www.w3.org/2000/svg}"
 TAKE = "globalThis.taken = []; navigator.clipboard.writeText = (text) => (taken.push(text), Promise.resolve()); null"
 
 
-def copied_text(tab: Any, press: str) -> str:
-    """Return the copied text."""
+def copied_text(tab: Any, press: str, menu: str = "[aria-label='Copy the page']") -> str:
+    """Return the text that an item of a menu copies."""
     tab.evaluate(TAKE)
+    tab.click(f"button{menu}")
     tab.click(press)
+    assert tab.locator(".export-items").count() == 0, "the menu closes"
     return str(tab.evaluate("taken[0]"))
+
+
+def section_menu(section: str) -> str:
+    return f"[aria-label^='Copy or save']:is(#{section} *)"
 
 
 def command_output(*args: str) -> str:
@@ -52,58 +60,83 @@ def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path
 
 
 def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#context=4096&batch=2") as tab:
-        cells = tab.evaluate("[...document.querySelectorAll('section[aria-labelledby=memory] td.n')].map(x => x.textContent)")
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+        cells = tab.evaluate("[...document.querySelectorAll('#tensors td.n')].map((x) => x.textContent.split(': ').pop())")
         for form in ("text", "Markdown"):
-            text = copied_text(tab, f"section[aria-labelledby=memory] .takes [aria-label$='as {form}']")
+            text = copied_text(tab, f"#tensors [aria-label$='as {form}']", section_menu("tensors"))
             assert len(cells) > 20 and all(x in text for x in cells)
+            assert text.startswith("Every weight: Llama 3 8B") and f"llamath {llamath.__version__}" in text.splitlines()[0]
         rows = [x for x in text.splitlines() if x.startswith("|")]
         head = rows[0].count("|")
         assert head > 3 and re.fullmatch(r"\|( ---:? \|| -+:? \|)+", rows[1])
         tab.fill("#find", "norm")
-        text = copied_text(tab, "section[aria-labelledby=tensors] .takes [aria-label$='as Markdown']")
+        text = copied_text(tab, "#tensors [aria-label$='as Markdown']", section_menu("tensors"))
         assert "attn_norm" in text and "embed.weight" not in text
 
 
-def test_hostile_cells_stay_one_markdown_row(browser: Any, tmp_path: Path) -> None:
+def saved_file(tab: Any, section: str, press: str) -> tuple[str, bytes]:
+    """Return the name and the contents of the file that an item of a section's menu saves."""
+    tab.click(f"button{section_menu(section)}")
+    with tab.expect_download() as given:
+        tab.click(press)
+    return given.value.suggested_filename, Path(given.value.path()).read_bytes()
+
+
+def test_saved_csv_has_plain_numbers_and_states_the_model(browser: Any, tmp_path: Path) -> None:
     model = llamath.load("llama-3-8b")
-    data = build_page_data([model])
-    data["models"][0]["sections"][0]["rows"][0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
+    with Tab(browser, tmp_path, model_page([model]), "#context=5000") as tab:
+        name, data = saved_file(tab, "tensors", "#tensors [aria-label$='as CSV']")
+    first, *lines = data.decode().splitlines()
+    assert name == "Llama-3-8B-tensors.csv" and first.startswith("# Every weight: Llama 3 8B, context 5,000 tokens")
+    rows = list(csv.reader(lines))
+    assert rows[0][:3] == ["weight", "shape", "parameters"]
+    total = rows[0].index("total")
+    assert sum(int(x[total]) for x in rows[1:] if x[0].endswith(".weight")) == model.parameters.total
+
+
+def test_hostile_cells_stay_one_row(browser: Any, tmp_path: Path) -> None:
+    data = build_page_data([llamath.load("llama-3-8b")])
+    rows = data["models"][0]["sections"][0]["rows"]
+    rows[0]["path"] = "a|b\n| <img src=x onerror=pwned()> [x](javascript:1) `c`"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        text = copied_text(tab, "section[aria-labelledby=tensors] .takes [aria-label$='as Markdown']")
-    rows = [x for x in text.splitlines() if x.startswith("|")]
-    assert len({x.count("|") for x in rows}) == 1 and "<img" not in text and "](" not in text
+        text = copied_text(tab, "#tensors [aria-label$='as Markdown']", section_menu("tensors"))
+    lines = [x for x in text.splitlines() if x.startswith("|")]
+    assert len({x.count("|") for x in lines}) == 1 and "<img" not in text and "](" not in text
+    rows[0]["path"] = '=cmd("x"), \n-1'
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        _, saved = saved_file(tab, "tensors", "#tensors [aria-label$='as CSV']")
+    found = [x for x in csv.reader(saved.decode().splitlines()[1:]) if "cmd" in x[0]]
+    assert len(found) == 1 and found[0][0].startswith("'=")
 
 
 def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")])) as tab:
         tab.evaluate("navigator.clipboard.writeText = () => Promise.reject(new Error('no')); null")
+        tab.click("button[aria-label='Copy the page']")
         tab.click("[aria-label='Copy as text']")
         tab.wait_for_selector("dialog[open] textarea")
         text = command_output("count", "gpt2")
         assert tab.input_value("dialog[open] textarea") == text
+        wait_until_drawn(tab)
         assert tab.evaluate("(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))") == len(text)
         tab.keyboard.press("Escape")
         tab.locator("textarea").wait_for(state="detached")
 
 
-def saved_pictures(tab: Any, part: str) -> list[tuple[str, str]]:
+def saved_pictures(tab: Any, part: str, form: str = "SVG", theme: str = "light") -> list[tuple[str, bytes]]:
     """Return the pictures of a section: file names and contents."""
-    press = f"section[aria-labelledby={part}] .takes [aria-label$='as SVG']"
+    tab.click(f"button{section_menu(part)}")
+    count = tab.locator(f"#{part} [data-format={form}]").count()
+    tab.keyboard.press("Escape")
     found = []
-    with tab.expect_download() as first:
-        tab.click(press)
-        names = tab.locator("dialog[open] li button")
-        count = names.count()
-        if count:
-            names.nth(0).click()
-    found.append(first.value)
-    for i in range(1, count):
-        with tab.expect_download() as other:
-            tab.click(press)
-            tab.locator("dialog[open] li button").nth(i).click()
-        found.append(other.value)
-    return [(x.suggested_filename, Path(x.path()).read_text()) for x in found]
+    for i in range(count):
+        tab.click(f"button{section_menu(part)}")
+        tab.click(f"#theme-of-{part} [data-value={theme}]")
+        with tab.expect_download() as given:
+            tab.locator(f"#{part} [data-format={form}]").nth(i).click()
+        found.append((given.value.suggested_filename, Path(given.value.path()).read_bytes()))
+    assert found
+    return found
 
 
 def parse_picture(text: str) -> ElementTree.Element:
@@ -121,29 +154,49 @@ def parse_picture(text: str) -> ElementTree.Element:
 KNOWN = "svg g title desc rect text tspan line path circle ellipse polygon polyline defs marker use clipPath pattern linearGradient stop".split()
 
 
-@pytest.mark.parametrize(("at", "parts"), [("#view=a", ["where", "memory"]), ("#view=difference", ["causes", "differences"]), ("#view=design", ["dimensions"]), ("#view=a&focus=1", ["where"])])  # fmt: skip
-def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str, parts: list[str]) -> None:
+@pytest.mark.parametrize(("at", "parts"), [("#view=a&map=bytes&dtype=q4_k_m", ["parameters"]), ("#view=difference", ["causes", "shapes"])])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str, parts: list[str], theme: str) -> None:
     text = model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")])
     with Tab(browser, tmp_path, text, at) as tab:
-        found = [(part, *x) for part in parts for x in saved_pictures(tab, part)]
-        shown = tab.text_content("main")
-    for part, name, svg in found:
-        root = parse_picture(svg)
-        assert re.fullmatch(r"[A-Za-z0-9._-]+\.svg", name), name
+        shown = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        found = [(part, *x) for part in parts for x in saved_pictures(tab, part, theme=theme)]
+        finding = tab.evaluate("(id) => document.querySelector(`#${id} h2`).textContent.split(': ').pop()", parts[0])
+        assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == shown, "the page keeps its theme"
+    for part, name, data in found:
+        root = parse_picture(data.decode())
+        assert re.fullmatch(r"[A-Za-z0-9._-]+\.svg", name) and theme in name, name
         assert len({x.get(look) for x in root.iter() for look in ("fill", "stroke")}) > 4, (part, name)
         words = ["".join(x.itertext()) for x in root.iter(f"{SVG}text")]
-        assert words and all(x.split()[0] in shown for x in words if x.strip()), part
+        visible = " ".join(words)
+        assert "Llama 2 7B" in visible and "llamath" in visible, part
+        assert ("weights q4_k_m" in visible) == (part == "parameters")
+        background = next(root.iter(f"{SVG}rect")).get("fill")
+        assert background == ("#fcfbf8" if theme == "light" else "#0f131a")
+    first = " ".join("".join(x.itertext()) for x in ElementTree.fromstring(found[0][2].decode()).iter(f"{SVG}text"))
+    assert finding.split()[-1] in first, "the finding is the title"
+
+
+def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
+        ((name, data), *_) = saved_pictures(tab, "parameters", "PNG")
+        width, height = tab.evaluate("(x => [x.width, x.height])(document.querySelector('#parameters figure').getBoundingClientRect())")
+    assert name.endswith(".png") and data[:8] == b"\x89PNG\r\n\x1a\n"
+    size = struct.unpack(">II", data[16:24])
+    assert size[0] >= 2 * width and size[1] > 2 * height and len(data) > 5_000
 
 
 def test_saved_picture_keeps_its_colors(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
-        ((_, svg), *_) = saved_pictures(tab, "where")
-        color = tab.evaluate("getComputedStyle(document.querySelector('.tile rect')).fill")
-    path = tmp_path / "picture.svg"
-    path.write_text(svg)
+        ((_, data), *_) = saved_pictures(tab, "parameters")
+        color = tab.evaluate("getComputedStyle(document.querySelector('#parameters .cell rect')).fill")
+    picture = tmp_path / "picture.svg"
+    picture.write_bytes(data)
     alone = new_context(browser).new_page()
-    alone.goto(path.as_uri())
+    alone.goto(picture.as_uri())
     boxes = alone.evaluate("[...document.querySelectorAll('g rect')].map(x => [getComputedStyle(x).fill, x.getBoundingClientRect().width])")
+    cut = "[...document.querySelectorAll('text')].filter((x) => { const b = x.getBoundingClientRect(); return b.right > document.documentElement.clientWidth || parseFloat(getComputedStyle(x).fontSize) < 12; }).map((x) => x.textContent)"
+    assert alone.evaluate(cut) == []
     alone.context.close()
     assert boxes[0][0] == color and boxes[0][1] > 50
 
@@ -152,9 +205,59 @@ def test_hostile_names_give_valid_svg(browser: Any, tmp_path: Path) -> None:
     data = build_page_data([llamath.load("gpt2")])
     data["models"][0]["name"] = "</text><script>pwned()</script>\u0000\u0008\ufffe../../x"
     with Tab(browser, tmp_path, page_from_data(data)) as tab:
-        for name, svg in saved_pictures(tab, "where"):
-            assert "<script" not in svg and "/" not in name
-            parse_picture(svg)
+        for name, svg in saved_pictures(tab, "parameters"):
+            assert b"<script" not in svg and "/" not in name
+            parse_picture(svg.decode())
+
+
+def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None:
+    text = model_page([llamath.load("llama-3-8b")])
+    with Tab(browser, tmp_path, text, "#map=bytes") as tab:
+        link = copied_text(tab, "#tensors >> text=Copy link", section_menu("tensors"))
+        assert link.startswith("file:") and "map=bytes" in link and "section=tensors" in link
+    with Tab(browser, tmp_path, text, "#" + link.partition("#")[2]) as tab:
+        wait_until_drawn(tab)
+        assert tab.get_attribute("#map [data-value=bytes]", "aria-pressed") == "true"
+        assert abs(tab.evaluate("document.getElementById('tensors').getBoundingClientRect().top")) < 120
+        assert tab.evaluate("document.activeElement.id") == "tensors-title"
+
+
+def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]), width=1400) as tab:
+        first = tab.text_content("h1")
+        tab.click("[data-view=b]")
+        assert tab.text_content("h1") == "Llama 3 8B"
+        tab.click("nav >> text=Tensors")
+        assert tab.evaluate("document.activeElement.id") == "tensors-title"
+        tab.click("[data-view=design]")
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert tab.text_content("h1") == "Llama 3 8B" and "section=tensors" in tab.evaluate("location.hash")
+        tab.go_back()
+        tab.go_back()
+        wait_until_drawn(tab)
+        assert tab.text_content("h1") == first
+        tab.go_forward()
+        wait_until_drawn(tab)
+        assert tab.text_content("h1") == "Llama 3 8B"
+
+
+def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, model_page([llamath.load("deepseek-v3")]), width=1440) as tab:
+        tab.click("[data-part=parameters]")
+        count = "document.querySelectorAll('main *').length"
+        before = tab.evaluate(count)
+        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+        tab.emulate_media(media="print")
+        assert tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width") <= 718
+        assert tab.is_visible(".printed pre") and not tab.is_visible("dialog")
+        assert tab.locator(".export-menu:visible, header:visible, [type=search]:visible").count() == 0
+        assert tab.pdf()[:5] == b"%PDF-"
+        tab.emulate_media(media="screen")
+        tab.evaluate("dispatchEvent(new Event('afterprint'))")
+        wait_until_drawn(tab)
+        assert not tab.is_visible(".printed") and tab.evaluate(count) == before
+        assert tab.evaluate("document.querySelector('#parameters svg').getBoundingClientRect().width") > 900
 
 
 def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:

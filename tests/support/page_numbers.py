@@ -22,7 +22,10 @@ COLLECT_NUMBERS_JS = """([excluded, names, within]) => {
     x.dispatchEvent(new MouseEvent("click", { bubbles: true }));
     await until(() => document.querySelector("dialog[open]"));
     cache.set(x, { chains: chainsOf(), keys: x.localName === "button" || x.hasAttribute("tabindex") });
-    document.querySelector("dialog[open]")?.dispatchEvent(new Event("close"));
+    for (const dialog of document.querySelectorAll("dialog[open]")) {
+      dialog.removeAttribute("open");
+      dialog.dispatchEvent(new Event("close"));
+    }
     await until(() => !document.querySelector("dialog"));
     return cache.get(x);
   };

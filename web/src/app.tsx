@@ -2,9 +2,10 @@
 import { useEffect } from "preact/hooks";
 import { DialogHost, openDialog } from "./components/dialog";
 import { Header, type SectionLink } from "./components/header";
+import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { data } from "./lib/data";
-import { useAppState } from "./lib/state";
+import { state, useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
@@ -40,6 +41,12 @@ export function App() {
 		document.title = `${title} · llamath`;
 	}, [title]);
 	useEffect(applyTheme);
+	useEffect(() => {
+		const scroll = () => state.section && requestAnimationFrame(() => showSection(state.section!));
+		scroll();
+		addEventListener("popstate", scroll);
+		return () => removeEventListener("popstate", scroll);
+	}, []);
 	useEffect(() => {
 		addEventListener("keydown", handleKey);
 		return () => removeEventListener("keydown", handleKey);

@@ -26,10 +26,14 @@ export function DialogHost() {
 	if (!content) return null;
 	const closeOnBackdrop = (event: MouseEvent) => event.target === ref.current && ref.current!.close();
 	return (
-		<dialog ref={ref} aria-labelledby="dialog-title" onClose={() => !ref.current!.open && setContent(null)} onClick={closeOnBackdrop}>
-			<h2 id="dialog-title">{content.title}</h2>
-			<div class="dialog-body">{content.body}</div>
-			<button type="button" class="button" onClick={() => ref.current!.close()}>Close</button>
-		</dialog>
+		<>
+			<dialog ref={ref} aria-labelledby="dialog-title" onClose={() => !ref.current!.open && setContent(null)} onClick={closeOnBackdrop}>
+				<h2 id="dialog-title">{content.title}</h2>
+				<div class="dialog-body">{content.body}</div>
+				<button type="button" class="button" onClick={() => ref.current!.close()}>Close</button>
+			</dialog>
+			{/* a modal dialog would cover the first page: paper gets its contents below the page */}
+			<div class="printed wrap"><h2>{content.title}</h2><div class="dialog-body">{content.body}</div></div>
+		</>
 	);
 }

@@ -2,6 +2,8 @@
 import { data, type ModelData } from "../lib/data";
 import { change, useAppState } from "../lib/state";
 import { shownTheme } from "../lib/theme";
+import { PageMenu } from "./export/page_menu";
+import { SectionAnchor } from "./section_link";
 
 export interface SectionLink {
 	id: string;
@@ -32,7 +34,7 @@ function Views({ view }: { view: string }) {
 	return (
 		<div class="segmented views" role="group" aria-label="View">
 			{views.map(([key, text]) => (
-				<button type="button" key={key} data-view={key} aria-pressed={view === key} onClick={() => change({ view: key })}>{text}</button>
+				<button type="button" key={key} data-view={key} aria-pressed={view === key} onClick={() => change({ view: key, section: "" })}>{text}</button>
 			))}
 		</div>
 	);
@@ -71,10 +73,11 @@ export function Header({ title, links, showKeys }: Props) {
 			<div class="wrap">
 				<a class="mark" href="#content" aria-label={`llamath: ${title}, top of the page`}><Mark />llamath</a>
 				<Views view={view!} />
-				<nav aria-label="Sections">{links.map((x) => <a key={x.id} href={`#${x.id}`}>{x.name}</a>)}</nav>
+				<nav aria-label="Sections">{links.map((x) => <SectionAnchor key={x.id} id={x.id}>{x.name}</SectionAnchor>)}</nav>
 				<span class="grow" />
 				<OtherModels />
-				<button type="button" class="button icon" aria-label="Keyboard shortcuts" onClick={showKeys}>?</button>
+				{view !== "design" && <PageMenu name={title} />}
+				<button type="button" class="button icon wide-only" aria-label="Keyboard shortcuts" onClick={showKeys}>?</button>
 				<button type="button" class="button icon" aria-label={isDark ? "Light theme" : "Dark theme"} onClick={() => change({ theme: isDark ? "light" : "dark" })}>
 					<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
 						<circle cx="7" cy="7" r="6" fill="none" stroke="currentColor" stroke-width="1.6" />

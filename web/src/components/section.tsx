@@ -1,5 +1,7 @@
 // A section of the page: what it is about, its finding as the heading, its controls, and what can be copied or saved from it.
 import type { ComponentChildren } from "preact";
+import { SectionMenu } from "./export/section_menu";
+import { SectionAnchor } from "./section_link";
 
 interface Props {
 	/** The id of the section, which its links and `nav` use. */
@@ -18,9 +20,9 @@ export function Section({ id, topic, title, lead, controls, children }: Props) {
 		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic}>
 			<div class="wrap">
 				<div class="section-head">
-					<p class="eyebrow"><a href={`#${id}`}>{topic}</a></p>
+					<p class="eyebrow"><SectionAnchor id={id}>{topic}</SectionAnchor></p>
 					<h2 id={`${id}-title`} tabIndex={-1}>{title}</h2>
-					{controls && <div class="section-controls">{controls}</div>}
+					<div class="section-controls">{controls}<SectionMenu id={id} topic={topic} /></div>
 					{lead && <p class="lead">{lead}</p>}
 				</div>
 				{children}

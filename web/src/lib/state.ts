@@ -18,6 +18,7 @@ type Parse = (text: string) => string | null;
 const matching = (pattern: RegExp): Parse => (text) => (pattern.test(text) ? text : null);
 const PARSERS: Record<string, Parse> = {
 	number: (text) => parseWhole(text)?.toString() ?? null,
+	section: matching(/^[a-z][a-z-]{0,30}$/),
 	place: matching(/^\d{1,3}$/),
 	sizes: matching(/^[A-Za-z]{1,8}\d{1,10}(\.[A-Za-z]{1,8}\d{1,10}){0,31}$/),
 	target: matching(/^[\dkmbgte+.,_ ]{1,24}$/i),

@@ -1,4 +1,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { whilePrinting } from "./printing";
+
+const measures = new Set<() => void>();
 
 /** The width of an element in CSS pixels; pictures are laid out for it, never scaled to it. */
 export function useWidth<E extends Element>(initial = 1000) {
@@ -8,10 +11,23 @@ export function useWidth<E extends Element>(initial = 1000) {
 		const element = ref.current!;
 		// an element that is not shown has no width: the last one stands
 		const set = (n: number) => n && setWidth(Math.round(n));
-		set(element.getBoundingClientRect().width);
+		const measure = () => set(element.getBoundingClientRect().width);
+		measure();
+		measures.add(measure);
 		const observer = new ResizeObserver(([entry]) => set(entry!.contentRect.width));
 		observer.observe(element);
-		return () => observer.disconnect();
+		return () => {
+			measures.delete(measure);
+			observer.disconnect();
+		};
 	}, []);
 	return [ref, width] as const;
 }
+
+/** Pictures are laid out again for the width of paper. */
+function drawFor(medium: "paper" | "screen"): void {
+	document.documentElement.dataset.medium = medium;
+	for (const measure of measures) measure();
+}
+
+whilePrinting(() => drawFor("paper"), () => drawFor("screen"));

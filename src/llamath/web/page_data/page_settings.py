@@ -19,6 +19,7 @@ def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[st
 
     return [
         ["view", "difference" if is_comparison else "a", views, []],
+        ["section", "", "section", []],
         ["like", "a", views[: len(models)], []],
         ["sizes", "", "sizes", ["design"]],
         ["target", "", "target", ["design"]],

@@ -61,12 +61,16 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
 
 
 def content_security_policy(code: str, style: str, *, connects: bool = False) -> str:
-    """Return a content security policy that admits only this script and this style, and no requests except to its own server."""
+    """Return a content security policy that admits only this script, this style and pictures that the script makes, to save them as PNG.
+
+    It admits no requests, or with `connects` only those to the page's own server.
+    """
     return "; ".join(
         [
             "default-src 'none'",
             f"script-src '{_digest(code)}'",
             f"style-src '{_digest(style)}'",
+            "img-src blob:",
             *(["connect-src 'self'"] if connects else []),
             "base-uri 'none'",
             "form-action 'none'",

@@ -12,7 +12,7 @@ import { inFieldWords, type Cause, type Difference } from "./difference";
 const BAR = 30;
 const ROW = 50;
 /** Longer places of a cause are left to its derivation. */
-const MAX_PLACE = 60;
+const MAX_PLACE = 44;
 /** Below this share of the largest level, the axis starts at 0. */
 const MIN_BREAK = 0.3;
 
@@ -85,7 +85,7 @@ function CauseBar({ axis, from, to, cause }: { axis: Axis; from: bigint; to: big
 
 function Ticks({ axis }: { axis: Axis }) {
 	return (
-		<svg width={axis.width} height={24} role="img" aria-label={axis.isBroken ? `axis from ${compactCount(BigInt(Math.round(axis.start)))}` : "axis from 0"}>
+		<svg width={axis.width} height={24} aria-hidden="true">
 			{axis.ticks.map((x, i) => <text key={x} class="muted" x={Math.min(axis.at(x), axis.width - 18)} y={17} text-anchor={axis.at(x) < 20 ? "start" : i === axis.ticks.length - 1 && axis.at(x) > axis.width - 30 ? "end" : "middle"}>{compactCount(BigInt(Math.round(x)))}</text>)}
 		</svg>
 	);
@@ -111,7 +111,7 @@ export function Waterfall({ difference }: { difference: Difference }) {
 		);
 	};
 	return (
-		<figure>
+		<figure aria-label={`Causes of the difference between ${data.models[0]!.name} and ${data.models[1]!.name}`}>
 			<table class={`waterfall ${isNarrow ? "narrow" : ""}`} role="table" ref={ref}>
 				<caption class="hidden">{`Parameters from ${data.models[0]!.name} to ${data.models[1]!.name}`}</caption>
 				<thead role="rowgroup" class="hidden"><tr role="row"><th scope="col" role="columnheader">cause</th><th scope="col" role="columnheader" class="n">parameters</th><th scope="col" role="columnheader">change</th></tr></thead>
@@ -125,12 +125,10 @@ export function Waterfall({ difference }: { difference: Difference }) {
 						</tr>
 					))}
 					{total(1, b)}
+					<tr class="axis" aria-hidden="true"><th /><td class="n caption">parameters</td><td class="bar"><Ticks axis={axis} /></td></tr>
 				</tbody>
 			</table>
-			<div class={isNarrow ? "" : "waterfall-axis"}>
-				<Ticks axis={axis} />
-				<p class="caption">parameters{axis.isBroken ? `; the axis starts at ${compactCount(BigInt(Math.round(axis.start)))}, where the bars are broken` : ""}</p>
-			</div>
+			{axis.isBroken && <p class="caption">The axis starts at {compactCount(BigInt(Math.round(axis.start)))} parameters, where the bars are broken.</p>}
 		</figure>
 	);
 }

@@ -1,0 +1,38 @@
+// A small menu: a button that shows more buttons below it.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+interface Props {
+	/** What the button shows, and what it is called. */
+	text: string;
+	label: string;
+	/** Called when the menu opens. */
+	children: (close: () => void) => ComponentChildren;
+}
+
+export function Menu({ text, label, children }: Props) {
+	const [isOpen, setOpen] = useState(false);
+	const ref = useRef<HTMLDivElement>(null);
+	const close = () => {
+		setOpen(false);
+		ref.current?.querySelector("button")?.focus();
+	};
+	useEffect(() => {
+		if (!isOpen) return;
+		const closeOutside = (event: Event) => !ref.current?.contains(event.target as Node) && setOpen(false);
+		addEventListener("pointerdown", closeOutside);
+		return () => removeEventListener("pointerdown", closeOutside);
+	}, [isOpen]);
+	const onKeyDown = (event: KeyboardEvent) => {
+		if (event.key === "Escape" && isOpen) {
+			event.stopPropagation();
+			close();
+		}
+	};
+	return (
+		<div class="export-menu no-print" ref={ref} onKeyDown={onKeyDown}>
+			<button type="button" class="button icon" aria-expanded={isOpen} aria-label={label} onClick={() => setOpen(!isOpen)}>{text}</button>
+			{isOpen && <div class="export-items" role="group" aria-label={label}>{children(close)}</div>}
+		</div>
+	);
+}

@@ -1,0 +1,29 @@
+// What can be taken from the whole page: the output of `count` or `diff` as text, Markdown or JSON, and its link.
+import "./export.css";
+import { data } from "../../lib/data";
+import { state, writeState } from "../../lib/state";
+import { copyText } from "./clipboard";
+import { countJson, type CountParts } from "./count_json";
+import { Menu } from "./menu";
+
+interface PageTexts {
+	text: string;
+	markdown: string;
+	json: string | CountParts | null;
+}
+
+export function PageMenu({ name }: { name: string }) {
+	const texts = (state.view === "difference" ? (data.difference as { copy: PageTexts }) : (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })).copy;
+	const json = texts.json;
+	const formats: [string, () => string][] = [["text", () => texts.text], ["Markdown", () => texts.markdown], ...(json ? [["JSON", () => (typeof json === "string" ? json : countJson(json))] as [string, () => string]] : [])];
+	return (
+		<Menu text="Copy" label="Copy the page">
+			{(close) => (
+				<>
+					<button type="button" class="button" onClick={() => (copyText(`${location.href.split("#")[0]}${writeState(state)}`, "link to this page"), close())}>Copy link</button>
+					{formats.map(([form, text]) => <button key={form} type="button" class="button" aria-label={`Copy as ${form}`} onClick={() => (copyText(text(), `${name} as ${form}`), close())}>{form}</button>)}
+				</>
+			)}
+		</Menu>
+	);
+}

@@ -1,0 +1,103 @@
+// What can be taken from a section: its link, its tables as text, Markdown or CSV, and its pictures as SVG or PNG in either theme.
+import "./export.css";
+import { useState } from "preact/hooks";
+import { data } from "../../lib/data";
+import { grouped } from "../../lib/format";
+import { state, writeState } from "../../lib/state";
+import { applyTheme, shownTheme } from "../../lib/theme";
+import { Segmented } from "../controls";
+import { copyText, saveFile } from "./clipboard";
+import { Menu } from "./menu";
+import { picturesIn, pngOf, svgDocument, type Picture } from "./svg_document";
+import { asCsv, asMarkdown, asText, tablesIn, visibleText } from "./table_text";
+
+/** Settings in words; what is not here, such as a search, is no setting of a result. */
+const SETTING_NAMES: Record<string, (value: string) => string> = {
+	context: (x) => `context ${grouped(x)} tokens`,
+	batch: (x) => `batch ${grouped(x)}`,
+	dtype: (x) => `weights ${x}`,
+	kv: (x) => `KV cache ${x}`,
+	gpus: (x) => (x === "1" ? "1 GPU" : `${x} GPUs`),
+	tp: (x) => `TP ${x}`,
+	trainers: (x) => `${x} training GPUs`,
+	card: (x) => x,
+	map: (x) => `by ${x}`,
+	mode: (x) => (x === "train" ? "training" : "inference"),
+	target: (x) => `target ${x}`,
+	sizes: (x) => `dimensions ${x}`,
+};
+
+const modelName = () => (state.view === "difference" ? data.models.map((x) => x.name).join(" → ") : data.models[state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0]!.name);
+
+/** The model and the settings of a section: those that it shows, and others that are not at their initial values. */
+export function modelAndSettings(id: string): string {
+	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) => Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
+	const settings = data.settings.filter(isUsed).flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
+	return `${[modelName(), ...settings].join(", ")}; llamath ${data.version}`;
+}
+
+const linkTo = (id: string) => `${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
+
+/** Calls `make` with the page in a theme. */
+function inTheme<T>(theme: string, make: () => T): T {
+	document.documentElement.dataset.theme = theme;
+	try {
+		return make();
+	} finally {
+		applyTheme();
+	}
+}
+
+function PictureItems({ picture, id, title, theme, close }: { picture: Picture; id: string; title: string; theme: string; close: () => void }) {
+	const name = `${modelName()}-${id}${picture.name === "picture" ? "" : `-${picture.name}`}-${theme}`;
+	const draw = () => inTheme(theme, () => svgDocument(picture, title, modelAndSettings(id)));
+	const save = async (format: string) => {
+		const drawn = draw();
+		if (format === "SVG") saveFile(`${name}.svg`, drawn.text, "image/svg+xml");
+		else saveFile(`${name}.png`, await pngOf(drawn), "image/png");
+		close();
+	};
+	return (
+		<p class="export-row">
+			<span class="caption">{picture.name.slice(0, 60)}</span>
+			{["SVG", "PNG"].map((format) => <button key={format} type="button" class="button" aria-label={`Save ${picture.name} as ${format}`} data-format={format} onClick={() => void save(format)}>{format}</button>)}
+		</p>
+	);
+}
+
+function Items({ id, topic, close }: { id: string; topic: string; close: () => void }) {
+	const [theme, setTheme] = useState(shownTheme());
+	const section = document.getElementById(id)!;
+	const finding = section.querySelector("h2");
+	const title = finding ? visibleText(finding) : topic;
+	const tables = tablesIn(section);
+	const pictures = picturesIn(section);
+	const heading = `${topic}: ${modelAndSettings(id)}`;
+	const copyTable = (form: string, text: string) => {
+		copyText(text, `${topic} as ${form}`);
+		close();
+	};
+	return (
+		<>
+			<button type="button" class="button" onClick={() => (copyText(linkTo(id), `link to ${topic}`), close())}>Copy link</button>
+			{tables.length > 0 && (
+				<p class="export-row">
+					<span class="caption">Tables</span>
+					<button type="button" class="button" aria-label={`Copy ${topic} as text`} onClick={() => copyTable("text", `${heading}\n\n${asText(tables)}`)}>Text</button>
+					<button type="button" class="button" aria-label={`Copy ${topic} as Markdown`} onClick={() => copyTable("Markdown", `${heading.replace(/[\\`*|[\]<&]/g, (x) => `&#${x.charCodeAt(0)};`)}\n\n${asMarkdown(tables)}`)}>Markdown</button>
+					<button type="button" class="button" aria-label={`Save ${topic} as CSV`} onClick={() => (saveFile(`${modelName()}-${id}.csv`, `# ${heading.replace(/\s+/g, " ")}\n${asCsv(tables)}\n`, "text/csv"), close())}>CSV</button>
+				</p>
+			)}
+			{pictures.length > 0 && (
+				<>
+					<p class="export-row"><Segmented id={`theme-of-${id}`} label="Pictures in" options={[["light", "light"], ["dark", "dark"]]} chosen={theme} choose={setTheme} /></p>
+					{pictures.map((x, i) => <PictureItems key={i} picture={x} id={id} title={title} theme={theme} close={close} />)}
+				</>
+			)}
+		</>
+	);
+}
+
+export function SectionMenu({ id, topic }: { id: string; topic: string }) {
+	return <Menu text="⋯" label={`Copy or save: ${topic}`}>{(close) => <Items id={id} topic={topic} close={close} />}</Menu>;
+}

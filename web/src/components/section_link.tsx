@@ -1,0 +1,20 @@
+// A link to a section of this page in its present state; Back returns to where one came from.
+import type { ComponentChildren } from "preact";
+import { change, state, writeState } from "../lib/state";
+
+/** Scrolls to a section and moves the focus to its heading. */
+export function showSection(id: string): void {
+	const section = document.getElementById(id);
+	section?.scrollIntoView();
+	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({ preventScroll: true });
+}
+
+export function SectionAnchor({ id, children }: { id: string; children: ComponentChildren }) {
+	const follow = (event: MouseEvent) => {
+		if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+		event.preventDefault();
+		change({ section: id });
+		showSection(id);
+	};
+	return <a href={writeState({ ...state, section: id })} onClick={follow}>{children}</a>;
+}

@@ -1,0 +1,24 @@
+// Printing: a browser prints what is drawn when the event `beforeprint` ends, so changes are drawn at once.
+import { options } from "preact";
+
+/** Draws what `change` changes before it returns. */
+export function drawAtOnce(change: () => void): void {
+	const { debounceRendering } = options;
+	options.debounceRendering = (draw) => draw();
+	try {
+		change();
+	} finally {
+		options.debounceRendering = debounceRendering;
+	}
+}
+
+/** Calls `start` before the page is printed and `end` after it; returns a function that stops both. */
+export function whilePrinting(start: () => void, end: () => void): () => void {
+	const [before, after] = [() => drawAtOnce(start), () => drawAtOnce(end)];
+	addEventListener("beforeprint", before);
+	addEventListener("afterprint", after);
+	return () => {
+		removeEventListener("beforeprint", before);
+		removeEventListener("afterprint", after);
+	};
+}
