@@ -56,7 +56,7 @@ NUMBER = re.compile(r"\d(?:[\d,.]*\d)?(?:%|[KMBT]\b| Gi?B\b)?")
 def names_with_digits(data: dict[str, Any]) -> list[str]:
     """Return the names of models, dtypes and GPUs that contain digits, longest first."""
     names = [y for x in data["models"] for y in (x["name"], *(z["name"] for z in (*x["sizes"]["dtypes"], *x["sizes"]["kvs"])))]
-    names += [y for x in (*data["cards"], *data["gpus"]) for y in (x["name"], x["title"])]
+    names += [y for x in data["gpus"] for y in (x["name"], x["title"])]
     return sorted({x for x in names if re.search(r"\d", x)}, key=len, reverse=True)
 
 
