@@ -16,7 +16,7 @@ from llamath.analysis.parallel_layout import Layout
 from llamath.model import Model
 from llamath.web.page_data.attention_data import build_attention
 from llamath.web.page_data.experts_data import build_experts
-from llamath.web.page_data.inference_data import kept_as
+from llamath.web.page_data.sizing.inference_data import kept_as
 from llamath.web.server.page_html import model_page
 from support.browser_page import Tab, browser
 from support.page_expressions import evaluate

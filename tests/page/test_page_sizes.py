@@ -22,9 +22,9 @@ from llamath.analysis.parallel_layout import Layout
 from llamath.analysis.training.training_memory import TrainRequest, training
 from llamath.hardware import find_device
 from llamath.model import Model
-from llamath.web.page_data.inference_data import ROOF
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.page_data.training_data import ATTENTION, KERNELS, PRECISIONS
+from llamath.web.page_data.sizing.inference_data import ROOF
+from llamath.web.page_data.sizing.training_data import ATTENTION, KERNELS, PRECISIONS
 from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, shown_text
 from support.page_expressions import evaluate
@@ -134,7 +134,7 @@ def test_training_memory_equals_the_report(everything: dict[str, Any]) -> None:
             lines |= {"activations": moving[at["recompute"]], "logits": moving["logits"]}
             answers: dict[str, int] = {}
             for part in (*STAYS, *MOVES):
-                answers[part] = sum_lines(lines[part], variables | answers)
+                answers[part] = sum_lines([found["lines"][i] for i in lines[part]], variables | answers)
             assert {k: str(n) for k, n in answers.items()} | {"total": str(sum(answers.values()))} == library_training_memory(model, at), (
                 model.name,
                 at,

@@ -5,6 +5,7 @@ import { AttentionSection } from "./attention/attention";
 import { ExpertsSection } from "./experts/experts";
 import { Hero } from "./facts/hero";
 import { HardwareSection } from "./hardware/hardware";
+import { LayoutsSection } from "./layouts/layouts";
 import { MemorySection } from "./memory/memory";
 import { Parameters } from "./parameters/parameters";
 import { Plate, PlateSkyline } from "./plate/plate";
@@ -17,6 +18,7 @@ export const MODEL_SECTIONS: readonly SectionLink[] = [
 	{ id: "hardware", name: "Hardware" },
 	{ id: "memory", name: "Memory" },
 	{ id: "speed", name: "Speed" },
+	{ id: "layouts", name: "Layouts" },
 	{ id: "attention", name: "Attention", isShown: (model) => (model.attention as { kinds: unknown[] }).kinds.length > 0 },
 	{ id: "positions", name: "RoPE", isShown: (model) => (model.attention as { ropes: unknown[] }).ropes.length > 0 },
 	{ id: "experts", name: "Experts", isShown: (model) => model.experts !== null },
@@ -31,6 +33,7 @@ export function ModelPage({ model }: { model: ModelData }) {
 			<HardwareSection model={model} />
 			<MemorySection models={[model]} />
 			<SpeedSection model={model} />
+			<LayoutsSection model={model} />
 			<AttentionSection model={model} />
 			<PositionsSection model={model} />
 			<ExpertsSection model={model} />

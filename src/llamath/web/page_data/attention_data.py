@@ -19,7 +19,7 @@ from ...core.positions import Alibi, DynamicRope, LinearRope, Llama3Rope, LongRo
 from ...generation.rope_frequencies import rope_frequencies
 from ...model import Model
 from ...utils.number_format import format_ranges
-from .inference_data import SIZES
+from .sizing.inference_data import SIZES
 
 _SCALINGS: dict[type[Rope], str] = {
     Rope: "none",

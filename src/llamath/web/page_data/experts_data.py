@@ -15,7 +15,7 @@ from ...core.parameter_count import layer_ranges
 from ...core.tree import Block, Stack, fold
 from ...model import Model
 from ...utils.number_format import format_ranges
-from .inference_data import variable
+from .sizing.inference_data import variable
 
 _HUNDREDTHS = 100
 """The expected number of distinct experts is given in hundredths."""

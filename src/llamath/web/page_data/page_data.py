@@ -30,11 +30,12 @@ from .clipboard_texts import diff_texts, model_texts
 from .experts_data import build_experts
 from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
-from .inference_data import ROOF, gpu_data, kept_as, sizes
 from .page_settings import page_settings
 from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
-from .training_data import training
+from .sizing.inference_data import ROOF, gpu_data, kept_as, sizes
+from .sizing.layouts_data import layouts
+from .sizing.training_data import training
 from .ui_strings import UI_STRINGS
 
 _IDENTITY_KEYS = frozenset(("architectures", "model_type"))
@@ -208,7 +209,9 @@ def _model(model: Model) -> dict[str, Any]:
         "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),
         "copy": model_texts(model),
-        "sizes": sizes(model, memory_by_dtype) | {"training": training(model), "spine": component_bytes(parameters["tiles"])},
+        "sizes": (sized := sizes(model, memory_by_dtype))
+        | {"training": (trained := training(model)), "spine": component_bytes(parameters["tiles"])},
+        "parallel": layouts(model, next(iter(memory_by_dtype.values())), int(sized["start"]), int(trained["start"]["trainers"])),
     }
 
 

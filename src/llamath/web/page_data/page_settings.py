@@ -35,6 +35,8 @@ def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[st
             [x["name"], training["start"].get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]], ["memory"]]
             for x in training["choices"]
         ),
+        ["job", "training", ["training", "serving"], ["layouts"]],
+        ["plan", "0", ["0", "1", "2"], ["layouts"]],
         ["card", "h100-sxm", [*(x["name"] for x in gpus), "custom"], _MEMORY_AND_SPEED],
         ["gpumem", "24", "number", _MEMORY_AND_SPEED],
         ["gpubw", "1000", "number", _MEMORY_AND_SPEED],

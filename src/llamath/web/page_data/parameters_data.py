@@ -17,7 +17,7 @@ from ...core.expr import Expr, Json, product, total
 from ...core.tree import Block, Folded, Stack, fold, fold_field
 from ...model import Model
 from .checkpoint_data import CheckpointModel, stored_weights
-from .inference_data import cache_expression
+from .sizing.inference_data import cache_expression
 
 _MAX_LISTED_LAYERS = 1000
 """Models with more layers are not shown layer by layer."""

@@ -43,8 +43,10 @@ export interface TrainingData {
 	kept: Record<string, string>;
 	gpus: Digits[];
 	ranks: Digits[];
-	static: Record<string, Record<string, Record<string, MemoryLine[]> & { optimizer: Record<string, MemoryLine[]> }>>;
-	moving: Record<string, Record<string, MemoryLine[]>>;
+	/** Lines are places in `lines`. */
+	static: Record<string, Record<string, Record<string, number[]> & { optimizer: Record<string, number[]> }>>;
+	moving: Record<string, Record<string, number[]>>;
+	lines: MemoryLine[];
 }
 
 export interface Sizes {

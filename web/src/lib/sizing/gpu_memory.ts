@@ -98,7 +98,8 @@ function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Pl
 	const dp = String(Number(gpus) / Number(tp));
 	const resident = training.static[chosen.precision!]![tp]!;
 	const moving = training.moving[`${training.kept[chosen.precision!]} ${chosen.attention} ${chosen.kernels}`]!;
-	const lines = { ...resident, optimizer: resident.optimizer[chosen.optimizer!]!, activations: moving[chosen.recompute!]!, logits: moving.logits! };
+	const places = { ...resident, optimizer: resident.optimizer[chosen.optimizer!]!, activations: moving[chosen.recompute!]!, logits: moving.logits! };
+	const lines = Object.fromEntries(Object.entries(places).map(([part, list]) => [part, list.map((i) => training.lines[i]!)]));
 	const sharded = Object.entries(training.zero).map(([name, stage]) => [name, Number(chosen.zero) >= Number(stage) ? dp : "1"]);
 	const variables = integers({ T: state.context!, B: state.batch!, TP: tp, ...Object.fromEntries(sharded) });
 	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${dp}, ZeRO-${chosen.zero}`;

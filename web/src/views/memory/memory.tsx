@@ -7,7 +7,7 @@ import type { ModelData } from "../../lib/data";
 import { gibibytes, grouped, percent } from "../../lib/format";
 import { useAppState, type State } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
-import { memoryFacts } from "../../lib/sizing/facts";
+import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
 import { chosenGpu, Fitter, settings } from "../../lib/sizing/fit";
 import { ApproximateMemory, MemoryLimit, memoryPerGpu, namedSplit, sizedIn, type GpuMemory, type Part, type Sized } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "./context_warning";
@@ -96,7 +96,7 @@ function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: Stat
 			<tbody>
 				{gpus.map((gpu) => (
 					<tr key={gpu.name}>
-						<th scope="row">{gpu.title}</th>
+						<th scope="row">{all.length > 1 ? gpu.title : shortTitle(gpu)}</th>
 						<td class="n"><NumberButton derive={() => ({ title: gpu.title, lines: memoryFacts(gpu) })} label={`memory of ${gpu.title}`}>{gibibytes(gpu.memory)}</NumberButton></td>
 						{all.map((x, i) => <GpuCells key={x.model.name} gpu={gpu} shown={x} sized={sizedOn(x.model, state, x.sized, fitters[i]!, gpu)} index={i} />)}
 					</tr>
@@ -149,8 +149,10 @@ export function MemorySection({ models }: { models: readonly ModelData[] }) {
 				{all.map((x, i) => <div class="scroll" tabIndex={0} role="region" aria-label={`memory of ${x.model.name}, in bytes`}><PartsTable key={x.model.name} shown={x} index={i} isComparison={models.length > 1} /></div>)}
 			</div>
 			<p class="caption">Grey: weights; the spine at the left edge divides their bytes by component, in the colours of the model. Hatched and dotted: estimates. Round marks: the exact context at which a GPU is full.</p>
-			{models.length === 1 && state.mode === "run" && <MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />}
-			<div class="scroll gpus-table" tabIndex={0} role="region" aria-label="table of GPUs"><GpuTable all={all} gpus={gpus} state={state} /></div>
+			<div class="memory-lower">
+				{models.length === 1 && state.mode === "run" && <MemoryMap model={first.model} sized={first.sized} gpus={gpus} state={state} />}
+				<div class="scroll" tabIndex={0} role="region" aria-label="table of GPUs"><GpuTable all={all} gpus={gpus} state={state} /></div>
+			</div>
 		</Section>
 	);
 }

@@ -126,8 +126,8 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 					<OwnContextLabel x={ownX} y={box.top - 12} left={box.left} right={box.right} />
 				</>}
 				<path d={`M${x(shown)} ${box.top}V${box.bottom}`} stroke="var(--ink)" stroke-width="1" stroke-dasharray="1 3" />
-				<BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} />
 				<Limits limits={limits} box={box} narrow={narrow} width={width} />
+				<BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} />
 				{crossings.map((l, i) => <Crossing key={l.gpus[0]!.name} gpu={l.gpus[0]!} at={l.at} cx={x(Number(l.at))} cy={l.y} label={l.label} tabIndex={i ? -1 : 0} open={open} onKeyDown={focusNext} />)}
 				{ticks(range.tokens, own, box.right - box.left).map((n) => <text key={n} class={n === own ? "bold tabular" : "muted tabular"} x={Math.min(x(n), box.right - 10)} y={box.bottom + 20} text-anchor={n === 0 ? "start" : "middle"}>{n === 0 ? "0" : shortTokens(n)}</text>)}
 				<text class="muted" x={(box.left + box.right) / 2} y={height - 4} text-anchor="middle">context length, tokens</text>
@@ -181,9 +181,9 @@ function BandLabels({ bands, box, x, own, parts }: { bands: Band[]; box: { left:
 				const place = Math.min(Math.max(x(own) * 0.72 + box.left * 0.28, box.left + 30 + width / 2), box.right - width / 2 - 8);
 				const [, low, high] = points.reduce((a, p) => (Math.abs(p[0] - place) < Math.abs(a[0] - place) ? p : a));
 				if (low - high < 22) return null;
-				const dark = part === "cache" || part === "master";
 				const patterned = part === "activations" || part === "logits" || part === "overhead";
-				return <text key={part} class={patterned ? "bold halo" : "bold"} x={part === parts[0] ? box.left + 26 : place} y={(low + high) / 2 + 4.5} text-anchor={part === parts[0] ? "start" : "middle"} fill={part === "cache" ? "var(--on-kv)" : dark ? "var(--paper)" : "var(--ink)"} style={{ fill: part === "cache" ? "var(--on-kv)" : dark ? "var(--paper)" : "var(--ink)" }}>{label}</text>;
+				const ink = part === "cache" ? "var(--on-kv)" : part === "master" ? "var(--paper)" : "var(--ink)";
+				return <text key={part} class="bold halo" x={part === parts[0] ? box.left + 26 : place} y={(low + high) / 2 + 4.5} text-anchor={part === parts[0] ? "start" : "middle"} style={{ fill: ink, stroke: patterned ? "var(--paper)" : PART_FILLS[part] }}>{label}</text>;
 			})}
 		</>
 	);

@@ -15,10 +15,10 @@ const GIB = 2 ** 30;
 const NEAR = 2 ** 0.2;
 const BATCHES = Array.from({ length: 9 }, (_, i) => 2 ** i);
 
-/** Contexts in powers of two, from 512 to twice the model's own. */
-function contexts(own: number): number[] {
-	const last = Math.ceil(Math.log2(own)) + 1;
-	const first = Math.max(last - 9, 6);
+/** Contexts in powers of two, to twice the model's own or to what is chosen. */
+function contexts(own: number, chosen: number, width: number): number[] {
+	const last = Math.max(Math.ceil(Math.log2(own)) + 1, Math.ceil(Math.log2(chosen)));
+	const first = Math.max(last - (width < 480 ? 6 : 8), 0);
 	return Array.from({ length: last - first + 1 }, (_, i) => 2 ** (first + i));
 }
 
@@ -45,10 +45,11 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const sizes = sizesOf(model);
 	const { plan } = sized;
-	const key = [plan.label, sized.dtype.name, sized.kv.name, width, gpus.map((x) => x.memory)].join(" ");
+	const chosen = 2 ** Math.ceil(Math.log2(Number(state.context)));
+	const key = [chosen > Number(sizes.own) ? chosen : 0, plan.label, sized.dtype.name, sized.kv.name, width, gpus.map((x) => x.memory)].join(" ");
 	const drawing = useMemo(() => {
 		const memory = new ApproximateMemory(plan);
-		const across = contexts(Number(sizes.own));
+		const across = contexts(Number(sizes.own), chosen, width);
 		const left = 52;
 		const right = width - 8;
 		const cell = Math.max(30, Math.min(38, width / 26));
@@ -84,6 +85,9 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 	const own = Number(sizes.own);
 	const [nowX, nowY] = [x(Number(state.context)), y(Number(state.batch))];
 	const text = (n: number) => threeDigits(n / GIB);
+	// the line of the model's own context passes beside the numbers, and the mark of the settings stands in place of one
+	const shift = (c: { tokens: number }) => (sizes.stated && Math.abs(x(own) - x(c.tokens)) < 24 ? -columns / 4 : 0);
+	const isChosen = (c: { tokens: number; batch: number }) => Math.abs(x(c.tokens) - nowX) < columns / 2 && Math.abs(y(c.batch) - nowY) < cell / 2;
 	const fitsText = columns > textWidth(text(most), 12, 400) + 8;
 	const occupied: [number, number, number][] = [];
 	const labels = borders.map((b) => {
@@ -104,7 +108,7 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 						<g key={`${c.i} ${c.j}`} class="map-cell" onClick={() => change({ context: String(c.tokens), batch: String(c.batch) })}>
 							<title>{`${grouped(c.tokens)} tokens, batch ${c.batch}: ${text(c.total)} GiB`}</title>
 							<rect x={left + c.i * columns + 1} y={bottom - (c.j + 1) * cell + 1} width={columns - 2} height={cell - 2} fill={`var(--ramp-${shade(c.total)})`} />
-							{fitsText && !c.isCrossed && <text x={left + (c.i + 0.5) * columns} y={bottom - (c.j + 0.5) * cell + 4} text-anchor="middle" class="map-number tabular" style={{ fill: shade(c.total) >= 4 ? "var(--paper)" : "var(--ink)" }}>{text(c.total)}</text>}
+							{fitsText && !c.isCrossed && !isChosen(c) && <text x={left + (c.i + 0.5) * columns + shift(c)} y={bottom - (c.j + 0.5) * cell + 4} text-anchor="middle" class="map-number tabular" style={{ fill: shade(c.total) >= 4 ? "var(--paper)" : "var(--ink)" }}>{text(c.total)}</text>}
 						</g>
 					))}
 					{sizes.stated && <rect x={x(own)} y={top} width={Math.max(right - x(own), 0)} height={bottom - top} fill="url(#beyond)" opacity=".45" pointer-events="none" />}

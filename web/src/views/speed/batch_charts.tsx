@@ -54,7 +54,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 	const x = scaleLog([1, end], [box.left, box.right]);
 	const half = (box.bottom - box.top - 34) / 2;
 	const [upper, lower] = [{ top: box.top, bottom: box.top + half }, { top: box.bottom - half, bottom: box.bottom }];
-	const yRate = scaleLinear([0, Math.max(...points.map((p) => p.rate)) * 1.08], [upper.bottom, upper.top]);
+	const yRate = scaleLinear([0, Math.max(...points.map((p) => p.rate)) * 1.3], [upper.bottom, upper.top]);
 	const mostBytes = Math.max(...points.map((p) => p.bytes)) * 1.08;
 	const yBytes = scaleLinear([0, mostBytes], [lower.bottom, lower.top]);
 	const path = (y: (p: Point, i: number) => number) => line<Point>((p, i) => x(batches[i]!), y)(points)!;
@@ -72,7 +72,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 					{yRate.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yRate(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yRate(n) + 4} text-anchor="end">{n >= 10_000 ? prefixed(n).replace(" ", "") : n.toLocaleString("en-US")}</text></g>)}
 					<path d={path((p) => yRate(p.rate))} fill="none" stroke="var(--ink)" stroke-width="2.5" />
 					<circle class="dot" cx={x(end)} cy={yRate(last.rate)} r="5" />
-					<text class="bold halo tabular" x={Math.max(x(end) - 12, box.left + textWidth(lastText, 13, 650))} y={yRate(last.rate) + 24} text-anchor="end">{lastText}</text>
+					<text class="bold halo tabular" x={Math.max(x(end) - 8, box.left + textWidth(lastText, 13, 650))} y={yRate(last.rate) - 9} text-anchor="end">{lastText}</text>
 					<text class="muted" x={0} y={lower.top - 8}>bytes read per step, one GPU of each stage</text>
 					{yBytes.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yBytes(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yBytes(n) + 4} text-anchor="end">{prefixed(n).replace(" ", "")}</text></g>)}
 					<path class="data" d={areaBetween(() => yBytes(0), weightsTop)} fill="var(--ramp-2)" />

@@ -59,7 +59,7 @@ export function Roofline({ sized, gpu, limits, most }: Props) {
 			<h3>Roofline: decode climbs with the batch</h3>
 			<div ref={ref}>
 				<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={describe}>
-					{decades(low, high).map((n) => <g key={n}><path d={`M${x(n)} ${box.top}V${box.bottom}`} stroke="var(--rule)" /><text class="muted tabular" x={x(n)} y={box.bottom + 18} text-anchor="middle">{power(n)}</text></g>)}
+					{decades(low, high).map((n) => <g key={n}><path d={`M${x(n)} ${box.top}V${box.bottom}`} stroke="var(--rule)" />{(Math.round(Math.log10(n)) % 2 === 0 || box.right - box.left > 64 * (high - low)) && <text class="muted tabular" x={Math.min(x(n), width - textWidth(power(n)) / 2)} y={box.bottom + 18} text-anchor="middle">{power(n)}</text>}</g>)}
 					{decades(Math.log10(bottomFlops), Math.log10(peak * 1.8)).map((n) => <g key={n}><path d={`M${box.left} ${y(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={y(n) + 4} text-anchor="end">{prefixed(n).replace(" ", "")}</text></g>)}
 					<text class="muted" x={0} y={14}>FLOP/s per GPU, {shortTitle(gpu)}</text>
 					<text class="muted" x={(box.left + box.right) / 2} y={height - 6} text-anchor="middle">FLOPs per byte read</text>

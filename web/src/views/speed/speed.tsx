@@ -15,7 +15,7 @@ import { BatchCharts } from "./batch_charts";
 import { Roofline } from "./roofline";
 import "./speed.css";
 
-const PASSES: Record<PassName, string> = { decode: "Decode: one token per sequence", prefill: "Prefill: whole prompts" };
+const PASSES: Record<PassName, string> = { decode: "decode", prefill: "prefill" };
 const STAGES: Record<PassName, string> = { decode: "stages run one after the other, so they add up.", prefill: "stages run concurrently: the slowest counts." };
 const BOUNDS = { memory: "bytes / bandwidth takes longer than FLOPs / peak", compute: "FLOPs / peak takes longer than bytes / bandwidth" };
 const ASSUMPTIONS = "Upper bounds, not predictions: every byte is read once at the published bandwidth, every product runs at the dense peak, and nothing else takes time. Without speculative decoding, which gives several tokens a pass.";
@@ -60,6 +60,8 @@ function secondsDerivation(pass: PassLimit): Derivation {
 	return { title: name === "decode" ? "Time per output token, at least" : "Time to the first token, at least", lines: [formula("tokens of a pass · 10⁹ · 10⁹ / tokens in 10⁹ seconds", `${grouped(values.tokens)} · 10⁹ · 10⁹ / ${grouped(values.rate)}`, `${grouped(nanoseconds)} ns`), formula("nanoseconds / 10⁹", `${grouped(nanoseconds)} / 10⁹`, duration(passSeconds(pass))), says] };
 }
 
+const ROWS: [Quantity, string][] = [["rate", "tokens/s ≤"], ["bytes", "bytes read"], ["FLOPs", "FLOPs"], ["intensity", "FLOPs per byte"]];
+
 function LimitsTable({ sized, gpu, limits }: { sized: Sized; gpu: Gpu; limits: SpeedLimits }) {
 	const peak = `${prefixed(limits.peak)}FLOP/s`;
 	const bandwidth = `${prefixed(limits.bandwidth)}B/s`;
@@ -69,20 +71,19 @@ function LimitsTable({ sized, gpu, limits }: { sized: Sized; gpu: Gpu; limits: S
 			<caption>
 				{sized.count === "1" ? "Of one GPU" : `Of one GPU of each stage, ${splitLabel(sized.split, sized.count)}`}; {limits.dtype} products at <NumberButton derive={facts(peakFacts(gpu, limits.dtype, peak))} label="peak">{peak}</NumberButton>, memory at <NumberButton derive={facts(bandwidthFacts(gpu, bandwidth))} label="bandwidth">{bandwidth}</NumberButton>
 			</caption>
-			<thead><tr><th scope="col">pass</th><th scope="col" class="n">tokens/s ≤</th><th scope="col" class="n">latency ≥</th><th scope="col">bound by</th><th scope="col" class="n">bytes read</th><th scope="col" class="n">FLOPs</th><th scope="col" class="n">FLOP/byte</th></tr></thead>
+			<thead><tr><th scope="col"><span class="hidden">quantity</span></th>{limits.passes.map((x) => <th key={x.name} scope="col" class="n">{PASSES[x.name]}</th>)}</tr></thead>
 			<tbody>
-				{limits.passes.map((pass) => {
-					const number = (what: Quantity) => <td class="n"><NumberButton derive={() => limitDerivation(sized, pass, what)} label={`${pass.name}, ${what}`} data-speed={`${pass.name}-${what}`}>{FORMATS[what](pass.values)}</NumberButton></td>;
-					return (
-						<tr key={pass.name}>
-							<th scope="row">{PASSES[pass.name]}</th>
-							{number("rate")}
-							<td class="n"><NumberButton derive={() => secondsDerivation(pass)} label={pass.name === "decode" ? "time per output token" : "time to first token"} data-speed={`${pass.name}-seconds`}>{duration(passSeconds(pass))}</NumberButton></td>
-							<td>{pass.bound}</td>
-							{number("bytes")}{number("FLOPs")}{number("intensity")}
-						</tr>
-					);
-				})}
+				{ROWS.map(([what, label]) => (
+					<tr key={what}>
+						<th scope="row">{label}</th>
+						{limits.passes.map((pass) => <td key={pass.name} class="n"><NumberButton derive={() => limitDerivation(sized, pass, what)} label={`${pass.name}, ${what}`} data-speed={`${pass.name}-${what}`}>{FORMATS[what](pass.values)}</NumberButton></td>)}
+					</tr>
+				))}
+				<tr>
+					<th scope="row">latency ≥</th>
+					{limits.passes.map((pass) => <td key={pass.name} class="n"><NumberButton derive={() => secondsDerivation(pass)} label={pass.name === "decode" ? "time per output token" : "time to first token"} data-speed={`${pass.name}-seconds`}>{duration(passSeconds(pass))}</NumberButton></td>)}
+				</tr>
+				<tr><th scope="row">bound by</th>{limits.passes.map((pass) => <td key={pass.name} class="n">{pass.bound}</td>)}</tr>
 			</tbody>
 		</table>
 	);

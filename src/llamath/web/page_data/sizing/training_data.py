@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...analysis.fit.serving_layouts import tp_degrees
-from ...analysis.inference.gpu_shards import BATCH, TOKENS
-from ...analysis.memory_line import MemoryLine, overhead_bytes
-from ...analysis.parallel_layout import Layout, Recompute, pipeline_stages
-from ...analysis.training.optimizers import OPTIMIZERS
-from ...analysis.training.pipeline_schedule import stage_activations
-from ...analysis.training.training_memory import TrainingJob, TrainRequest
-from ...analysis.training.training_memory import training as train
-from ...analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
-from ...core.expr import Expr, ceil_div, total
-from ...hardware import find_device
-from ...model import Model
+from ....analysis.fit.serving_layouts import tp_degrees
+from ....analysis.inference.gpu_shards import BATCH, TOKENS
+from ....analysis.memory_line import MemoryLine, overhead_bytes
+from ....analysis.parallel_layout import Layout, Recompute, pipeline_stages
+from ....analysis.training.optimizers import OPTIMIZERS
+from ....analysis.training.pipeline_schedule import stage_activations
+from ....analysis.training.training_memory import TrainingJob, TrainRequest
+from ....analysis.training.training_memory import training as train
+from ....analysis.training.zero_states import ZERO_STAGES, PersistentState, persistent_lines, zero3_gather_buffers
+from ....core.expr import Expr, ceil_div, total
+from ....hardware import find_device
+from ....model import Model
 from .inference_data import DEFAULT_GPU, variable
 
 RANKS = (1, 2, 4, 8)
@@ -66,6 +66,7 @@ def training(model: Model) -> dict[str, Any]:
     """Return the choices, and the lines of each part for them."""
     ranks = [n for n in RANKS if n in tp_degrees(model.tree)]
     jobs = {x.name: TrainingJob(model, TrainRequest(dtype=x.dtype, master=x.master)) for x in PRECISIONS}
+    lines: list[_Line] = []
     return {
         "tokens": (TP * ceil_div(TOKENS, TP)).to_expression_json(),
         "zero": {f"DP_{kind}": str(stage) for kind, stage in ZERO_STAGES.items()},
@@ -74,14 +75,23 @@ def training(model: Model) -> dict[str, Any]:
         "gpus": [str(n) for n in GPUS],
         "start": _start(model, ranks),
         "ranks": [str(n) for n in ranks],
-        "static": {name: {str(n): _static(job, n) for n in ranks} for name, job in jobs.items()},
+        "static": {name: {str(n): _pooled(_static(job, n), lines) for n in ranks} for name, job in jobs.items()},
         "moving": {
-            f"{x} {flash} {fused}": _moving(model, x, ATTENTION[flash], KERNELS[fused])
+            f"{x} {flash} {fused}": _pooled(_moving(model, x, ATTENTION[flash], KERNELS[fused]), lines)
             for x in ("bf16", "fp32")
             for flash in ATTENTION
             for fused in KERNELS
         },
+        "lines": lines,
     }
+
+
+def _pooled(x: Any, lines: list[_Line]) -> Any:
+    """Return the same with the place of each line among all distinct ones in its stead."""
+    if isinstance(x, Mapping):
+        return {name: _pooled(y, lines) for name, y in x.items()}
+    lines.extend(y for y in x if y not in lines)
+    return [lines.index(y) for y in x]
 
 
 def _start(model: Model, ranks: Sequence[int]) -> dict[str, str]:

@@ -7,22 +7,22 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ...analysis.fit.serving_layouts import LayoutChooser, serving_layouts
-from ...analysis.fit.suggestions import supported_formats, supported_kv_dtypes, total_of_fitting
-from ...analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
-from ...analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
-from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator, MemoryRequest, declared_dtype
-from ...analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
-from ...analysis.inference.weight_bytes import stored_weights
-from ...analysis.memory_line import overhead_bytes
-from ...analysis.parallel_layout import Layout
-from ...checkpoint.formats.dtypes import DTYPES
-from ...core.expr import Expr, Json, floor_div, minimum, total
-from ...hardware import DTYPES as RATE_DTYPES
-from ...hardware import devices, find_device
-from ...model import Model
-from ...utils.errors import LlamathError, UnknownQuantization
-from .checkpoint_data import CheckpointModel
+from ....analysis.fit.serving_layouts import LayoutChooser, serving_layouts
+from ....analysis.fit.suggestions import supported_formats, supported_kv_dtypes, total_of_fitting
+from ....analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
+from ....analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
+from ....analysis.inference.inference_memory import AS_STORED, MemoryCalculator, MemoryRequest, declared_dtype
+from ....analysis.inference.speed_limits import compute_dtypes, decode_work, prefill_work
+from ....analysis.inference.weight_bytes import stored_weights
+from ....analysis.memory_line import overhead_bytes
+from ....analysis.parallel_layout import Layout
+from ....checkpoint.formats.dtypes import DTYPES
+from ....core.expr import Expr, Json, floor_div, minimum, total
+from ....hardware import DTYPES as RATE_DTYPES
+from ....hardware import devices, find_device
+from ....model import Model
+from ....utils.errors import LlamathError, UnknownQuantization
+from ..checkpoint_data import CheckpointModel
 
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 _KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")

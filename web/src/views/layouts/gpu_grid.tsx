@@ -1,0 +1,66 @@
+// The GPUs of one replica: a column for each pipeline stage, a row for each rank of tensor parallelism; further replicas lie behind it.
+import { grouped } from "../../lib/format";
+import { textWidth } from "../../lib/measure_text";
+import { useWidth } from "../../lib/use_width";
+import type { StageOfLayout } from "./data";
+
+interface Props {
+	tp: number;
+	stages: StageOfLayout[];
+	replicas: number;
+	/** What the replicas are called: DP, or replicas. */
+	name: string;
+	/** The stage whose GPUs need the most memory. */
+	fullest: number | null;
+}
+
+const CELL = 26;
+const GAP = 3;
+
+/** All stages, or the first and the last ones of a long pipeline; null stands for those left out. */
+function shownStages(count: number, room: number): (number | null)[] {
+	if (count <= room) return Array.from({ length: count }, (_, i) => i);
+	const head = Math.max(room - 3, 1);
+	return [...Array.from({ length: head }, (_, i) => i), null, count - 2, count - 1];
+}
+
+export function GpuGrid({ tp, stages, replicas, name, fullest }: Props) {
+	const [ref, width] = useWidth<HTMLDivElement>(600);
+	const left = 54;
+	const widest = Math.max(...stages.map((x) => textWidth(x.layers, 12)), 44) + 10;
+	const room = Math.max(Math.floor((width - left - 40) / widest), 4);
+	const shown = shownStages(stages.length, room);
+	const column = Math.min(Math.max((width - left - 40) / shown.length, 30), 96);
+	const rows = Math.min(tp, 8);
+	const top = 46;
+	const behind = Math.min(replicas - 1, 3);
+	const [gridWidth, gridHeight] = [shown.length * column, rows * (CELL + GAP)];
+	const height = top + gridHeight + behind * 7 + 54;
+	const ends: Record<string, string> = { first: "var(--c-embed)", last: "var(--c-head)" };
+	const describe = `${grouped(replicas)} replicas, each of ${stages.length} pipeline stages of ${tp} GPUs: ${stages.length <= 8 ? stages.map((x) => `layers ${x.layers}`).join("; ") : `layers ${stages[0]!.layers} to ${stages.at(-1)!.layers}`}`;
+	return (
+		<div ref={ref}>
+			<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={describe}>
+				{Array.from({ length: behind }, (_, i) => behind - i).map((i) => <rect key={i} x={left + i * 7} y={top + i * 7} width={gridWidth} height={gridHeight} fill="var(--panel)" stroke="var(--edge)" />)}
+				<rect x={left - 2} y={top - 2} width={gridWidth + 2} height={gridHeight + 2} fill="var(--paper)" stroke="var(--edge)" />
+				<text class="muted" x={0} y={16}>{stages.length > 1 ? "layers of each stage" : "layers"}</text>
+				{shown.map((i, j) => {
+					const x = left + j * column;
+					if (i === null) return <text key="gap" class="bold" x={x + column / 2} y={top + gridHeight / 2 + 4} text-anchor="middle">⋯</text>;
+					const stage = stages[i]!;
+					return (
+						<g key={i}>
+							<text class="tabular stage-label" x={x + column / 2 - 1} y={top - 10} text-anchor="middle">{stage.layers}</text>
+							{Array.from({ length: rows }, (_, r) => <rect key={r} class="data" x={x} y={top + r * (CELL + GAP)} width={column - GAP} height={CELL} rx="2" fill={i === fullest ? "var(--ramp-3)" : "var(--ramp-2)"} />)}
+							{stage.first && <rect class="data" x={x} y={top} width={5} height={gridHeight - GAP} fill={ends.first} />}
+							{stage.last && <rect class="data" x={x + column - GAP - 5} y={top} width={5} height={gridHeight - GAP} fill={ends.last} />}
+						</g>
+					);
+				})}
+				<text class="muted" x={left - 8} y={top + gridHeight / 2 + 4} text-anchor="end">TP {tp}</text>
+				<text class="muted" x={left} y={top + gridHeight + behind * 7 + 22}>{stages.length > 1 ? `PP ${stages.length}: stages from left to right` : "one stage: no pipeline"}</text>
+				<text class="bold" x={left} y={top + gridHeight + behind * 7 + 42}>× {grouped(replicas)} {name}</text>
+			</svg>
+		</div>
+	);
+}
