@@ -51,6 +51,7 @@ EXTRAS = {
     "jinja2": {"tokenizers"},
     "numpy": {"checkpoint", "native"},
     "rich": {"cli"},
+    "resvg_py": {"render"},
     "mcp": {"cli"},
     "mcp_types": {"cli"},
     "huggingface_hub": {"checkpoint"},

@@ -143,6 +143,10 @@ class Command(_Main):
 
     examples: Sequence[str] = ()
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["llamath.words"] = tuple(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         formats = [x for x in ("json", "brief") if ctx.params.pop(x, False)]
         formats += [x] if (x := ctx.params.pop("format", None)) else []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import takes_model
-from .output import echo, echo_json, note
+from .output import TABLES, echo, echo_json, echo_report, note
 
 _EXAMPLES = ("llamath config llama-3.1-8b", "llamath config llama-3-8b --format params > params.json")
 
 
-@make_command("config", _EXAMPLES, brief=True, formats=("params",))
+@make_command("config", _EXAMPLES, brief=True, formats=("params", *TABLES))
 @takes_model
 def command(model: Model, *, form: str | None) -> None:
     """Explain every key of MODEL's config, as HF keys and as Meta's ModelArgs; --format params prints a params.json."""
@@ -25,4 +25,4 @@ def command(model: Model, *, form: str | None) -> None:
         for remark in report.remarks:
             note(remark)
     else:
-        echo(report.summary if form == "brief" else config_text(report))
+        echo_report(report, form, config_text)

@@ -10,7 +10,7 @@ import click
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import context_option, dtype_option, kv_dtype_option, note_context, on_option, takes_model
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -22,7 +22,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("cost", _EXAMPLES, brief=True)
+@make_command("cost", _EXAMPLES, brief=True, formats=TABLES)
 @partial(takes_model, reads_files=True)
 @on_option("GPUs: 8xh100, rtx-4090, or '8x mem=80GiB bw=2TB/s bf16=300TF power=700W'.", required=True)
 @click.option("--price", default="", metavar="PRICE", help="Price of a GPU for an hour: 2.5/h, $2.5/h.")
@@ -47,8 +47,5 @@ def command(model: Model, *, form: str | None, **settings: Any) -> int:
     with Progress("sizing the model"):
         report = cost(model, **{name: value for name, value in settings.items() if value not in ("", None)})
     note_context(model, report.generation.prompt + report.generation.output, settings["context"], form)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else cost_text(report))
+    echo_report(report, form, cost_text)
     return 0

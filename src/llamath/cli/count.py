@@ -10,7 +10,7 @@ from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import is_generic, svg_option, takes_checkpoint
-from .output import echo, echo_json, warn, write_file
+from .output import PictureFiles, echo, echo_json, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -40,8 +40,7 @@ def command(
     unfold: bool,
     names: str | None,
     part: str | None,
-    svg: str | None,
-    force: bool,
+    svg: PictureFiles | None,
     form: str | None,
 ) -> None:
     """Count the parameters of MODEL, weight by weight, with the formula; for an unknown family, from the checkpoint's header.
@@ -77,7 +76,7 @@ def command(
     if svg is not None:
         from ..render.svg.treemap_svg import treemap_svg
 
-        write_file(svg, treemap_svg(model), overwrite=force)
+        svg.write(treemap_svg(model))
 
 
 def _print(model: Model, layer: int | None, unfold: bool, names: str | None, form: str | None) -> None:
@@ -105,7 +104,9 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
         echo(count_text(model, layer, scheme))
 
 
-def _print_generic(model: GenericModel, layer: int | None, unfold: bool, names: str | None, svg: str | None, form: str | None) -> None:
+def _print_generic(
+    model: GenericModel, layer: int | None, unfold: bool, names: str | None, svg: PictureFiles | None, form: str | None
+) -> None:
     """Print the count of a model without a family."""
     from ..analysis.generic.state_dict_count import StateDictCount
 

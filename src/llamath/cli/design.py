@@ -15,7 +15,7 @@ from ..utils.key_values import Reader, integer, parse_key_values, yes_or_no
 from ..utils.units import parse_bytes, parse_count
 from .command_group import command as make_command
 from .model_options import SERIES, note_broken_files, svg_option
-from .output import echo, echo_json, note, write_file
+from .output import TABLES, PictureFiles, echo, echo_report, note
 
 if TYPE_CHECKING:
     from ..analysis.design.design_report import DesignReport
@@ -79,7 +79,7 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
     return None if text is None else parse_count(text)
 
 
-@make_command("design", _EXAMPLES, brief=True, formats=("config", "params"))
+@make_command("design", _EXAMPLES, brief=True, formats=("config", "params", *TABLES))
 @click.argument("target", required=False)
 @click.option(
     "--like", default="llama-3", show_default=True, type=SERIES, metavar="MODEL", help="Follow a series (llama-3), family or MODEL."
@@ -99,7 +99,7 @@ def _read_count(_context: click.Context, _parameter: click.Parameter, text: str 
 @click.option("--law", metavar="NAME", help="hoffmann-1, hoffmann-2, hoffmann-3, besiroglu or kaplan.")
 @click.option("--against", type=SERIES, metavar="MODEL", help="Compare with the best design of another series.")
 @svg_option("Also draw the designs: error against aspect ratio.")
-def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: str | None, force: bool, **options: Any) -> int:
+def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg: PictureFiles | None, **options: Any) -> int:
     """Find dimensions for a model of TARGET parameters (405B, 1.5e9, 8030261248), in the style of a series. Exit code 1: there are none.
 
     Without TARGET, a scaling law computes it from --tokens or --flops. --format config or params prints the best design as config.json or
@@ -115,7 +115,7 @@ def command(target: str | None, *, fixed: tuple[str, ...], form: str | None, svg
     if svg is not None:
         from ..render.svg.design_svg import design_svg
 
-        write_file(svg, design_svg(report), overwrite=force)
+        svg.write(design_svg(report))
     return int(not report.candidates)
 
 
@@ -123,20 +123,16 @@ def _print(report: DesignReport, form: str | None) -> None:
     from ..render.text.design_text import budget_text, contrast_text, design_text
 
     best, contrast = report.best, report.contrast
-    if form == "json":
-        echo_json(report.to_json())
-    elif form in ("config", "params"):
+    if form in ("config", "params"):
         if best is None:
             echo(design_text(report), err=True)
         else:
             echo(_params(best.model) if form == "params" else json.dumps(dict(best.config), indent=2))
-    elif form == "brief":
-        echo(report.summary)
     else:
-        lines = [design_text(report)]
-        if contrast and best:
+        lines = [design_text(report)] if form is None else []
+        if contrast and best and form is None:
             lines.append(contrast_text(best.model, contrast.other, contrast.like, contrast.difference))
-        echo("\n".join([*lines, budget_text(report.budget)] if report.budget else lines))
+        echo_report(report, form, lambda x: "\n".join([*lines, budget_text(x.budget)] if x.budget else lines))
 
 
 def _params(model: Model) -> str:

@@ -11,7 +11,7 @@ import click
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option, via_option
-from .output import echo, write_file
+from .output import PictureFiles, echo
 
 if TYPE_CHECKING:
     from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -32,7 +32,7 @@ _EXAMPLES = (
 @via_option
 @svg_option("Also draw the waterfall chart.")
 def command(
-    models: tuple[str | Model, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: str | None, force: bool
+    models: tuple[str | Model, ...], *, changes: tuple[str, ...], via: Via | None, form: str | None, svg: PictureFiles | None
 ) -> None:
     """Why B has more or fewer parameters than A: the causes, the weights, and the config keys.
 
@@ -56,7 +56,7 @@ def command(
     if svg is not None and isinstance(report, DiffReport):
         from ..render.svg.waterfall_svg import waterfall_svg
 
-        write_file(svg, waterfall_svg(report), overwrite=force)
+        svg.write(waterfall_svg(report))
 
 
 def _lines(report: DiffReport | MultiDiffReport, form: str | None) -> Iterable[str]:

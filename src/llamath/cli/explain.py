@@ -9,7 +9,7 @@ import click
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, note_broken_files
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _EXAMPLES = ("llamath explain 8030261248", "llamath explain 3540389888", "llamath explain 685B --like deepseek-v3")
 
 
-@make_command("explain", _EXAMPLES, brief=True)
+@make_command("explain", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("number")
 @click.option("--like", type=MODEL, metavar="MODEL", help="Consider this model only.")
 @click.option("--all", "everything", is_flag=True, help="Show unlikely explanations, too.")
@@ -32,10 +32,5 @@ def command(number: str, *, like: str | Model | None, everything: bool, form: st
     with Progress("searching"):
         report = explain(number, like=like, all=everything)
     note_broken_files(like)
-    if form == "json":
-        echo_json(report.to_json())
-    elif form == "brief":
-        echo(report.summary)
-    else:
-        echo(explain_text(report))
+    echo_report(report, form, explain_text)
     return int(not report.explained)

@@ -22,7 +22,7 @@ from .model_options import (
     svg_option,
     takes_model,
 )
-from .output import echo, echo_json, write_file
+from .output import TABLES, PictureFiles, echo_report
 
 if TYPE_CHECKING:
     from ..analysis.fit.fit_report import FitReport
@@ -39,7 +39,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("fit", _EXAMPLES, brief=True)
+@make_command("fit", _EXAMPLES, brief=True, formats=TABLES)
 @partial(takes_model, reads_files=True)
 @on_option("GPUs: rtx-4090, 8xh100, 4090+3060 in one machine, several machines 3060,4090, or 'mem=24GiB bw=1TB/s'.")
 @dtype_option()
@@ -61,8 +61,7 @@ def command(
     offload: str,
     calibration: str | None,
     engine: str,
-    svg: str | None,
-    force: bool,
+    svg: PictureFiles | None,
     form: str | None,
     **settings: Any,
 ) -> int:
@@ -112,17 +111,14 @@ def command(
         return int(not report.fits)
     print_inference(report, form, fit_text)
     if svg is not None:
-        write_file(svg, _roofline(report, settings), overwrite=force)
+        svg.write(_roofline(report, settings))
     return int(not report.fits)
 
 
 def _print_engine(report: EngineReport, form: str | None) -> None:
     from ..render.text.serving.engine_text import engine_text
 
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else engine_text(report))
+    echo_report(report, form, engine_text)
 
 
 def _roofline(report: FitReport, settings: Mapping[str, Any]) -> str:

@@ -7,12 +7,12 @@ import click
 from ..api import gpus as find_gpus
 from .command_group import command as make_command
 from .model_options import GPU
-from .output import echo, echo_json
+from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = ("llamath gpus", "llamath gpus rtx 40", "llamath gpus h100-sxm", "llamath gpus amd --format csv")
 
 
-@make_command("gpus", _EXAMPLES, brief=True, formats=("csv",))
+@make_command("gpus", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("words", nargs=-1, type=GPU)
 def command(words: tuple[str, ...], *, form: str | None) -> None:
     """List GPUs and other accelerators whose name or vendor contains all WORDS; for a single one, everything known about it.
@@ -27,4 +27,4 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
     elif form == "csv":
         echo("\n".join(gpus_csv(devices)))
     else:
-        echo(devices.summary if form == "brief" else gpus_text(devices))
+        echo_report(devices, form, gpus_text)

@@ -11,7 +11,7 @@ from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, engine_option, open_model
 from .model_options import MODEL, force_option
-from .output import echo, echo_json, write_file
+from .output import echo_report, write_file
 
 _EXAMPLES = (
     "llamath measure  # with the bundled model",
@@ -46,8 +46,5 @@ def command(
         report = measure(llama, prompt, tokens, threads)
     if out is not None:
         write_file(out, json.dumps(report.calibration.to_json(), indent=1) + "\n", overwrite=force)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else measure_text(report))
+    echo_report(report, form, measure_text)
     return 0

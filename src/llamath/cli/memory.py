@@ -24,7 +24,7 @@ from .model_options import (
     print_inference,
     takes_checkpoint,
 )
-from .output import echo, echo_json, note, warn
+from .output import TABLES, echo_report, note, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -51,7 +51,7 @@ _TRAINING: Mapping[str, Reader] = {
 }
 
 
-@make_command("memory", _EXAMPLES, brief=True)
+@make_command("memory", _EXAMPLES, brief=True, formats=TABLES)
 @takes_checkpoint
 @on_option("What fits on this GPU: the longest context, the largest batch. Names or 'mem=24GiB'.")
 @dtype_option("Dtype of the weights, if not MODEL's own. GGUF mixes also as q4_k_m:imatrix or q4_k_m:no-imatrix.")
@@ -126,10 +126,7 @@ def _weights_only(model: HeaderCount | Model, form: str | None, has_options: boo
         report = weights_memory(model, dtype)
     else:
         report = WeightsReport(name=safe(model.name), lines=stored_weights(model.listing).lines, reason=model.reason)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else weights_only_text(report))
+    echo_report(report, form, weights_only_text)
     return 0
 
 
@@ -147,10 +144,7 @@ def _train(model: Model, options: dict[str, Any], training: str | None, form: st
     with Progress("sizing a training step"):
         report = memory(model, train=True, context=first, **options, **settings)
     note_context(model, report.context, first, form)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else training_text(report))
+    echo_report(report, form, training_text)
     for line in report.model.notes if form == "brief" else ():
         if line not in model.notes:  # on files that differ from the config
             warn(line)

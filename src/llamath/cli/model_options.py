@@ -16,7 +16,7 @@ import click
 from ..render.progress import Progress
 from ..utils.errors import FormatError, LlamathError, UnknownModel, safe
 from .command_group import shared_option
-from .output import echo, echo_json, note, warn
+from .output import PictureFiles, echo_report, note, warn
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -136,8 +136,22 @@ def dry_run_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def svg_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --svg and --force."""
-    return lambda command: force_option(click.option("--svg", metavar="FILE", help=text)(command))
+    """Add --svg, --png and --force; the command gets `svg`, a `PictureFiles` or None."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def wrapper(*arguments: Any, svg: str | None, png: str | None, force: bool, **rest: Any) -> Any:
+            if png is not None:
+                from ..render.png import check_png
+
+                check_png()
+            files = None if svg is None and png is None else PictureFiles(svg, png, force)
+            return command(*arguments, svg=files, **rest)
+
+        png = click.option("--png", metavar="FILE", help="The same picture as PNG.")
+        return force_option(click.option("--svg", metavar="FILE", help=text)(png(wrapper)))
+
+    return decorate
 
 
 def on_option(text: str, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -304,9 +318,6 @@ def note_context(model: Model, context: int, given: object, form: str | None) ->
 
 def print_inference(report: _R, form: str | None, text: Callable[[_R], str]) -> None:
     """Print a report on inference; in its brief form, warn if the files differ from the model."""
-    if form == "json":
-        echo_json(report.to_json())
-        return
-    echo(report.summary if form == "brief" else text(report))
+    echo_report(report, form, text)
     for line in report.checkpoint_notes if form == "brief" else ():
         warn(line)

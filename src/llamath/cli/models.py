@@ -8,12 +8,12 @@ import click
 
 from ..render.progress import Progress
 from .command_group import command as make_command
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 _EXAMPLES = ("llamath models", "llamath models qwen 3", "llamath models --type moe --max 80GiB --sort params")
 
 
-@make_command("models", _EXAMPLES, brief=True)
+@make_command("models", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("words", nargs=-1)
 @click.option("--sort", type=click.Choice(["params", "active", "context", "date"]), help="Sort, the largest or newest first.")
 @click.option("--type", "kind", type=click.Choice(["dense", "moe", "hybrid", "recurrent", "vision"]), help="Only models of this type.")
@@ -25,7 +25,4 @@ def command(words: tuple[str, ...], *, sort: Any, kind: Any, max_size: str | Non
 
     with Progress("counting the presets"):
         presets = models(*words, sort=sort, kind=kind, max_size=max_size)
-    if form == "json":
-        echo_json(presets.to_json())
-    else:
-        echo(presets.summary if form == "brief" else models_text(presets))
+    echo_report(presets, form, models_text)

@@ -8,12 +8,12 @@ from ..api import Scheme
 from ..model import Model
 from .command_group import command as make_command
 from .model_options import dtype_option, takes_built_model
-from .output import echo, echo_json, note
+from .output import TABLES, echo, echo_json, echo_report, note
 
 _EXAMPLES = ("llamath names llama-3-8b", "llamath names llama-3-8b --names gguf", "llamath names llama-3-8b --names hf --dtype fp8")
 
 
-@make_command("names", _EXAMPLES, brief=True)
+@make_command("names", _EXAMPLES, brief=True, formats=TABLES)
 @takes_built_model
 @click.option("--names", type=click.Choice(["hf", "meta", "gguf"]), help="List every tensor under these names.")
 @dtype_option("Format of the weights, if not MODEL's own: fp8, nvfp4, awq, gptq, mxfp4, q4_k_m, …")
@@ -27,7 +27,7 @@ def command(model: Model, *, names: Scheme | None, dtype: str, form: str | None)
         if form == "json":
             echo_json({"model": model.name, **report.to_json()})
         else:
-            echo(report.summary)
+            echo_report(report, form, lambda x: x.summary)
     elif names is None:
         echo(names_text(api.names(model, dtype=dtype)))
     else:

@@ -6,13 +6,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..render.progress import without_progress
 from ..utils.errors import FormatError, LlamathError, RemoteError, safe
+
+if TYPE_CHECKING:
+    from ..utils.report import Report
 
 
 class CapturedOutput:
@@ -104,6 +107,65 @@ def echo_json(data: Any) -> None:
     echo(json.dumps(data, default=list))
 
 
+_R = TypeVar("_R", bound="Report")
+TABLES = ("csv", "markdown")
+"""Formats of the tables of a report."""
+
+
+def echo_report(report: _R, form: str | None, text: Callable[[_R], str]) -> None:
+    """Write a report: as JSON, in one line, its tables as CSV or Markdown, or as text."""
+    if form == "json":
+        echo_json(report.to_json())
+    elif form in TABLES:
+        from ..render.csv_rows import report_rows
+
+        echo("\n".join(report_rows(report, form or "", stated_command())))
+    else:
+        echo(report.summary if form == "brief" else text(report))
+
+
+_OPTIONS_OF_OUTPUT = {"--svg": 1, "--png": 1, "--format": 1, "--force": 0, "--json": 0, "--brief": 0}
+"""Options that change no number, and how many values they have."""
+
+
+def stated_command() -> str:
+    """Return the current command as it was typed, without what only concerns the output; of paths, only the names are left."""
+    import shlex
+
+    import click
+
+    context = click.get_current_context()
+    words: list[str] = []
+    rest = iter(context.meta["llamath.words"])
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if name in _OPTIONS_OF_OUTPUT:
+            for _ in range(0 if equals else _OPTIONS_OF_OUTPUT[name]):
+                next(rest, None)
+        else:
+            words.append(os.path.basename(os.path.abspath(word)) if os.sep in word and os.path.lexists(word) else word)
+    return safe(" ".join([context.command_path, *(shlex.quote(x) for x in words)]), 2000)
+
+
+class PictureFiles:
+    """The files that --svg and --png name."""
+
+    def __init__(self, svg: str | None, png: str | None, overwrite: bool) -> None:
+        self._svg, self._png, self._overwrite = svg, png, overwrite
+
+    def write(self, picture: str) -> None:
+        """Write a picture, with the command that draws it below."""
+        from ..render.svg.svg_shapes import with_footer
+
+        picture = with_footer(picture, stated_command())
+        if self._svg is not None:
+            write_file(self._svg, picture, overwrite=self._overwrite)
+        if self._png is not None:
+            from ..render.png import svg_to_png
+
+            write_file(self._png, svg_to_png(picture), overwrite=self._overwrite)
+
+
 def note(text: str) -> None:
     """Write a note to stderr."""
     _echo_wrapped(f"note: {text}")
@@ -157,8 +219,8 @@ def _as_commands(hint: str) -> str:
     return _PYTHON_CALL.sub(command, hint)
 
 
-def write_file(path: str, text: str, *, overwrite: bool = False) -> None:
-    """Write a text file completely or not at all, and report it on stderr; an existing file is replaced only with `overwrite`."""
+def write_file(path: str, content: str | bytes, *, overwrite: bool = False) -> None:
+    """Write a file completely or not at all, and report it on stderr; an existing file is replaced only with `overwrite`."""
     import tempfile
 
     name, path = safe(path), os.path.realpath(path)
@@ -170,8 +232,8 @@ def write_file(path: str, text: str, *, overwrite: bool = False) -> None:
     try:
         handle, temporary = tempfile.mkstemp(prefix=".llamath-", dir=os.path.dirname(path))
         try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(handle, "wb") as file:
+                file.write(content.encode() if isinstance(content, str) else content)
             os.chmod(temporary, 0o666 & ~_umask())
             if overwrite:
                 os.replace(temporary, path)

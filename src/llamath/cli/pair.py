@@ -8,7 +8,7 @@ import click
 
 from .command_group import command as make_command
 from .model_options import MODEL, context_option, kv_dtype_option, load_model
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -22,7 +22,7 @@ _EXAMPLES = (
 _HEADS = ("eagle", "eagle3", "mtp")
 
 
-@make_command("pair", _EXAMPLES, brief=True)
+@make_command("pair", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("target", metavar="TARGET", type=MODEL)
 @click.argument("draft", metavar="DRAFT", type=MODEL)
 @click.option(
@@ -40,8 +40,5 @@ def command(target: str | Model, draft: str | Model, *, engine: tuple[str, ...],
 
     other = draft if isinstance(draft, str) and draft in _HEADS else load_model(draft, {}, None)
     report = pair(load_model(target, {}, None), other, engines=engine, **settings)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else pair_text(report))
+    echo_report(report, form, pair_text)
     return int(not report.accepted)

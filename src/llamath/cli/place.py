@@ -10,7 +10,7 @@ from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, kv_dtype_option, on_option, svg_option, takes_model
-from .output import echo, echo_json, write_file
+from .output import TABLES, PictureFiles, echo_report
 
 _EXAMPLES = (
     "llamath place gpt-oss-120b --on rtx-3060 --ram 64GiB --dtype mxfp4_moe",
@@ -19,7 +19,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("place", _EXAMPLES, brief=True)
+@make_command("place", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
 @on_option("GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090.", required=True)
 @click.option("--ram", required=True, metavar="SIZE", help="RAM of the machine: 64GiB.")
@@ -30,7 +30,7 @@ _EXAMPLES = (
 @dtype_option()
 @kv_dtype_option
 @svg_option("Also draw where each weight goes.")
-def command(model: Model, *, svg: str | None, force: bool, form: str | None, **settings: Any) -> int:
+def command(model: Model, *, svg: PictureFiles | None, form: str | None, **settings: Any) -> int:
     """Where does each weight go on GPUs, RAM and disk? With flags for llama.cpp, transformers and KTransformers. Exit code 1: nowhere.
 
     Attention first, experts last. The tokens per second are an upper bound, from the bytes that each device reads.
@@ -41,10 +41,7 @@ def command(model: Model, *, svg: str | None, force: bool, form: str | None, **s
 
     with Progress("placing the weights"):
         report = place(model, **settings)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else place_text(report))
+    echo_report(report, form, place_text)
     if svg is not None:
-        write_file(svg, placement_svg(report), overwrite=force)
+        svg.write(placement_svg(report))
     return int(not report.fits)

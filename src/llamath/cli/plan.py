@@ -12,7 +12,7 @@ from ..render.progress import Progress
 from ..utils.key_values import choice, parse_key_values, plain
 from .command_group import command as make_command
 from .model_options import context_option, dtype_option, kv_dtype_option, note_context, on_option, takes_model
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..analysis.plan.serving_plan import ServeReport
@@ -36,7 +36,7 @@ _TRAINING = {
 }
 
 
-@make_command("plan", _EXAMPLES, brief=True)
+@make_command("plan", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
 @on_option("GPUs: 16384xh100, or '8x mem=80GiB bw=2TB/s bf16=300TF'. `llamath gpus` lists them.", required=True)
 @click.option("--train/--serve", default=True, help="Plan for training (default), or for inference.")
@@ -72,10 +72,5 @@ def command(model: Model, *, on: str, train: bool, form: str | None, top: int, *
         else:
             report = plan(model, serve=True, latency=options["latency"] or None, kv_dtype=options["kv_dtype"], **shared)
     note_context(model, report.context, options["context"], form)
-    if form == "json":
-        echo_json(report.to_json())
-    elif form == "brief":
-        echo(report.summary)
-    else:
-        echo(plan_text(model, report) if isinstance(report, PlanReport) else serving_text(model, report, top))
+    echo_report(report, form, lambda x: plan_text(model, x) if isinstance(x, PlanReport) else serving_text(model, x, top))
     return int(not report.fits)

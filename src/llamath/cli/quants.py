@@ -19,7 +19,7 @@ from .model_options import (
     parse_changes,
     set_option,
 )
-from .output import echo, echo_json
+from .output import TABLES, echo_report
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -31,7 +31,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("quants", _EXAMPLES, brief=True)
+@make_command("quants", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("model", required=False, type=MODEL)
 @set_option
 @on_option("GPUs: rtx-4090, 2x3090, 4090+3060 in one machine, or 'mem=24GiB bw=1TB/s'.")
@@ -51,8 +51,5 @@ def command(model: str | Model | None, *, changes: tuple[str, ...], form: str | 
     with Progress("sizing the model in each dtype"):
         report = quants(source, **settings)
     note_context(report.model, report.context, settings["context"], form)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        echo(report.summary if form == "brief" else quants_text(report))
+    echo_report(report, form, quants_text)
     return int(not report.fits)

@@ -16,7 +16,7 @@ from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, images_option, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
-from .output import echo, echo_json, note, print_error, write_file
+from .output import PictureFiles, echo, echo_json, note, print_error
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
@@ -79,7 +79,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         words = TokenTexts({x: tokenizer.decode([x], keep_special_tokens=True) for x in shown})
     if options["svg"] is not None:
         walk = report.following.walk if options["decode"] and report.following else report.first.walk
-        _draw(loaded, walk, options["svg"], layer, options["force"])
+        _draw(loaded, walk, options["svg"], layer)
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
     else:
@@ -97,12 +97,12 @@ def _num_tokens(text: str | None) -> int:
     return tokens
 
 
-def _draw(model: Model, walk: Walkthrough, path: str, layer: int | None, force: bool) -> None:
+def _draw(model: Model, walk: Walkthrough, files: PictureFiles, layer: int | None) -> None:
     from ..render.svg.block_svg import block_svg
 
     if not walk.layers:
         raise LlamathError(f"{safe(model.name)} has no layers to draw")
-    write_file(path, block_svg(model, walk, layer), overwrite=force)
+    files.write(block_svg(model, walk, layer))
 
 
 def _open(model: Model, location: str | None, options: dict[str, Any]) -> tuple[Model, Decoder | None, Tokenizer]:

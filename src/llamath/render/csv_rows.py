@@ -1,13 +1,14 @@
-"""The weights of a model as CSV or Markdown rows, folded or one for each tensor."""
+"""Tables as CSV or Markdown: the weights of a model, folded or one for each tensor, and the tables of any report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ..analysis.count.count_report import check_listable
 from ..checkpoint.naming.scheme import Scheme
 from ..model import Model
 from ..utils.number_format import format_ranges
+from ..utils.report import HTMLTable, Report
 
 _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
@@ -64,11 +65,45 @@ _TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves mo
 """Columns of text; all others are right-aligned in Markdown."""
 
 
-def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str) -> Iterator[str]:
-    """Yield a header and rows as CSV or Markdown."""
+def report_rows(report: Report, form: str, command: str) -> Iterator[str]:
+    """Yield the tables of a report, after what they are of (its summary) and the command that prints them.
+
+    These are comments (`# …`) in CSV and paragraphs in Markdown; a blank line separates tables.
+    """
+    mark = "# " if form == "csv" else ""
+    yield f"{mark}{_line(report.summary)}"
     if form == "markdown":
+        yield ""
+    yield f"# {command}" if form == "csv" else f"`{command}`"
+    for table in report.html_tables():
+        if isinstance(table, HTMLTable):
+            yield ""
+            if table.caption:
+                yield f"{mark}{_line(table.caption)}"
+                yield from [""] if form == "markdown" else []
+            rows = [tuple(_cell(x) for x in row) for row in table.rows]
+            right = [all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
+            yield from format_table(table.header, rows, form, right)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, int) else _line(str(value))
+
+
+def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str, right: Sequence[bool] | None = None) -> Iterator[str]:
+    """Yield a header and rows as CSV or Markdown, in which columns are flushed right as `right` says."""
+    if form == "markdown":
+        flushed = [name not in _TEXT_COLUMNS for name in header] if right is None else right
         yield f"| {' | '.join(header)} |"
-        yield f"|{'|'.join(' --- ' if name in _TEXT_COLUMNS else ' ---: ' for name in header)}|"
+        yield f"|{'|'.join(' ---: ' if x else ' --- ' for x in flushed)}|"
         yield from (f"| {' | '.join(x.replace('|', '&#124;') for x in row)} |" for row in rows)
     else:
         yield ",".join(_quoted(x) for x in header)

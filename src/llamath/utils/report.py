@@ -58,18 +58,29 @@ def html_report(summary: str, tables: Iterable[str]) -> str:
     return f'<div class="llamath"><style>{_STYLE}</style>{line}{"".join(tables)}</div>'
 
 
-def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", bold_rows: Iterable[int] = ()) -> str:
+class HTMLTable(str):
+    """A table as HTML that also keeps its cells, for other formats."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    caption: str
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", bold_rows: Iterable[int] = ()) -> HTMLTable:
     """Return an HTML table with everything escaped; ints get thousands separators, and columns of numbers are flushed right.
 
     A column is flushed right if every cell in it is empty or starts with a digit or a sign; `bold_rows` are indices of rows.
     """
-    texts = [[_cell_text(cell) for cell in row] for row in rows]
+    cells = tuple(tuple(row) for row in rows)
+    texts = [[_cell_text(cell) for cell in row] for row in cells]
     right = [bool(texts) and all(row[i][:1] in "0123456789-−+≈" for row in texts) for i in range(len(header))]
     bold = set(bold_rows)
     lines = [_html_row("th", header, right, bold=False)]
     lines += [_html_row("td", row, right, bold=i in bold) for i, row in enumerate(texts)]
     title = f"<caption>{_escape_html(caption)}</caption>" if caption else ""
-    return f"<table>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>"
+    table = HTMLTable(f"<table>{title}<thead>{lines[0]}</thead><tbody>{''.join(lines[1:])}</tbody></table>")
+    table.header, table.rows, table.caption = tuple(header), cells, caption
+    return table
 
 
 def _escape_html(text: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ...utils.errors import safe
+from ..table import wrap
 
 CHAR_WIDTH = 0.62
 """A conservative ratio of character width to font size for common sans-serif fonts."""
@@ -53,6 +55,26 @@ def svg_document(size: tuple[int, int], title: str, description: str, shapes: It
             "",
         ]
     )
+
+
+_SIZE = re.compile(r'viewBox="0 0 (\d+) (\d+)" width="\d+" height="\d+"')
+_FOOTER, _FOOTER_LINE = 11, 15
+"""The size of the text of a footer, and the height of its lines."""
+
+
+def with_footer(document: str, content: str) -> str:
+    """Return a picture of `svg_document` with a footer below it: how it was made."""
+    found = _SIZE.search(document)
+    assert found is not None
+    width, height = int(found[1]), int(found[2])
+    lines = wrap(content, "", int((width - 48) / (_FOOTER * CHAR_WIDTH)))
+    taller = height + len(lines) * _FOOTER_LINE + 9
+    background = rect((0, 0, width, height), "page")
+    assert background in document
+    document = document.replace(found[0], f'viewBox="0 0 {width} {taller}" width="{width}" height="{taller}"', 1)
+    document = document.replace(background, rect((0, 0, width, taller), "page"), 1)
+    footer = [text((24, height + _FOOTER + i * _FOOTER_LINE), x, "faint", size=_FOOTER) for i, x in enumerate(lines)]
+    return document.replace("</svg>", "\n".join([*footer, "</svg>"]))
 
 
 def _colors(theme: dict[str, str], indent: str) -> list[str]:
