@@ -210,10 +210,11 @@ RECIPES = (
         "{Quark} exports of Quark 0.13",
         "every name, dtype and shape",
     ),
-    ("marlin-24, sparse-24-bitmask", "compressed-tensors 0.9.4, the last that has them", "dtypes and shapes; no values"),
+    ("marlin-24", "compressed-tensors 0.9.4, the last that has it", "dtypes and shapes; no values"),
+    ("sparse-24-bitmask, sparse-bitmask (by its headers)", "compressed-tensors 0.9.4", "dtypes and shapes; values"),
     ("Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
     (
-        "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, sparse-bitmask, Gemma's own integers, FP8 tables in shards",
+        "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, Gemma's own integers, FP8 tables in shards",
         "nothing: the tensors follow from values, from a GPU or from layouts that are described nowhere",
         "refused by name",
     ),

@@ -384,3 +384,39 @@ def test_transformers_loads_fused_experts(tmp_path: Path) -> None:
     assert not any(any(info.values()) for _, info in models)
     states = [model.state_dict() for model, _ in models]
     assert states[0].keys() == states[1].keys() and all(torch.equal(x, states[1][name]) for name, x in states[0].items())
+
+
+def sparse_parts(x: torch.Tensor, kind: str, generator: torch.Generator) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """The tensors of compressed-tensors' bitmasks for a pruned matrix, and its values."""
+    if kind == "sparse-bitmask":
+        kept = torch.rand(x.shape, generator=generator) < 0.3
+    else:
+        kept = (
+            torch.zeros(x.numel() // 4, 4, dtype=torch.bool).scatter_(1, x.abs().reshape(-1, 4).topk(2, 1).indices, True).reshape(x.shape)
+        )
+    bits = torch.from_numpy(np.packbits(kept.numpy(), axis=1, bitorder="little"))
+    parts = {"compressed": x[kept], "bitmask": bits, "shape": torch.tensor(x.shape)}
+    if kind == "sparse-bitmask":
+        return {**parts, "row_offsets": torch.cumsum(kept.sum(1), 0) - kept.sum(1)}, x * kept
+    return {**parts, "compressed": x[kept].reshape(len(x), -1), "shape": parts["shape"].reshape(-1, 1)}, x * kept
+
+
+@pytest.mark.parametrize("kind", ["sparse-bitmask", "sparse-24-bitmask"])
+def test_sparse_weights_are_dequantized(kind: str, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    plain, packed = {}, {}
+    for name, x in random_tensors(LLAMA).items():
+        plain[name] = packed[name] = x
+        if name.endswith("_proj.weight"):
+            del packed[name]
+            parts, plain[name] = sparse_parts(x, kind, generator)
+            packed |= {name.removesuffix("weight") + end: y for end, y in parts.items()}
+    sparsity = {"format": kind, "targets": ["Linear"], "ignore": ["lm_head"]}
+    config = {**LLAMA, "quantization_config": {"quant_method": "compressed-tensors", "format": "dense", "sparsity_config": sparsity}}
+    source, dense = write(tmp_path / "a", config, packed), write(tmp_path / "b", LLAMA, plain)
+    assert llamath.verify(source).ok and llamath.same(source, dense).verdict == "identical"
+    report = convert_checkpoint(str(source), str(tmp_path / "c"), ConvertOptions(to="hf", dtype="bf16"))
+    assert any("dequantized to BF16" in x for x in report.notes)
+    assert "quantization_config" not in json.loads((tmp_path / "c" / "config.json").read_text())
+    stored = load_file(tmp_path / "c" / "model.safetensors")
+    assert stored.keys() == plain.keys() and all(torch.equal(stored[name], x) for name, x in plain.items())

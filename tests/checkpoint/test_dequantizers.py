@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -393,3 +395,36 @@ def test_hostile_tensors_are_dequantized_or_refused() -> None:
             with suppress(LlamathError), np.errstate(all="ignore"):
                 dequantizable += dequantize(weight, arrays.__getitem__, config).size > 0
     assert dequantizable > 50
+
+
+SPARSE = json.loads((Path(__file__).parents[1] / "golden" / "sparse_bitmask.json").read_text())
+"""Matrices as compressed-tensors 0.9.4 wrote them, the last version with these formats, and their values."""
+
+
+def sparse_tensors(name: str) -> dict[str, torch.Tensor]:
+    return {
+        f"a.{end.removeprefix('m.')}": torch.frombuffer(bytearray.fromhex(data), dtype=getattr(torch, dtype)).reshape(shape)
+        for end, (dtype, shape, data) in SPARSE[name]["stored"].items()
+    }
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_values_are_those_of_sparse_compressed_tensors(name: str) -> None:
+    expected = torch.tensor(SPARSE[name]["values"])
+    assert torch.equal(dequantized(sparse_tensors(name)), expected) and 0 < (expected == 0).sum() < expected.numel()
+    scale = torch.arange(1, 7, dtype=torch.bfloat16)[:, None]
+    assert torch.equal(dequantized({**sparse_tensors(name), "a.weight_scale": scale}), expected * scale.float())
+
+
+@pytest.mark.parametrize("change", ["bit", "shape", "rows"])
+def test_bitmasks_that_do_not_match_are_refused(change: str) -> None:
+    tensors = sparse_tensors("sparse-bitmask bf16")
+    tensors["a.bitmask"] = tensors["a.bitmask"].clone()
+    if change == "bit":
+        tensors["a.bitmask"][0, 0] ^= 1
+    elif change == "shape":
+        tensors["a.shape"] = torch.tensor([1 << 30, 1 << 30])
+    else:
+        tensors["a.shape"] = torch.tensor([3, 48])
+    with pytest.raises(LlamathError):
+        dequantized(tensors)

@@ -130,7 +130,7 @@ def open_packed(x: PackedWeight, read: Callable[[str], StoredArray], config: Map
     arrays = {_end(name, x): (stored.dtype, as_array(stored)) for name in (x.values, *x.companions) for stored in (read(name),)}
     if x.kind in ("bnb-nf4", "bnb-fp4"):
         x = x._replace(shape=_shape_of_bnb_state(x, arrays))
-    elif x.kind == "hqq":
+    elif x.kind in ("hqq", "sparse-bitmask"):
         x = x._replace(shape=_stored_shape(x, arrays))
     return OpenedPacked(x, arrays, config)
 
@@ -331,7 +331,7 @@ def why_not_dequantized(x: PackedWeight, config: Mapping[str, Any] | None = None
     kind = x.kind.rstrip("12345678") if x.kind.startswith("compressed-int") else x.kind
     if kind not in DEQUANTIZERS:
         return f"the layout of {safe(x.kind, 40)} has no dequantization"
-    if kind == "hqq":
+    if kind in ("hqq", "sparse-bitmask"):
         return "" if any(name.endswith(".shape") for name in x.companions) else "it has no shape"
     if kind.startswith("bnb-") and kind != "bnb-int8":
         return "" if any(_STATE in name for name in x.companions) else "it has no quantization state"
@@ -471,9 +471,10 @@ def _shape_of_bnb_state(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]
 
 
 def _stored_shape(x: PackedWeight, arrays: Mapping[str, tuple[str, Array]]) -> Shape:
-    """Return the shape that HQQ stores next to a matrix; it cannot have more values than there are stored."""
+    """Return the shape that is stored next to a matrix; it cannot have more values than there are stored, or bits in a bitmask."""
     shape = tuple(map(int, arrays["shape"][1].reshape(-1))) if "shape" in arrays else ()
-    if len(shape) != 2 or not all(0 < n < 1 << 40 for n in shape) or shape[0] * shape[1] > 10 * arrays["values"][1].size:
+    most = 8 * arrays["bitmask"][1].size if "bitmask" in arrays else 10 * arrays["values"][1].size
+    if len(shape) != 2 or not all(0 < n < 1 << 40 for n in shape) or shape[0] * shape[1] > most:
         raise LlamathError(f"{safe(x.name)}: expected a shape of two integers that fits its values, found {list(shape)}")
     return shape
 
@@ -749,6 +750,19 @@ def _open_hqq(m: _Matrix) -> _Rows:
     return lambda first, last: values[first:last]
 
 
+def _open_sparse(m: _Matrix) -> _Rows:
+    """The values that are not zero, and a bit for each value, the lowest first; the values may be quantized."""
+    np = require_numpy()
+    numbers, bits, dtype = m.raw("values").reshape(-1), m.raw("bitmask"), m.dtype("values")
+    m.check("a bitmask", bits.shape, (m.out, -(-m.into // 8)))
+    mask = np.unpackbits(np.ascontiguousarray(bits).view(np.uint8), axis=1, bitorder="little")[:, : m.into].astype(bool)
+    if int(np.count_nonzero(mask)) != numbers.size:
+        raise m.error(f"expected {int(np.count_nonzero(mask)):,} values, the number of bits that are set, found {numbers.size:,}")
+    dense = np.zeros((m.out, m.into), numbers.dtype)
+    dense[mask] = numbers
+    return _scaled(m, dense, dtype) if m.find(*_SCALES) else lambda first, last: to_float32(dense[first:last], dtype)
+
+
 DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "fp8": _open_8_bits,
     "int8": _open_8_bits,
@@ -765,6 +779,8 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "awq": _open_awq,
     "gptq": _open_gptq,
     "compressed-int": _open_compressed,
+    "sparse-24": _open_sparse,
+    "sparse-bitmask": _open_sparse,
     "mlx": _open_mlx,
 }
 """Kind of packing → the function that opens one matrix; ggml's block types are dequantized by `ggml_values`."""

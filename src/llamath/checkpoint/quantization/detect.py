@@ -290,6 +290,16 @@ def detect_sparse_24(d: Detection, bits: Tensor) -> None:
     d.record(x, Packing.of_values("sparse-24", f"{base}weight", (x.shape[0], 2 * x.shape[1])), roles)
 
 
+def detect_sparse_bitmask(d: Detection, bits: Tensor) -> None:
+    """Detect compressed-tensors' bitmasks: all values but zeros, one after the other, and a bit for each value; the shape is a tensor."""
+    base = bits.name.removesuffix("bitmask")
+    x, shape, rows = d.get(f"{base}compressed"), d.get(f"{base}shape", "I64"), d.get(f"{base}row_offsets", "I64")
+    if base == bits.name or x is None or shape is None or rows is None or len(x.shape) != 1 or len(bits.shape) != 2:
+        return
+    roles = {bits.name: "index", shape.name: "meta", rows.name: "index", f"{base}weight_scale": "scale", f"{base}input_scale": "scale"}
+    d.record(x, Packing.of_unknown_length("sparse-bitmask", f"{base}weight", x), roles)
+
+
 def detect_marlin_24(d: Detection, x: Tensor) -> None:
     """Detect compressed-tensors' 2:4 sparsity in Marlin's tiles, with scales in as many columns as there are outputs."""
     base = x.name.removesuffix("weight_packed")

@@ -107,6 +107,7 @@ SCHEMES = (
         ),
     ),
     _QuantizationScheme(name="sparse-24", value_dtypes=("U8",), detect=detect.detect_sparse_24),
+    _QuantizationScheme(name="sparse-bitmask", value_dtypes=("U8",), detect=detect.detect_sparse_bitmask),
     _QuantizationScheme(name="marlin-24", value_dtypes=("I32",), detect=detect.detect_marlin_24),
     _QuantizationScheme(name="marlin", value_dtypes=_WORDS, detect=detect.detect_marlin),
     _QuantizationScheme(name="compressed-int", value_dtypes=_WORDS, detect=detect.detect_compressed_tensors),
