@@ -361,7 +361,7 @@ def page() -> str:
     tables = {name: list(predict()) for name, _, predict in RUNS}
     published = {x["title"]: list(throughput(key)) for key, x in PUBLISHED.items()}
     lines += [*summary(tables | published), ""]
-    lines += ["Mean error of the rows of the first four tables, and range of errors, if a constant were a tenth lower or higher:", ""]
+    lines += ["Mean error of the rows of the first four tables, and range of errors, if a constant were a tenth", "lower or higher:", ""]
     lines += [*table(("constant", "a tenth lower", "a tenth higher"), changed()), ""]
     facts = DATA["training_memory"]
     lines += ["### Memory of fine-tuning recipes, GiB", "", fill(f"{facts['source']}; {facts['note']}.", 100), ""]

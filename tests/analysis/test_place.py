@@ -109,6 +109,12 @@ def test_what_exceeds_the_ram_needs_a_disk() -> None:
     assert abs(reads[0] - reads[1]) < 1
 
 
+def test_disk_alone_is_a_usual_drive() -> None:
+    words = ["place", "deepseek-v3", "--on", "2xrtx-4090", "--ram", "128GiB", "--dtype", "q4_k_m", "--json", "--disk"]
+    alone, rated = (CliRunner().invoke(cli, x) for x in (words, [*words, "7GB/s"]))
+    assert alone.exit_code == 0 and alone.stdout == rated.stdout
+
+
 @pytest.mark.parametrize(
     "model, on, ram, dtype",
     [

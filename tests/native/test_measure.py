@@ -46,6 +46,11 @@ def test_shares_are_speeds_over_limits() -> None:
     assert report.limits.decode.seconds * report.bandwidth == pytest.approx(report.limits.decode.bytes)
 
 
+def test_prompt_is_as_long_as_the_context_has_room() -> None:
+    llama = NativeLlama.open()
+    assert measure(llama, tokens=4, threads=1).prompt == (llama.context or 0) - 4 < 512
+
+
 def test_model_in_the_processors_caches_is_no_calibration() -> None:
     report = measure(NativeLlama.open(), prompt=20, tokens=4, threads=1)
     with pytest.raises(LlamathError, match="caches"):

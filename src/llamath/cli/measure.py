@@ -27,13 +27,21 @@ _DEFAULTS = {"device": "cpu", "changes": (), "sampling": None, "temperature": No
 @click.argument("model", required=False, type=MODEL)
 @engine_option
 @compute_dtype_option()
-@click.option("--context", "prompt", type=int, default=512, show_default=True, metavar="N", help="Tokens of the prompt.")
+@click.option("--context", "prompt", type=int, metavar="N", help="Tokens of the prompt.  [default: 512, or fewer where they do not fit]")
 @click.option("--tokens", type=int, default=32, show_default=True, metavar="N", help="Tokens to generate.")
 @click.option("--threads", type=int, metavar="N", help="Threads that measure the machine.  [default: one for each core]")
 @click.option("--out", metavar="FILE", help="Write what `llamath fit --calibration` reads.")
 @force_option
 def command(
-    model: str | None, *, prompt: int, tokens: int, threads: int | None, out: str | None, force: bool, form: str | None, **options: Any
+    model: str | None,
+    *,
+    prompt: int | None,
+    tokens: int,
+    threads: int | None,
+    out: str | None,
+    force: bool,
+    form: str | None,
+    **options: Any,
 ) -> int:
     """Measure this machine: memory bandwidth, FLOP/s, and decode and prefill of MODEL beside their limits at these rates."""
     from ..native.measure import measure

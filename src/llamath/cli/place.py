@@ -24,7 +24,13 @@ _EXAMPLES = (
 @on_option("GPUs of the machine: rtx-3060, 2xrtx-4090, 3060+4090.", required=True)
 @click.option("--ram", required=True, metavar="SIZE", help="RAM of the machine: 64GiB.")
 @click.option("--ram-bandwidth", metavar="RATE", help="Bandwidth of the RAM.  [default: 89.6GB/s]")
-@click.option("--disk", metavar="RATE", help="Bandwidth of a disk, on which what does not fit may stay: 7GB/s.")
+@click.option(
+    "--disk",
+    metavar="RATE",
+    is_flag=False,
+    flag_value="7GB/s",
+    help="Bandwidth of a disk, on which what does not fit may stay; --disk alone: 7GB/s, a PCIe 4.0 drive.",
+)
 @context_option("Tokens of each sequence: 8192, 8k, 128k.")
 @batch_option
 @dtype_option()

@@ -26,6 +26,8 @@ from .machine_rates import MachineRates, measure_rates
 
 _MOST_SHARE = 1.2
 """The largest share of the bandwidth in a calibration; bandwidths vary by some percent between measurements."""
+_PROMPT = 512
+"""Tokens of the prompt where the context has room for them."""
 _ROUNDS = 3
 """Times that the prompt is processed and continued."""
 
@@ -96,11 +98,16 @@ class MeasureReport(Report):
         yield html_table(("of this machine", "measured"), rows)
 
 
-def measure(llama: LlamaBase, prompt: int = 512, tokens: int = 32, threads: int | None = None) -> MeasureReport:
-    """Measure this machine and a model on it, with a prompt of random tokens; the median of several rounds."""
+def measure(llama: LlamaBase, prompt: int | None = None, tokens: int = 32, threads: int | None = None) -> MeasureReport:
+    """Measure this machine and a model on it, with a prompt of random tokens; the median of several rounds.
+
+    Without a length, the prompt has 512 tokens, or as many as the model's context has room for.
+    """
     if llama.model is None:
         raise LlamathError("a model without a config cannot be measured")
     room = llama.context or 2**31
+    if prompt is None:
+        prompt = max(min(_PROMPT, room - tokens), 1)
     if prompt < 1 or tokens < 2 or prompt + tokens > room:
         raise LlamathError(
             f"{prompt:,} + {tokens:,} tokens do not fit the model's context of {room:,}", hint="a smaller --context or --tokens"

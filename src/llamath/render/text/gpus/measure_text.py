@@ -26,4 +26,6 @@ def measure_text(report: MeasureReport) -> str:
         rows.append(("  prefill", format_rate(report.prefill), limit, f"{report.prefill_share:.0%}"))
     lines += [*fit_table(rows, right=(1, 2, 3)), ""]
     about = "rates: medians of the engine's own products, of one token (bandwidth) and of 512; the limits are those of fit at these rates"
+    if report.decode_share > 1:
+        about += "; decode is faster than the memory where the model stays in the processor's caches"
     return "\n".join([*lines, *map(dim, wrap(about, ""))])
