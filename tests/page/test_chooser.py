@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ import llamath
 from llamath.catalog import presets
 from llamath.web.gallery.live_gallery import LiveGallery
 from llamath.web.server.error_page import error_page
-from support.browser_page import browser, new_context
+from support.browser_page import browser, new_context, page_data
 from support.serving import Place, served
 
 pytest.importorskip("uvicorn")
@@ -54,9 +53,7 @@ def visible_models(tab: Any) -> list[str]:
 
 def test_model_list_equals_the_catalog() -> None:
     text = LiveGallery({f"~{i}": x for i, x in enumerate(OWN, 1)}, hub=True).page()
-    found = re.search('id="data">(.*?)</script>', text)
-    assert found is not None
-    data = json.loads(found[1])
+    data = page_data(text)
     own, listed = data["models"][: len(OWN)], data["models"][len(OWN) :]
     assert {(x["id"], x["name"], x["total"]) for x in listed} == {(x.slug, x.name, x.parameters) for x in presets()}
     assert [x["id"] for x in own] == ["~1", "~2", "~3"] and data["hub"]

@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
-import zlib
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ from llamath.utils.errors import LlamathError
 from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
 from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
-from support.browser_page import browser, new_context, wait_until_drawn
+from support.browser_page import browser, new_context, page_data, wait_until_drawn
 
 assert browser
 SAMPLE = ["llama-2-7b", "llama-3-8b", "deepseek-v3", "gemma-3-27b", "gpt2", "jamba-v0.1", "qwen2-vl-7b", "falcon-mamba-7b"]
@@ -37,24 +34,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def unpack(page: Path) -> dict[str, Any]:
-    found = re.search(r'id="data">([^<]*)</script>', page.read_text())
-    assert found is not None
-    data: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1])))
-    return data
-
-
 def test_site_has_a_page_for_each_model(site: Path) -> None:
     files = {str(x.relative_to(site)) for x in site.rglob("*") if x.is_file()}
     assert files == {"index.html", MARKER, *(f"models/{x}.html" for x in SAMPLE), *(f"assets/{x}" for x in site_assets())}
     page = (site / "models/gpt2.html").read_text()
     assert all(f'"../assets/{x}"' in page for x in site_assets() if x.startswith("page-"))
     assert max(len((site / f"models/{x}.html").read_bytes()) for x in SAMPLE) < 150_000
-    assert unpack(site / "models/gpt2.html")["models"][0]["name"] == "GPT-2 small"
+    assert page_data((site / "models/gpt2.html").read_text())["models"][0]["name"] == "GPT-2 small"
 
 
 def test_entries_state_the_facts_of_the_models(site: Path) -> None:
-    entries = {x["id"]: x for x in unpack(site / "index.html")["models"]}
+    entries = {x["id"]: x for x in page_data((site / "index.html").read_text())["models"]}
     assert list(entries) == SAMPLE
     for slug, x in entries.items():
         facts = fact_sheet(llamath.load(slug))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
+import zlib
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +63,14 @@ def browser() -> Iterator[Any]:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=HANG_MS)
         yield chromium
         chromium.close()
+
+
+def page_data(text: str) -> dict[str, Any]:
+    """Return the data of a page."""
+    found = re.search('id="data">([^<]*)</script>', text)
+    assert found is not None
+    data: dict[str, Any] = json.loads(zlib.decompress(b64decode(found[1])))
+    return data
 
 
 def new_context(browser: Any, **how: Any) -> Any:
