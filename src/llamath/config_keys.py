@@ -34,6 +34,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "weights; cache; compute",
         ),
         "intermediate_size": ("F, the width of the MLP, or of each expert", "weights of the MLP; compute"),
+        "recurrent_gemma/intermediate_size": ("2·F, twice the width of the MLP (RecurrentGemma)", "weights of the MLP; compute"),
         "qwen/intermediate_size": ("2·F, the widths of gate and up together", "weights of the MLP; compute"),
         "llama4/intermediate_size": ("Fe, the width of each expert, including the shared one", "weights of the experts; compute"),
         "lfm2/intermediate_size": ("F before it is reduced to two thirds and rounded; block_ff_dim takes precedence", "weights of the MLP"),
@@ -454,6 +455,17 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "c, kernel size of the convolutions in each layer (Inkling)",
             "weights of the convolutions; cache: c positions",
         ),
+        "conv1d_width": ("c, kernel size of the convolutions (RecurrentGemma)", "weights of the convolution; cache: c positions"),
+        "lru_width": ("w, channels of the gated recurrences (RecurrentGemma)", "weights of the mixers; cache; compute"),
+        "block_types": (
+            "types of layers, recurrent and attention, in turn (RecurrentGemma)",
+            "weights: which layers there are; cache; compute",
+        ),
+        "attention_window_size": (
+            "size of the window of attention in tokens, the query's own included (RecurrentGemma)",
+            "cache: these layers keep no more; compute",
+        ),
+        "logits_soft_cap": ("soft cap of the logits: cap · tanh(logit / cap) (RecurrentGemma)", "compute: the logits"),
         "conv_L_cache": ("c, kernel size of the short convolution (LFM2)", "weights of the convolution; cache: c positions"),
         "use_sandwich_norm": ("whether each branch is normalized before it is added, too (LFM3)", "weights of these norms"),
         "use_attention_gate": ("whether a sigmoid gate multiplies the output of each head (LFM3)", "weights of the gates"),
@@ -914,7 +926,7 @@ NO_EFFECT: dict[str, str] = {
             reorder_and_upcast_attn slow_but_exact""",
         "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_method
             init_std init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init
-            conv_use_xavier_init rescale_prenorm_residual
+            conv_use_xavier_init rescale_prenorm_residual w_init_variance_scale final_w_init_variance_scale
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise

@@ -30,8 +30,8 @@ NO_SDPA = frozenset(
     hy_v4 mamba mamba2 mimo_v2_flash mpt openai-gpt vaultgemma xglm""".split()
 )
 """Families that transformers runs only with eager attention, or that have no attention."""
-UNCACHED = frozenset({"openai-gpt"})
-"""Families whose classes have no cache."""
+UNCACHED = frozenset({"openai-gpt", "recurrent_gemma"})
+"""Families whose classes have no cache, or keep states outside of it."""
 RECURRENT = {
     "bailing_hybrid",
     "bamba",
@@ -130,7 +130,7 @@ def conv_outputs(graph: Graph, more: Callable[[int], int]) -> int:
 
 
 def states(graph: Graph) -> int:
-    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "linear_attention", "selective_scan", "ssm_scan"))
+    return sum(flops_of(graph, op) for op in ("gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "ssm_scan"))
 
 
 def read_outs(graph: Graph) -> int:
@@ -227,7 +227,7 @@ def cached_pass(config: dict[str, Any], new_tokens: int) -> int:
     import torch
 
     tokens = ids()
-    model = built(config, "eager" if config["model_type"] in NO_SDPA else "sdpa").eval()
+    model = built(config, "eager" if config["model_type"] in NO_SDPA else "sdpa").eval().requires_grad_(False)
     with torch.no_grad():
         name = "cache_params" if "mamba" in config["model_type"] else "past_key_values"
         cache = {name: model(tokens[:, :-new_tokens], use_cache=True)[name]}

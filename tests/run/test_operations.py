@@ -386,6 +386,11 @@ CASES = [
         passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(SCAN_CHUNK + 3)),
         **OTHER_STEPS,
     ),
+    case(
+        *("gated_recurrence", Recurrence(), x(B, T, H * h), x(B, T, H, h), x(B, T, H, h), w(H * h), w(H * h), w(H * h)),
+        passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, Pass(SCAN_CHUNK + 3)),
+        **OTHER_STEPS,
+    ),
     # One of many
     case("route", f32(B, T, E), None, MOE, **OTHER_STEPS),
     case("route", f32(B, T, E), w(E), MOE.replace(scoring="sigmoid", routed_scaling_factor=2.5), **OTHER_STEPS),

@@ -405,6 +405,13 @@ class Machine(Protocol[X]):
         """In each channel s ← exp(−exp(a_log) dt) s + dt x b; y = s · c + skip x: x and dt `(B, T, i)`, b and c `(B, T, N)`."""
         ...
 
+    def gated_recurrence(self, mixer: Block, x: X, gate: X, decay: X, gate_bias: Weight, decay_bias: Weight, a: Weight) -> X:
+        """In each channel s ← eˡ s + √(1 − e²ˡ) sigmoid(gate + bias) x with l = −8 sigmoid(decay + bias) softplus(a); the result is s.
+
+        The root is 1 at position 0. X is `(B, T, n)`, gate and decay are `(B, T, H, n / H)` (RG-LRU, arXiv:2402.19427).
+        """
+        ...
+
     # One of many
 
     def route(self, logits: X, correction: Weight | None, moe: Block) -> tuple[X, X]:

@@ -230,6 +230,38 @@ class Mamba2(RecurrentMixer):
         return self.out(m, apply_optional(self.norm, m, m.to_model_dtype(m.multiply(y, gate))))
 
 
+class GatedRecurrence(RecurrentMixer):
+    """out(act(y x) · rg_lru(conv(x x))): a linear recurrence of single channels with gates (Griffin, arXiv:2402.19427).
+
+    Both gates are projected from each head of the channels alone.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {
+        **dict.fromkeys(("x", "y", "conv", "gate", "gate_bias", "decay", "decay_bias", "a"), Cut(0, "heads")),
+        "out": Cut(1, "heads"),
+    }
+    y: Linear
+    x: Linear
+    out: Linear
+    conv: Convolution
+    a: Weight
+    gate: Weight  # the matrices of all heads below each other, inputs first
+    gate_bias: Weight
+    decay: Weight
+    decay_bias: Weight
+    heads: int
+    head_dim: int
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        u = self.conv(m, self.x(m, x))
+        heads = m.split_heads(u, self.head_dim)
+        gate = m.per_head_linear(heads, self.gate, self.head_dim, transposed=True)
+        decay = m.per_head_linear(heads, self.decay, self.head_dim, transposed=True)
+        s = m.gated_recurrence(self, u, gate, decay, self.gate_bias, self.decay_bias, self.a)
+        return self.out(m, m.multiply(s, m.act(self.y(m, x), self.activation)))
+
+
 class LightningAttention(RecurrentMixer):
     """Linear attention with a fixed decay for each head and layer (arXiv:2501.08313); each head keeps S `[head_dim, head_dim]`.
 

@@ -158,6 +158,7 @@ CAUSAL_CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
     "qwen4_exp_text": "Qwen4ExpForCausalLM",
+    "recurrent_gemma": "RecurrentGemmaForCausalLM",
     "seed_oss": "SeedOssForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "solar_open": "SolarOpenForCausalLM",

@@ -519,6 +519,17 @@ class TorchMachine(ForwardContext):
         y, state.recurrent_state = selective_scan(*inputs, -a_log.float().exp(), state.recurrent_state)
         return y + skip.float() * x
 
+    def gated_recurrence(
+        self, mixer: Any, x: Tensor, gate: Tensor, decay: Tensor, gate_bias: Tensor, decay_bias: Tensor, a: Tensor
+    ) -> Tensor:
+        state = self._state(mixer)
+        rate = 8 * torch.sigmoid(decay.flatten(-2).float() + local_tensor(decay_bias)) * F.softplus(local_tensor(a).float())
+        root = torch.where((self.positions == 0)[..., None], 1.0, torch.sqrt(-torch.expm1(-2 * rate)))
+        u = x.float() * torch.sigmoid(gate.flatten(-2).float() + local_tensor(gate_bias)) * root
+        u, one = u if self.token_mask is None else u * self.token_mask, torch.ones_like(u[..., :1])
+        y, state.recurrent_state = selective_scan(rate, u, one, one, -torch.ones_like(u[0, 0, :, None]), state.recurrent_state)
+        return y.to(x.dtype)
+
     def _state(self, mixer: Any) -> RecurrentState:
         """Return the state of a mixer; without a cache it starts anew, so that a checkpointed layer can be computed twice."""
         state = self.cache.layers[mixer.cache_layer]

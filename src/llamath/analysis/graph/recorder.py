@@ -641,6 +641,18 @@ class GraphRecorder:
     def selective_scan(self, mixer: _Bound, x: Node, b: Node, c: Node, dt: Node, a_log: UsedWeight, skip: UsedWeight) -> Node:  # noqa: ARG002
         return self.add_node("selective_scan", (x, b, c, dt), x.shape, width=FLOAT32, weights=(a_log, skip))
 
+    def gated_recurrence(
+        self,
+        mixer: _Bound,  # noqa: ARG002
+        x: Node,
+        gate: Node,
+        decay: Node,
+        gate_bias: UsedWeight,
+        decay_bias: UsedWeight,
+        a: UsedWeight,
+    ) -> Node:
+        return self.add_node("gated_recurrence", (x, gate, decay), x.shape, weights=(gate_bias, decay_bias, a))
+
     # One of many
 
     def route(self, logits: Node, correction: UsedWeight | None, moe: _Bound) -> tuple[Node, Node]:

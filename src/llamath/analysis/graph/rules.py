@@ -173,6 +173,11 @@ def _convolution_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, *node.weights[0].shape[1:]))
 
 
+def _channel_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    """Return the FLOPs of the update of one number in each channel."""
+    return product((2, *node.shape))
+
+
 def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, node.inputs[1].shape[-1]))
 
@@ -270,6 +275,10 @@ def _delta_state(node: Node) -> CachedTensor:
     return CachedTensor(kind="state", description="delta rule's state", size=size, parts=_num_parts(node))
 
 
+def _channel_state(node: Node) -> CachedTensor:
+    return CachedTensor(kind="state", description="RG-LRU's state", size=node.shape[-1], parts=_num_parts(node))
+
+
 def _scan_state(node: Node) -> CachedTensor:
     size = product((*node.shape[2:], node.inputs[1].shape[-1]))
     name = {"linear_attention": "linear attention", "selective_scan": "Mamba", "ssm_scan": "Mamba-2"}[node.op]
@@ -364,6 +373,15 @@ RULES: Mapping[str, Rule] = {
     "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "first_tokens": Rule(),
     "gated": Rule(kind="act", name="act", description=describe.gated, saved=save_gated),
+    "gated_recurrence": Rule(
+        kind="state",
+        name="state",
+        description="one number per channel, updated token by token",
+        flops=_channel_flops,
+        mixing=True,
+        cached=_channel_state,
+        saved=save_mixer_inputs,
+    ),
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),

@@ -18,7 +18,7 @@ from ...core.tree import LETTERS
 from ...utils.record_type import Record
 from .recorder import FLOAT32, INT64, Node
 
-_ESTIMATED = frozenset({"compress", "gated_delta_rule", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"})
+_ESTIMATED = frozenset({"compress", "gated_delta_rule", "gated_recurrence", "linear_attention", "selective_scan", "sinkhorn", "ssm_scan"})
 """Operations whose kernels save more, which is not known."""
 _INT32 = 4
 """Bytes of an index."""
