@@ -89,8 +89,9 @@ OPENERS = [
     "[data-part=cache]",
     ".map .tile",
     ".legend .number",
-    ".diagram .tile",
-    ".shared .number",
+    ".block-list .number",
+    "[data-block]",
+    "[data-matrix-fact]",
     ".plots .tile",
     "[aria-labelledby=speed] .plots .tile",
     "[aria-labelledby=letters] .number",
@@ -110,7 +111,12 @@ MAPS = [
 ]
 STATES = {
     "section[aria-labelledby=where]": [*MAPS, "#view=a&focus=1", "#view=a&map=bytes&dtype=q4_k_m", "#view=a&map=bytes&dtype=fp8&by=layer"],
-    "section[aria-labelledby=block]": ["#view=a", "#view=a&shapes=numbers&context=3000", "#view=a&shapes=numbers&pass=next"],
+    ".plate": [
+        "#view=a&zoom=attn",
+        "#view=a&zoom=attn&shapes=letters&context=3000",
+        "#view=a&zoom=attn&pass=next",
+        "#view=a&zoom=attn/attn.q",
+    ],
     "section[aria-labelledby=memory], section[aria-labelledby=speed]": [
         "#view=a&context=5000&batch=7",
         "#view=a&gpus=8&dtype=q4_k_m&kv=q8_0&card=b200",

@@ -1,6 +1,7 @@
 // What the tests call in the page: the same functions by which it computes, with the data and the state.
 import { data } from "./data";
 import { value } from "./expressions";
+import { shortBytes } from "./format";
 import { state } from "./state";
 import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
@@ -15,5 +16,5 @@ import { indexFormats, readHeader } from "../legacy/file_headers.js";
 import { FileError } from "../legacy/strict_json.js";
 
 Object.assign(globalThis, {
-	llamath: { data, state, value, settings, memoryPerGpu, speedLimits, Fitter, suggestions, verdict, chosenGpu, customGpu, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },
+	llamath: { data, state, value, shortBytes, settings, memoryPerGpu, speedLimits, Fitter, suggestions, verdict, chosenGpu, customGpu, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },
 });

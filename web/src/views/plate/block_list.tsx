@@ -100,11 +100,11 @@ export function BlockList({ stage, steps, width, letters, variables, nameOf, wal
 					return (
 						<li key={x.name} class={`block-row${isWide ? " wide" : ""}${active === null || near.has(x.name) ? "" : " dim"}${active === x.name ? " active" : ""}`} style={{ height: `${x.height}px` }} onPointerEnter={() => setHovered(x.name)} onPointerLeave={() => setHovered(null)}>
 							{step && matrix
-								? <button type="button" class="block-name" data-zoom-step={step.name} tabIndex={-1} onClick={(event) => openMatrix(step, event.currentTarget)}><MatrixSketch use={matrix} color={step.color} />{x.title}</button>
+								? <button type="button" class="block-name" data-zoom-step={step.name} tabindex={-1} onClick={(event) => openMatrix(step, event.currentTarget)}><MatrixSketch use={matrix} color={step.color} />{x.title}</button>
 								: <span class="block-name">{x.title}</span>}
 							<span class="block-does">{x.does}</span>
 							{step
-								? <button type="button" class="number shape" data-step={step.name} tabIndex={index === focused ? 0 : -1} aria-haspopup="dialog" onFocus={() => (setFocused(index), setHovered(x.name))} onBlur={() => setHovered(null)} onKeyDown={(event) => onKey(event, index)} onClick={() => openDerivation(stepDerivation(step, stage, variables))}><span class="hidden">{x.title}, {step.does}, </span>{x.shape}</button>
+								? <button type="button" class="number shape" data-step={step.name} tabindex={index === focused ? 0 : -1} aria-haspopup="dialog" onFocus={() => (setFocused(index), setHovered(x.name))} onBlur={() => setHovered(null)} onKeyDown={(event) => onKey(event, index)} onClick={() => openDerivation(stepDerivation(step, stage, variables))}><span class="hidden">{x.title}, {step.does}, </span>{x.shape}</button>
 								: <span class="shape">{x.shape}</span>}
 							<span class="block-numbers">{step && numbersOf(step, variables)}</span>
 						</li>

@@ -65,8 +65,8 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
 			{order.map((x, i) => (
 				<g
-					key={x.node.id} data-node={x.node.id} data-zoom={props.zoomPath(x.node, x.node.steps[0]!.name)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
-					tabIndex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node)} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+					key={x.node.id} data-node={x.node.id} data-steps={x.node.steps.map((y) => y.name).join(" ")} data-zoom={props.zoomPath(x.node, x.node.steps[0]!.name)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
+					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node)} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
 					onPointerEnter={() => setHovered(x.node.id)} onPointerLeave={() => setHovered(null)} onFocus={() => (setFocused(i), setHovered(x.node.id))} onBlur={() => setHovered(null)}
 					onClick={(event) => open(x.node, stepAt(x, event)?.name ?? x.node.steps[0]!.name, event.currentTarget)} onKeyDown={(event) => onKey(event, i, x.node)}
 				>

@@ -42,6 +42,9 @@ export interface LayerLayout {
 
 type Mode = "across" | "rows" | "tight rows" | "down";
 const SIZES = [280, 260, 240, 220, 200, 180, 165, 150, 135, 120, 105, 90, 75, 60, 48];
+/** The arrangements in order of preference, with the largest and smallest size of the largest matrix in pixels. */
+const MODES: [Mode, number, number][] = [["across", 280, 135], ["rows", 280, 105], ["tight rows", 165, 60], ["down", 135, 48]];
+const PHONE_MODES: [Mode, number, number][] = [["down", 165, 48]];
 const PAD = 12;
 const STREAM_X = 16;
 const STREAM_Y = 32;
@@ -116,19 +119,25 @@ function rightOf(node: Placed): number {
 /** The largest picture that fits: beside each other along a horizontal stream, else below each other along a vertical one. */
 export function layoutLayer(contracted: Contracted, options: Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">, available: number, isPhone: boolean): LayerLayout {
 	const largest = Math.max(1, ...contracted.branches.flatMap((b) => b.nodes.flatMap((x) => x.matrices.flatMap((m) => m.use.shape.map(Number)))));
-	const modes: Mode[] = isPhone ? ["down"] : ["across", "rows", "tight rows", "down"];
-	let last: LayerLayout | null = null;
-	for (const mode of modes)
-		for (const size of SIZES) {
-			if (mode === "across" && size < 135) break;
-			if (mode === "rows" && size < 105) break;
-			if (mode === "tight rows" && (size > 165 || size < 60)) continue;
-			if (mode === "down" && size > (isPhone ? 165 : 135)) continue;
-			const gaps: [number, number] = mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28];
-			last = assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gaps);
-			if (last.width <= available && (mode !== "across" || last.height <= 620)) return spread(last, available);
+	const gapsOf = (mode: Mode, size: number): [number, number] => (mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28]);
+	const fits = (x: LayerLayout, mode: Mode) => x.width <= available && (mode !== "across" || x.height <= 620);
+	let best: LayerLayout | null = null;
+	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
+		const lay = (size: number) => assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gapsOf(mode, size));
+		const sizes = SIZES.filter((x) => x <= most && x >= least);
+		let [from, to] = [0, sizes.length - 1];
+		best = lay(sizes[to]!);
+		if (!fits(best, mode)) continue;
+		// the widest that fits, by bisection
+		while (from < to) {
+			const middle = Math.floor((from + to) / 2);
+			const found = lay(sizes[middle]!);
+			if (fits(found, mode)) [best, to] = [found, middle];
+			else from = middle + 1;
 		}
-	return last!;
+		return spread(best, available);
+	}
+	return best!;
 }
 
 /** Spends the width that is left on the stream. */

@@ -72,7 +72,7 @@ export function MatrixView({ model, stage, kind, layer, block, step, width, vari
 					? Array.from({ length: parts }, (_, i) => {
 						const [x, y] = split[0] === 0 ? [56, 24 + i * size] : [56 + i * size, 24];
 						const inner = Math.max(0.6, size - (size > 4 ? 1.5 : 0.3));
-						return <rect key={i} data-head={i} data-zoom={`${block}/${step.name}/${i}`} class="head-part" tabIndex={i === 0 ? 0 : -1} role="button" aria-label={`${unitName(split[2])} ${i}`} x={x} y={y} width={split[0] === 0 ? w : inner} height={split[0] === 0 ? inner : h} style={{ fill: fill(step.color) }} onClick={(event) => open(i, event.currentTarget)} />;
+						return <rect key={i} data-head={i} data-zoom={`${block}/${step.name}/${i}`} class="head-part" tabindex={i === 0 ? 0 : -1} role="button" aria-label={`${unitName(split[2])} ${i}`} x={x} y={y} width={split[0] === 0 ? w : inner} height={split[0] === 0 ? inner : h} style={{ fill: fill(step.color) }} onClick={(event) => open(i, event.currentTarget)} />;
 					})
 					: <rect x={56} y={24} width={w} height={h} rx={2} style={{ fill: fill(step.color) }} />}
 				{split && size >= 3 && Array.from({ length: Math.ceil(parts / every) }, (_, i) => i * every).map((i) => (split[0] === 0

@@ -142,7 +142,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 				const h = Math.max(isNorm ? 14 : 2, Number(part.parameters) * unit);
 				const choosable = !towers.includes(part);
 				return (
-					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabIndex={choosable && !isNorm ? 0 : -1} role={choosable && !isNorm ? "button" : undefined} aria-label={partText(part)} data-part-name={name}
+					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabindex={choosable && !isNorm ? 0 : -1} role={choosable && !isNorm ? "button" : undefined} aria-label={partText(part)} data-part-name={name}
 						onPointerEnter={() => setHovered(name)} onPointerLeave={() => setHovered(null)} onFocus={() => setHovered(name)} onBlur={() => setHovered(null)}
 						onClick={() => choosable && choose(plate.before.includes(part) ? "embedding" : "head")} onKeyDown={(event) => choosable && event.key === "Enter" && choose(plate.before.includes(part) ? "embedding" : "head")}>
 						<rect class="hit" x={x - 2} y={top} width={w + 4} height={barHeight} />
@@ -153,7 +153,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 				);
 			})}
 			<path class="open-mark" d={`M${markX} ${base - openHeight - 4}l-6 -9h12z`} />
-			<rect class="hit layers-hit" x={left} y={top - 12} width={Math.max(0, right - left)} height={barHeight + 24} tabIndex={0} role="slider" aria-label="Layer" aria-valuemin={0} aria-valuemax={count - 1} aria-valuenow={Math.max(0, openLayer)} aria-valuetext={describe(Math.max(0, openLayer))}
+			<rect class="hit layers-hit" x={left} y={top - 12} width={Math.max(0, right - left)} height={barHeight + 24} tabindex={0} role="slider" aria-label="Layer" aria-valuemin={0} aria-valuemax={count - 1} aria-valuenow={Math.max(0, openLayer)} aria-valuetext={describe(Math.max(0, openLayer))}
 				onPointerMove={(event) => setHovered(at(event))} onPointerLeave={() => setHovered(null)} onClick={(event) => choose(at(event))} onKeyDown={onKey} />
 			<SkylineLabels place={place} partWidth={partWidth} y={labelY} pattern={pattern} middle={middle} width={width} norms={norms.length} left={left} right={right} />
 		</svg>

@@ -1,0 +1,362 @@
+"""The picture of the model: parameters, steps, shapes, FLOPs, bytes and wires equal the library's, at every level and width."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.analysis.graph.recorder import record
+from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
+from llamath.analysis.inference.cache_bytes import kv_cache_size
+from llamath.core.tree import fold
+from llamath.model import Model
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
+from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_expressions import evaluate
+
+assert browser
+SAMPLE = (
+    "llama-3-8b mixtral-8x7b deepseek-v3 gemma-3-27b qwen3-next-80b-a3b gpt-oss-20b nemotron-3-super-120b lfm2-350m llama-4-scout"
+    " gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b"
+).split()
+DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
+SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
+WEIGHTLESS = ("ids", "probabilities")
+
+
+@cache
+def model_of(slug: str) -> Model:
+    return llamath.load(slug)
+
+
+@cache
+def data_of(slug: str) -> dict[str, Any]:
+    return build_page_data([model_of(slug)])
+
+
+def plate_of(slug: str) -> dict[str, Any]:
+    found: dict[str, Any] = data_of(slug)["models"][0]["plate"]
+    return found
+
+
+def library_walkthrough(model: Model, name: str, context: int, batch: int) -> Walkthrough:
+    if name == "prompt":
+        return walkthrough(record(model.tree, batch=batch, new_tokens=context))
+    return walkthrough(record(model.tree, batch=batch, past_tokens=context - 1, decode=True))
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_block_steps_equal_the_walkthrough(slug: str) -> None:
+    model = model_of(slug)
+    for name, stages in data_of(slug)["models"][0]["passes"].items():
+        for context, batch in SETTINGS:
+            values = {"T": context, "B": batch}
+            found = library_walkthrough(model, name, context, batch)
+            assert [int(x["times"]) for x in stages] == [x.times for x in found.stages]
+            for stage, details in zip(found.stages, stages, strict=True):
+                assert [tuple(x) for x in details["ranges"]] == list(stage.indices)
+                for x, y in zip(stage.steps, details["steps"], strict=True):
+                    assert (x.name, list(x.inputs), str(x.parameters)) == (y["name"], y["takes"], y["parameters"])
+                    assert [evaluate(form, values) for form in y["shape"]] == [int(d) for d in x.shape], (x.name, context)
+                    assert evaluate(y["flops"], values) == int(x.flops), (x.name, context)
+                    assert evaluate(y["keeps"], values) == int(x.cached), (x.name, context)
+
+
+@pytest.mark.parametrize("slug", [*SAMPLE, "llama-3.2-11b-vision", "qwen2-vl-7b", "jamba-v0.1"])
+def test_bars_sum_to_the_model(slug: str) -> None:
+    model, plate = model_of(slug), plate_of(slug)
+    layers = [kind for kind, n in plate["order"] for _ in range(n)]
+    parts = [x for place in ("before", "after", "towers") for x in plate[place]]
+    kinds = [x["sizes"] for x in plate["kinds"]]
+    assert len(layers) == int(model.tree.layers.n)
+    for key, whole in (("parameters", model.parameters.total), ("active", model.parameters.active)):
+        if key == "active" and plate["towers"]:
+            continue  # a token of text passes no tower
+        assert sum(int(x[key]) for x in parts) + sum(int(kinds[i][key]) for i in layers) == whole
+    for i, block in zip(layers, model.tree.layers, strict=True):
+        assert int(kinds[i]["parameters"]) == sum(int(x.weight.parameters) * int(x.copies) for x in fold(block, 1))
+        assert sum(int(x["parameters"]) for x in kinds[i]["groups"]) == int(kinds[i]["parameters"])
+
+
+@pytest.mark.parametrize(
+    ("slug", "pattern", "kinds"),
+    [
+        ("deepseek-v3", ["3 dense + 58 MoE"], [("MLA + dense", 3), ("MLA + MoE", 58)]),
+        ("gemma-3-27b", ["5 local : 1 global"], [("local attention + dense", 52), ("attention + dense", 10)]),
+        ("qwen3-next-80b-a3b", ["3 DeltaNet : 1 attention"], [("DeltaNet + MoE", 36), ("attention + MoE", 12)]),
+        ("falcon-mamba-7b", [], [("Mamba", 64)]),
+    ],
+)
+def test_pattern_is_named(slug: str, pattern: list[str], kinds: list[tuple[str, int]]) -> None:
+    plate = plate_of(slug)
+    layers = [kind for kind, n in plate["order"] for _ in range(n)]
+    assert plate["pattern"] == pattern
+    assert [(x["label"], layers.count(i)) for i, x in enumerate(plate["kinds"])] == kinds
+
+
+# what follows needs Chromium
+
+ROWS = """() => [...document.querySelectorAll("[data-step]")].map((x) => [x.dataset.step, x.lastChild.textContent])"""
+NODES = """() => [...document.querySelectorAll(".layer-picture [data-node]")].map((x) => x.dataset.node)"""
+BOXES = """() => [...document.querySelectorAll(".layer-picture [data-matrix]")].map((x) => {
+  const box = [...x.querySelectorAll("rect")].at(-1);
+  return [x.dataset.matrix, box.width.baseVal.value, box.height.baseVal.value];
+})"""
+WRONG_TEXT = """() => {
+  const wrong = [];
+  for (const picture of document.querySelectorAll(".plate svg:not([aria-hidden])")) {
+    const frame = picture.getBoundingClientRect();
+    if (!frame.width) continue;
+    const all = [...picture.querySelectorAll("text")].filter((x) => x.textContent).map((x) => [x, x.getBoundingClientRect()]);
+    for (const [x, a] of all) {
+      if (parseFloat(getComputedStyle(x).fontSize) < 12) wrong.push(`small: ${x.textContent}`);
+      if (a.left < frame.left - 1 || a.right > frame.right + 1) wrong.push(`out: ${x.textContent}`);
+      if (x.textContent.includes("…")) wrong.push(`cut: ${x.textContent}`);
+    }
+    const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+    all.forEach(([x, a], i) => all.slice(i + 1).forEach(([y, b]) => { if (meet(a, b)) wrong.push(`${x.textContent} | ${y.textContent}`); }));
+  }
+  return wrong;
+}"""
+
+
+def plate_tab(browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any) -> Tab:
+    return Tab(browser, tmp_path, page_from_data(data_of(slug)), at, width=width, **how)
+
+
+def blocks_of(tab: Any) -> Iterator[None]:
+    """Open every block of the open layer, one after the other."""
+    names = tab.eval_on_selector_all(".plate-blocks [data-zoom]", "xs => xs.map((x) => x.dataset.zoom)")
+    for name in names:
+        tab.click(f".plate-blocks [data-zoom='{name}']")
+        wait_until_drawn(tab)
+        yield
+        tab.click("[data-level=layer]")
+
+
+@pytest.mark.parametrize("slug", DRAWN)
+def test_blocks_show_every_step_of_the_walkthrough(browser: Any, tmp_path: Path, slug: str) -> None:
+    model, rng = model_of(slug), random.Random(slug)
+    context, batch = rng.randint(1, 10**6), rng.randint(1, 64)
+    for name in data_of(slug)["models"][0]["passes"]:
+        for stage in library_walkthrough(model, name, context, batch).layers:
+            at = f"#layer={stage.layer}&pass={name}&context={context}&batch={batch}"
+            with plate_tab(browser, tmp_path, slug, at) as tab:
+                totals = dict.fromkeys(("parameters", "flops", "keeps"), 0)
+                shown: list[list[str]] = []
+                for _ in blocks_of(tab):
+                    shown += tab.evaluate(ROWS)
+                    for key in totals:
+                        totals[key] += int(tab.text_content(f"[data-block={key}]").partition(":")[2].replace(",", ""))
+                expected = [[x.name, f"[{', '.join(str(int(d)) for d in x.shape)}]"] for x in stage.steps]
+                assert sorted(shown) == sorted(expected)
+                assert totals == {"parameters": stage.parameters, "flops": stage.flops, "keeps": stage.cached}
+
+
+@pytest.mark.parametrize("slug", DRAWN)
+def test_matrices_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str) -> None:
+    for stage in data_of(slug)["models"][0]["passes"]["prompt"]:
+        if not stage["layers"]:
+            continue
+        with plate_tab(browser, tmp_path, slug, f"#layer={stage['ranges'][0][0]}") as tab:
+            scale = float(tab.get_attribute(".layer-picture", "data-scale"))
+            uses = {y["path"]: y for x in stage["steps"] if x["kind"] in ("linear", "lookup") for y in x["uses"] if len(y["shape"]) > 1}
+            drawn = tab.evaluate(BOXES)
+            assert {x[0] for x in drawn} == set(uses)
+            for path, *sides in drawn:
+                expected = sorted(max(4, int(n) * scale) for n in uses[path]["shape"])
+                assert sorted(sides) == pytest.approx(expected, abs=0.01), path
+
+
+@pytest.mark.parametrize("slug", [*DRAWN, "llama-3.2-11b-vision"])
+@pytest.mark.parametrize("width", [1440, 1024, 390, 320])
+def test_labels_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str, width: int) -> None:
+    kinds = plate_of(slug)["kinds"]
+    with plate_tab(browser, tmp_path, slug, width=width) as tab:
+        for i in range(len(kinds)):
+            if len(kinds) > 1:
+                tab.locator(".plate-kinds:visible button").nth(i).click()
+            for scheme in ("path", "hf", "gguf"):
+                if kinds[i]["stage"] is not None and tab.locator("#choice-names").count():
+                    tab.click(f"#choice-names [data-value={scheme}]")
+                wait_until_drawn(tab)
+                assert not tab.evaluate(WRONG_TEXT), (i, scheme)
+                assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_wire_joins_only_what_the_graph_joins(browser: Any, tmp_path: Path) -> None:
+    for slug in ("deepseek-v3", "qwen3-next-80b-a3b"):
+        stage = max(data_of(slug)["models"][0]["passes"]["prompt"], key=lambda x: int(x["times"]))
+        with plate_tab(browser, tmp_path, slug) as tab:
+            for node in tab.evaluate(NODES):
+                tab.focus(f".layer-picture [data-node='{node}']")
+                lit = {x for x in tab.evaluate(NODES) if "dim" not in tab.get_attribute(f".layer-picture [data-node='{x}']", "class")}
+                own = set(tab.get_attribute(f".layer-picture [data-node='{node}']", "data-steps").split())
+                steps = {x["name"]: x for x in stage["steps"]}
+                near = own | {y for x in own for y in steps[x]["takes"]} | {x for x, y in steps.items() if own & set(y["takes"])}
+                expected = {
+                    x
+                    for x in tab.evaluate(NODES)
+                    if near & set(tab.get_attribute(f".layer-picture [data-node='{x}']", "data-steps").split())
+                }
+                assert lit == expected, node
+
+
+def test_steps_open_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with plate_tab(browser, tmp_path, "llama-3-8b", "#context=1000&batch=2&zoom=attn", width=1100) as tab:
+        tab.focus("[data-step='attn_norm']")
+        tab.keyboard.press("Enter")
+        assert "[2, 1000, 4096]" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        tab.keyboard.press("ArrowDown")
+        assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
+        tab.keyboard.press("Enter")
+        content = tab.text_content("dialog[open]")
+        for part in (
+            "attn.q.weight: H·h·d",
+            "32·128·4,096",
+            "16,777,216 parameters",
+            "2·B·T·H·h·d",
+            "2·2·1,000·32·128·4,096",
+            "67,108,864,000 FLOPs",
+        ):
+            assert part in content
+        tab.keyboard.press("Escape")
+        assert tab.evaluate("document.activeElement.dataset.step") == "attn.q"
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert "rotated by position" in tab.text_content("dialog[open]")
+        tab.keyboard.press("Escape")
+        tab.focus("[data-step='attn.scores']")
+        tab.keyboard.press("Enter")
+        content = tab.text_content("dialog[open]")
+        assert "A: query-key pairs = ⌊(T·T + T) / 2⌋" in content and f"{2 * 2 * 32 * 128 * (1000 * 1001 // 2):,} FLOPs" in content
+        assert "4 query heads for each of key and value heads" in content
+
+
+def test_zoom_goes_down_to_a_head_and_back(browser: Any, tmp_path: Path) -> None:
+    with plate_tab(browser, tmp_path, "llama-3-8b", reduced_motion="reduce") as tab:
+        title = "document.querySelector('.plate-path [aria-current]').textContent"
+        tab.focus(".layer-picture [data-node='attn.q']")
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(title) == "attn.q" and "zoom=attn%2Fattn.q" in tab.url
+        assert tab.locator("[data-head]").count() == 32
+        facts = {x: tab.text_content(f"[data-matrix-fact={x}]") for x in ("shape", "parameters", "flops", "bytes")}
+        assert "4,096 × 4,096" in facts["shape"] and "16,777,216" in facts["parameters"]
+        assert "33,554,432" in facts["flops"] and "33,554,432" in facts["bytes"]
+        for name in ("layers.{l}.attn.q.weight", "model.layers.{l}.self_attn.q_proj.weight", "blk.{l}.attn_q.weight"):
+            assert name in tab.text_content(".matrix-facts")
+        tab.focus("[data-head='0']")
+        for _ in range(5):
+            tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(title) == "head 5"
+        assert tab.text_content(".head-view p") == "Head 5 reads KV head 1, as heads 4–7 do."
+        rows = tab.eval_on_selector_all("[data-head-weight] svg", "xs => xs.map((x) => x.getAttribute('aria-label'))")
+        assert rows == [
+            "attn.q.weight: rows 640 to 767",
+            "attn.k.weight: rows 128 to 255",
+            "attn.v.weight: rows 128 to 255",
+            "attn.o.weight: columns 640 to 767",
+        ]
+        for expected in ("attn.q", "Layer 16"):
+            tab.go_back()
+            assert tab.evaluate(title) == expected
+        tab.keyboard.press("Tab")
+        tab.focus(".layer-picture [data-node='attn.q']")
+        tab.keyboard.press("-")
+        assert tab.evaluate(title) == "Llama 3 8B" and not tab.locator(".plate-panel").count()
+        tab.click("[aria-label='Zoom in']")
+        assert tab.evaluate(title) == "Layer 16"
+        box = tab.locator(".layer-picture [data-matrix='attn.o.weight']").bounding_box()
+        tab.mouse.move(box["x"] + 5, box["y"] + 5)
+        tab.keyboard.down("Control")
+        tab.mouse.wheel(0, -200)
+        tab.keyboard.up("Control")
+        assert tab.evaluate(title) == "attn.o"
+
+
+def test_layers_are_chosen_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with plate_tab(browser, tmp_path, "deepseek-v3") as tab:
+        tab.focus(".plate-whole-wide [role=slider]")
+        tab.keyboard.press("Home")
+        slider = tab.locator(".plate-whole-wide [role=slider]")
+        assert slider.get_attribute("aria-valuetext") == "layer 0: MLA + dense, 583.48M parameters"
+        assert tab.text_content(".plate-panel h2") == "Layer 0"
+        for _ in range(3):
+            tab.keyboard.press("ArrowRight")
+        assert slider.get_attribute("aria-valuetext") == "layer 3: MLA + MoE, 11.51B parameters, 585.32M active"
+        assert "layer=3" in tab.evaluate("new Promise((done) => setTimeout(() => done(location.hash), 100))")
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_walk_counts_the_bytes_of_the_library(browser: Any, tmp_path: Path, slug: str) -> None:
+    context, data = 5000, data_of(slug)["models"][0]
+    with plate_tab(browser, tmp_path, slug, f"#pass=next&context={context}&dtype=bf16&kv=bf16", reduced_motion="reduce") as tab:
+        assert not tab.locator("[data-flow=play]").count()
+        steps = int(tab.evaluate("llamath.data.models[0].passes.next.length"))
+        assert steps > 2
+        layer = int(tab.text_content(".plate-panel h2").split()[1])
+        kind = plate_of(slug)["kinds"][[k for k, n in plate_of(slug)["order"] for _ in range(n)][layer]]
+        tab.click("[data-flow=next]")
+        total = int(tab.text_content(".flow-text strong").partition(" of ")[2].partition(":")[0])
+        for _ in range(total - 1):
+            tab.click("[data-flow=next]")
+        weights = 2 * int(kind["sizes"]["active"])
+        listed = data["layers"]["kinds"][data["layers"]["order"][layer]]
+        cached = evaluate(listed["cache"], {"T": context, "B": 1, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2})
+        short = tab.evaluate("([a, b]) => [a, b].map((n) => llamath.shortBytes(n))", [weights, cached])
+        fp32_kept = slug == "qwen3-next-80b-a3b"  # its decay parameters stay in fp32
+        assert fp32_kept or tab.text_content("[data-flow=weights]") == short[0]
+        assert tab.text_content("[data-flow=cache]") == short[1]
+        layers = [data["layers"]["kinds"][i] for i in data["layers"]["order"]]
+        values = {"T": context, "B": 1, "kv_block": 1, "kv_bytes": 2, "conv_bytes": 2}
+        assert sum(evaluate(x["cache"], values) for x in layers) == kv_cache_size(model_of(slug).tree, context, 1).bytes
+
+
+def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
+    with plate_tab(browser, tmp_path, "llama-3-8b", "#pass=next") as tab:
+        assert not tab.locator(".layer-picture.has-active").count()
+        tab.click("[data-flow=play]")
+        tab.wait_for_selector(".layer-picture.has-active")
+        tab.click("[data-flow=play]")
+        shown = tab.text_content(".flow-text strong")
+        tab.click("[data-flow=next]")
+        assert tab.text_content(".flow-text strong") != shown
+        tab.click("[data-flow=stop]")
+        assert not tab.locator(".layer-picture.has-active").count()
+
+
+def test_layers_without_steps_list_their_weights(browser: Any, tmp_path: Path) -> None:
+    with plate_tab(browser, tmp_path, "llama-3.2-11b-vision", "#layer=3") as tab:
+        assert "skips this layer" in tab.text_content(".plate-panel")
+        assert tab.locator(".skipped li").count() == 7
+
+
+def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) -> None:
+    for at in ("#zoom=nothing", "#zoom=attn/nothing/3", "#zoom=attn/attn.q/99", "#layer=9999999", "#zoom=%3Cimg%3E", "#layer=-1"):
+        with plate_tab(browser, tmp_path, "llama-3-8b", at) as tab:
+            assert tab.text_content(".plate-panel h2").startswith("Layer 16")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plate_has_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for slug, at, width in (
+        ("nemotron-3-super-120b", "", 320),
+        ("deepseek-v3", "", 1440),
+        ("deepseek-v3", "#zoom=attn", 1100),
+        ("deepseek-v3", "#zoom=attn/attn.q_up", 1100),
+        ("llama-3-8b", "#zoom=attn/attn.q/3", 1100),
+    ):
+        with plate_tab(browser, tmp_path, slug, at, width=width, color_scheme=theme, bypass_csp=True) as tab:
+            found = Axe().run(tab, context=".hero-plate").response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]
