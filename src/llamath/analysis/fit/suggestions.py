@@ -94,6 +94,11 @@ def is_supported(device: Device, name: str) -> bool:
     return device.vendor in _GGUF_VENDORS
 
 
+def suggested_bits(name: str) -> int | None:
+    """Return the bits of a value in a format that can be suggested, without scales; None for any other."""
+    return _BITS.get(name)
+
+
 def supported_formats(device: Device) -> tuple[str, ...]:
     """Return the formats of weights below 16 bits that are suggested for a device."""
     return tuple(x for x in _SUGGESTED if is_supported(device, x))

@@ -11,6 +11,8 @@ export interface DType {
 	/** The sum of the weights' formulas: in names, in numbers. */
 	of: [string, string];
 	codecs: Record<string, string>;
+	/** Bits of a weight on average, and those by which `fit` weighs a change to this format. */
+	bits: { mean: number; suggested: number | null };
 	variables: Named;
 	/** Dtypes of the matrix products, best first. */
 	rates: string[];

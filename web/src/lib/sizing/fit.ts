@@ -129,7 +129,7 @@ export interface Suggestion {
 const roundDown = (n: bigint) => n - (n % (n >= 4096n ? 1024n : 256n));
 const weightBytes = (sizes: Sizes, name: string) => BigInt(sizes.dtypes.find((x) => x.name === name)!.bytes);
 
-/** What a change gives up: bytes of the weights, of the cache, and tokens of context; less is better. */
+/** What a change gives up, in halvings: of the bits of a weight, of the bytes of the cache, and of the context. */
 interface Candidate extends Suggestion {
 	losses: [weights: number, cache: number, context: number];
 }
@@ -137,28 +137,35 @@ interface Candidate extends Suggestion {
 const beats = (a: Candidate, b: Candidate) => a.losses.every((x, i) => x <= b.losses[i]!) && a.losses.some((x, i) => x < b.losses[i]!);
 
 /** Smaller weights, a smaller KV cache, a shorter context, more or larger GPUs: those that nothing else beats in everything. */
-export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string, shorten: boolean): Suggestion[] {
+export function suggestions(sizes: Sizes, state: State, gpu: Gpu, count: string): Suggestion[] {
 	const own = state.dtype || sizes.dtype;
 	const ownKv = state.kv || sizes.kv;
 	const formats = [own, ...sizes.dtypes.map((x) => x.name).filter((x) => gpu.formats.includes(x) && weightBytes(sizes, x) < weightBytes(sizes, own))];
 	const kvs = [ownKv, ...(["bf16", "fp16", "fp32"].includes(ownKv) ? gpu.kvs.filter((x) => sizes.kvs.some((y) => y.name === x)) : [])];
+	const bitsOf = (name: string) => sizes.dtypes.find((x) => x.name === name)!.bits;
+	const cacheBytes = (kv: string) => Number(memoryPerGpu(sizedIn(sizes, { ...state, kv }, { layout: sizes.layouts[0]!, replicas: 1 }, "1")).mostLoaded.values.cache);
+	const ownCache = cacheBytes(ownKv);
 	const found: Candidate[] = [];
 	for (const dtype of formats) {
+		const bits = dtype === own ? 0 : Math.max(Math.log2(bitsOf(own).mean / bitsOf(dtype).suggested!), 0);
 		for (const kv of kvs) {
 			const to: State = { ...(dtype !== own && { dtype }), ...(kv !== ownKv && { kv }) };
-			const candidate = withContext(sizes, { ...state, ...to }, gpu, count, shorten);
+			const candidate = withContext(sizes, { ...state, ...to }, gpu, count);
 			if (!candidate) continue;
 			const all: State = candidate.context < BigInt(state.context!) ? { ...to, context: String(candidate.context) } : to;
 			if (!Object.keys(all).length) continue;
-			const bits = Math.log2(Number(weightBytes(sizes, own)) / Number(weightBytes(sizes, dtype)));
-			const losses: Candidate["losses"] = [bits, kv === ownKv ? 0 : 1, Math.log2(Number(state.context) / Number(candidate.context))];
-			if (losses[0] + losses[1] + losses[2] <= 4) found.push({ ...describe(all), to: { ...all, tp: "" }, total: candidate.total, losses });
+			const cache = kv === ownKv || !ownCache ? 0 : Math.log2(ownCache / Math.max(cacheBytes(kv), 1));
+			const losses: Candidate["losses"] = [bits, cache, Math.log2(Number(state.context) / Number(candidate.context))];
+			if (sum(losses) <= MAX_HALVINGS) found.push({ ...describe(all), to: { ...all, tp: "" }, total: candidate.total, losses });
 		}
 	}
-	const best = found.filter((x) => !found.some((y) => beats(y, x))).sort((a, b) => sum(a.losses) - sum(b.losses));
-	return [...best.slice(0, 5), ...otherGpus(sizes, state, gpu, count)];
+	const best = found.filter((x) => !found.some((y) => beats(y, x))).sort((x, y) => sum(x.losses) - sum(y.losses));
+	return [...best.slice(0, MOST), ...otherGpus(sizes, state, gpu, count)];
 }
 
+/** What gives up more halvings is not suggested, nor more combinations than these. */
+const MAX_HALVINGS = 4;
+const MOST = 8;
 const sum = (list: readonly number[]) => list.reduce((a, b) => a + b, 0);
 
 function describe(to: State): { change: string; says: string } {
@@ -171,7 +178,7 @@ function describe(to: State): { change: string; says: string } {
 	return { change: named.map((x) => x.option).join(" "), says: named.map((x) => x.says).join(", ") };
 }
 
-function withContext(sizes: Sizes, state: State, gpu: Gpu, count: string, shorten: boolean): { context: bigint; total: bigint } | null {
+function withContext(sizes: Sizes, state: State, gpu: Gpu, count: string): { context: bigint; total: bigint } | null {
 	const at = (context: bigint) => {
 		const fitter = new Fitter(sizes, { ...state, context: String(context) });
 		const { split, fits } = fitter.choose(gpu, count);
@@ -179,7 +186,7 @@ function withContext(sizes: Sizes, state: State, gpu: Gpu, count: string, shorte
 	};
 	const wanted = BigInt(state.context!);
 	const whole = at(wanted);
-	if (whole || !shorten) return whole;
+	if (whole) return whole;
 	const memory = BigInt(gpu.memory);
 	const longest = splitsOf(sizes, count, gpu.node).map((split) => new MemoryLimit(sizedIn(sizes, state, split, count).plan).longestContext(memory) ?? wanted);
 	const most = longest.reduce((a, b) => (b > a ? b : a), 0n);

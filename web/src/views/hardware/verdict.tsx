@@ -24,7 +24,7 @@ export function Verdict({ model }: { model: ModelData }) {
 	const found = useMemo(() => verdict(settings(model, inference), gpu), [model, key]);
 	const { sized, fits, total, memory } = found;
 	// `fit` sizes what it suggests in the split that it chooses
-	const instead = useMemo(() => (fits ? [] : suggestions(sizes, { ...inference, tp: "" }, gpu, count, true)), [model, key]);
+	const instead = useMemo(() => (fits ? [] : suggestions(sizes, { ...inference, tp: "" }, gpu, count)), [model, key]);
 	const where = `${count === "1" ? "" : `${count} × `}${gpu.title}`;
 	const { mostLoaded } = memoryPerGpu(sized);
 	const deriveTotal = () => ({ title: `Memory of the most loaded GPU: ${splitLabel(sized.split, count)}`, lines: [totalFormula(sized.plan, mostLoaded.values), ...inBytes(total)] });

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ....analysis.fit.serving_layouts import LayoutChooser, serving_layouts
-from ....analysis.fit.suggestions import supported_formats, supported_kv_dtypes, total_of_fitting
+from ....analysis.fit.suggestions import suggested_bits, supported_formats, supported_kv_dtypes, total_of_fitting
 from ....analysis.inference.cache_bytes import CacheSpec, KVFormat, kv_format
 from ....analysis.inference.gpu_shards import BATCH, TOKENS, ElementSizes, ShardedModel, WeightRead
 from ....analysis.inference.inference_memory import AS_STORED, MemoryCalculator, MemoryRequest, declared_dtype
@@ -18,6 +18,7 @@ from ....analysis.memory_line import overhead_bytes
 from ....analysis.parallel_layout import Layout
 from ....checkpoint.formats.dtypes import DTYPES
 from ....core.expr import Expr, Json, floor_div, minimum, total
+from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import devices, find_device
 from ....model import Model
@@ -126,10 +127,15 @@ def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
         "name": name,
         "bytes": str(sum(x.bytes for x in found.weights)),
         "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
+        "bits": {"mean": 8 * sum(x.bytes for x in found.weights) / _num_weights(found), "suggested": suggested_bits(name)},
         "codecs": _codecs(found),
         "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)},
         "rates": list(compute_dtypes(found.packer.name, found.packer.compute_dtype)),
     }
+
+
+def _num_weights(found: MemoryCalculator) -> int:
+    return sum(int(x.weight.parameters) * int(x.copies) for x in fold(found.tree)) or 1
 
 
 def _codecs(found: MemoryCalculator) -> dict[str, str]:

@@ -1,0 +1,255 @@
+"""The hardware matrix and the layouts of the page equal `fit` and `plan`."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import llamath
+from llamath.analysis.fit import fit_report
+from llamath.analysis.fit.fit_report import FitReport, fit
+from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.analysis.plan.plan_ranking import PlanRequest, plan
+from llamath.analysis.plan.serving_plan import plan_serving
+from llamath.cli import cli
+from llamath.hardware import Device, find_device
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.page_data.sizing.layouts_data import schedule
+from llamath.web.server.page_html import page_from_data
+from support.browser_page import Tab, browser, shown_text, wait_until_drawn
+
+assert browser
+SLUGS = ("llama-3-8b", "llama-3.1-405b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2", "falcon-mamba-7b")
+CELL_JS = """([i, at, gpu, count]) => {
+  const { data, state, Fitter } = llamath;
+  const cell = new Fitter(data.models[i].sizes, { ...state, tp: "", ...at }).cell(data.gpus.find((x) => x.name === gpu), count);
+  const { layout, replicas } = cell.split;
+  return { ...cell, split: [layout.tp, layout.pp, String(replicas)], sequences: cell.sequences?.toString() ?? null, context: cell.context?.toString() ?? null };
+}"""
+SUGGESTIONS_JS = """([i, at, gpu, count]) => {
+  const { data, state, suggestions } = llamath;
+  const found = suggestions(data.models[i].sizes, { ...state, tp: "", ...at }, data.gpus.find((x) => x.name === gpu), count);
+  return found.map((x) => ({ ...x, total: x.total.toString() }));
+}"""
+Settings = dict[str, str]
+
+
+@cache
+def data_of(slug: str) -> dict[str, Any]:
+    return build_page_data([llamath.load(slug)])
+
+
+def own_dtype(slug: str, at: Settings) -> str:
+    """Return the dtype as an option; the model's own is that of its config, to the last scale."""
+    return "" if at["dtype"] == data_of(slug)["models"][0]["sizes"]["dtype"] else at["dtype"]
+
+
+def library_fit(slug: str, at: Settings, gpu: Device, count: int) -> FitReport:
+    """Return what `fit` reports under these settings."""
+    request = MemoryRequest(dtype=own_dtype(slug, at), kv_dtype=at["kv"], context=int(at["context"]), batch=int(at["batch"]))
+    return fit(MemoryCalculator(llamath.load(slug), request), gpu, count)
+
+
+def random_settings(rng: random.Random, data: dict[str, Any]) -> tuple[Settings, str, str]:
+    """Return random settings with a GPU and a number of it."""
+    sizes = data["models"][0]["sizes"]
+    at = {
+        "context": str(int(2 ** rng.uniform(0, 21))),
+        "batch": str(int(2 ** rng.uniform(0, 8))),
+        "dtype": rng.choice(sizes["dtypes"])["name"],
+        "kv": rng.choice(sizes["kvs"])["name"],
+    }
+    return at, rng.choice(data["gpus"])["name"], rng.choice(sizes["gpus"])["count"]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_matrix_equals_fit(browser: Any, tmp_path: Path, slug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoSuggester:
+        def __init__(self, *of: object) -> None:
+            pass
+
+        def suggestions(self) -> tuple[()]:
+            return ()
+
+    monkeypatch.setattr(fit_report, "Suggester", NoSuggester)  # what would fit instead is tested below
+    rng, data, fitting = random.Random(slug), data_of(slug), 0
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        for _ in range(40):
+            at, gpu, count = random_settings(rng, data)
+            shown, found = tab.evaluate(CELL_JS, [0, at, gpu, count]), library_fit(slug, at, find_device(gpu), int(count))
+            where = (at, gpu, count)
+            assert shown["fits"] == found.fits, where
+            assert shown["split"] == [str(found.layout.tp), str(found.layout.pp), str(found.replicas)], where
+            if found.fits:
+                fitting += 1
+                assert shown["sequences"] == (None if found.max_batch is None else str(found.max_batch)), where
+                assert found.ceilings is not None
+                assert shown["decode"] == pytest.approx(found.ceilings.decode.tokens_per_second, rel=1e-6), where
+            else:
+                assert shown["decode"] is None, "no speed without memory"
+                assert shown["context"] == (None if found.max_context is None else str(found.max_context)), where
+                assert shown["short"] == pytest.approx(found.total - find_device(gpu).memory, rel=1e-9), where
+    assert 0 < fitting < 40
+
+
+SUGGESTION_CASES = [
+    ("llama-3-8b", "rtx-4090", "1", {"context": "100000"}),
+    ("llama-3-8b", "rtx-4060-ti-16gb", "1", {}),
+    ("llama-3.1-405b", "h100-sxm", "8", {}),
+    ("deepseek-v3", "h100-sxm", "8", {"batch": "16"}),
+    ("gemma-3-27b", "rtx-4090", "1", {"batch": "4"}),
+    ("qwen3-next-80b-a3b", "l40s", "2", {}),
+]
+
+
+@pytest.mark.parametrize(("slug", "gpu", "count", "changes"), SUGGESTION_CASES)
+def test_suggestions_are_those_of_fit(browser: Any, tmp_path: Path, slug: str, gpu: str, count: str, changes: Settings) -> None:
+    data = data_of(slug)
+    sizes = data["models"][0]["sizes"]
+    at = {"context": sizes["context"], "batch": "1", "dtype": sizes["dtype"], "kv": sizes["kv"]} | changes
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        shown = {x["change"]: x for x in tab.evaluate(SUGGESTIONS_JS, [0, at, gpu, count])}
+    found = library_fit(slug, at, find_device(gpu), int(count))
+    assert not found.fits and shown
+    formats, counts = {x["name"] for x in sizes["dtypes"]}, {x["count"] for x in sizes["gpus"]}
+    for x in found.instead:
+        options = dict(zip(x.change.split()[::2], x.change.split()[1::2], strict=True))
+        number = options.get("--on", "1x").partition("x")[0] if "--on" in options and options["--on"][0].isdigit() else "1"
+        if "--offload" in options or options.get("--dtype", at["dtype"]) not in formats or number not in counts:
+            continue  # the page has no such control
+        if "--on" in options and options["--on"].removeprefix(f"{number}x") not in {y["name"] for y in data["gpus"]}:
+            continue
+        assert shown[x.change]["total"] == str(x.total), x.change
+    for x in shown.values():
+        changed = at | {name: value for name, value in x["to"].items() if name in at}
+        report = library_fit(slug, changed, find_device(x["to"].get("card", gpu)), int(x["to"].get("gpus", count)))
+        assert report.fits and str(report.total) == x["total"], x["change"]
+
+
+def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path) -> None:
+    data = data_of("deepseek-v3")
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        cells = {x.get_attribute("data-fit"): x for x in tab.locator("#hardware .cell").all()}
+        texts = {name: (x.inner_text(), x.get_attribute("aria-label")) for name, x in cells.items()}
+        assert any("short" in text for text, _ in texts.values()) and any("tokens/s" in text for text, _ in texts.values())
+        for name, (text, label) in texts.items():
+            assert ("does not fit" in label) != ("tokens/s" in text), name
+            assert ("does not fit" in label) != ("tokens per second" in label), name
+        assert sum("the smallest that runs it" in label for _, label in texts.values()) == 1
+        assert "GPUs" in tab.text_content("#hardware-title") or "B200" in tab.text_content("#hardware-title")
+        cells["h100-sxm 8"].click()
+        assert tab.text_content("#hardware .verdict h3") == "DeepSeek V3 does not fit on 8 × H100 SXM 80GB"
+        assert tab.locator("#speed table").count() == 0 and "does not fit" in tab.text_content("#speed-title")
+        tab.click("#hardware .instead .button >> nth=0")
+        assert tab.text_content("#hardware .verdict h3").startswith("DeepSeek V3 fits on")
+        assert tab.locator("#speed table").count() == 1
+
+
+def test_first_state_of_large_models_fits(browser: Any, tmp_path: Path) -> None:
+    for slug in ("llama-3.1-405b", "deepseek-v3"):
+        with Tab(browser, tmp_path, page_from_data(data_of(slug))) as tab:
+            assert "fits on 16 × H100 SXM 80GB" in tab.text_content("#hardware .verdict h3")
+            tab.click("#mode [data-value=train]")
+            assert tab.locator("#memory td.lacking").count() < tab.locator("#memory table.gpus tbody tr").count()
+
+
+def test_context_warning_is_that_of_the_command_line(browser: Any, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["fit", "gpt2", "--on", "h100", "--context", "100000"])
+    with Tab(browser, tmp_path, page_from_data(data_of("gpt2")), "#context=100000") as tab:
+        shown = tab.text_content("#hardware .context-warning").removeprefix("Warning: ").removesuffix(".")
+        assert shown and shown in done.stderr
+        assert tab.text_content("#memory .context-warning").endswith(f"{shown}.")
+        tab.fill("#context", "1024")
+        wait_until_drawn(tab)
+        assert tab.text_content("#hardware .context-warning") == ""
+
+
+def test_custom_gpu_is_sized(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), "#card=custom&gpumem=20&gpubw=800&gpuflops=100&batch=3") as tab:
+        gpu = find_device("h100-sxm").replace(name="custom", memory=20 * 2**30, bandwidth=800 * 10**9, flops={"bf16": 100 * 10**12})
+        at = {"context": "8192", "batch": "3", "dtype": "bf16", "kv": "bf16"}
+        found = library_fit("llama-3-8b", at, gpu, 1)
+        assert found.fits and found.ceilings is not None and found.ceilings.prefill is not None
+        assert f"{found.max_context:,} tokens of context" in tab.text_content("[data-sizing=fits]")
+        assert shown_text(tab, "[data-sizing=total]") == f"{found.total / 2**30:.2f} GiB"
+        for name, limit in (("decode", found.ceilings.decode), ("prefill", found.ceilings.prefill)):
+            rate = float(shown_text(tab, f"[data-speed={name}-rate]").replace(",", ""))
+            assert rate == pytest.approx(limit.tokens_per_second, rel=0.005)
+        tab.fill("#gpumem", "16")
+        assert "does not fit on Custom GPU" in tab.text_content("#hardware .verdict h3")
+
+
+def test_users_and_context_change_the_matrix(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b"))) as tab:
+        label = "#hardware [data-fit='rtx-4090 1']"
+        before = tab.get_attribute(label, "aria-label")
+        tab.fill("#hardware-context", "4k")
+        wait_until_drawn(tab)
+        longer = tab.get_attribute(label, "aria-label")
+        tab.fill("#hardware-batch", "200")
+        wait_until_drawn(tab)
+        assert len({before, longer, tab.get_attribute(label, "aria-label")}) == 3
+        assert "4,096 tokens" in longer and "does not fit" in tab.get_attribute(label, "aria-label")
+        tab.focus("#hardware .cell[tabindex='0']")
+        tab.keyboard.press("ArrowUp")
+        tab.keyboard.press("ArrowRight")
+        tab.keyboard.press("Enter")
+        assert tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+        assert tab.locator("#hardware .cell[tabindex='0']").count() == 1
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "llama-3.1-405b", "deepseek-v3"])
+def test_layouts_are_those_of_plan(slug: str) -> None:
+    found, model, gpu = data_of(slug)["models"][0]["parallel"], llamath.load(slug), find_device("h100-sxm")
+    training, serving = found["training"], found["serving"]
+    report = plan(model, (int(training["gpus"]), gpu), PlanRequest(top=3, fixed={"cp": 1, "microbatch": 1, "interleave": 1}))
+    assert len(training["plans"]) == len(report.plans) > 0
+    for shown, wanted in zip(training["plans"], report.plans, strict=True):
+        assert shown["axes"] == {name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "ep", "dp")}
+        assert sum(map(int, shown["parts"].values())) == int(shown["memory"]) == wanted.memory
+        assert sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step) and shown["mfu"] == wanted.mfu
+        assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (wanted.layout.pp == 1)
+    served = plan_serving(model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu))
+    wanted_plans = [(str(x.layout.tp), str(x.layout.pp), str(x.replicas), str(x.batch)) for x in served.plans[:3]]
+    assert [(x["tp"], x["pp"], x["replicas"], x["batch"]) for x in serving["plans"]] == wanted_plans
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 1), (4, 8), (8, 16), (5, 3)])
+def test_schedule_is_1f1b(stages: int, microbatches: int) -> None:
+    """No two passes of a stage overlap, data arrive before they are used, and the bubble is that of 1F1B."""
+    slots = list(schedule(stages, microbatches))
+    ends = {(x.stage, x.microbatch, x.backward): x.start + 1 + x.backward for x in slots}
+    assert len(ends) == len(slots) == 2 * stages * microbatches
+    assert max(ends.values()) == 3 * (microbatches + stages - 1)
+    for i in range(stages):
+        own = sorted((x.start, x.start + 1 + x.backward) for x in slots if x.stage == i)
+        assert all(a[1] <= b[0] for a, b in pairwise(own))
+        starts, in_flight = sorted((x.start, x.backward) for x in slots if x.stage == i), 0
+        for _, backward in starts:
+            in_flight += -1 if backward else 1
+            assert 0 <= in_flight <= stages - i, "1F1B holds no more microbatches than stages follow"
+    for x in slots:
+        before = (x.stage + 1, x.microbatch, True) if x.backward else (x.stage - 1, x.microbatch, False)
+        assert ends.get(before, 0) <= x.start
+        assert not x.backward or ends[x.stage, x.microbatch, False] <= x.start
+
+
+def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
+    data = data_of("llama-3.1-405b")
+    plans = data["models"][0]["parallel"]["training"]["plans"]
+    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+        for i, x in enumerate(plans):
+            tab.click(f"#plan [data-value='{i}']")
+            assert f"TP {x['axes']['tp']}" in tab.text_content("#layouts-title") or x["axes"]["tp"] == "1"
+            assert f"{100 * x['mfu']:.0f} %" in tab.text_content("#layouts-title")
+            tab.click("[data-plan=memory]")
+            assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
+            tab.keyboard.press("Escape")
+        tab.click("#job [data-value=serving]")
+        assert "serves at most" in tab.text_content("#layouts-title") and tab.locator("#layouts .schedule").count() == 0
