@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -24,7 +25,7 @@ from llamath.hardware import find_device
 from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.server.page_html import STATIC_FOLDER, model_page, page_from_data
+from llamath.web.server.page_html import model_page, page_from_data
 from support.browser_page import Tab, browser, page_data, shown_text, wait_until_drawn
 from support.page_expressions import FUNCTIONS, evaluate
 from support.reference_data import tiny_configs
@@ -142,9 +143,11 @@ def test_page_data_sum_to_totals(slug: str) -> None:
     assert page_data(page_from_data(build_page_data([model])))["models"][0] == json.loads(json.dumps(data))
 
 
-def test_assets_are_small() -> None:
-    """The script and the stylesheet of a page, as sent."""
-    assert sum((Path(STATIC_FOLDER) / name).stat().st_size for name in ("page.js", "page.css")) <= 350_000
+def test_exported_page_is_small() -> None:
+    """The budget of a page, as a file and as a web server sends it."""
+    page = model_page([llamath.load("deepseek-v3")]).encode()
+    assert len(page) <= 700_000
+    assert len(gzip.compress(page, 9)) <= 200_000
 
 
 def test_export_does_not_overwrite_a_file(tmp_path: Path) -> None:
