@@ -21,7 +21,7 @@ from llamath.utils.units import parse_quantity
 from llamath.web.page_data.family_sliders import build_design
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
 from support.reference_data import tiny_configs
 
@@ -39,6 +39,11 @@ def random_sizes(rng: random.Random, found: dict[str, Any]) -> str:
         at["d"] = at["H"] * rng.randint(1, 200)
     tied = f".tied{rng.randint(0, 1)}" if found["tied"] is not None else ""
     return ".".join(f"{x}{min(n, 2**32 - 1)}" for x, n in at.items()) + tied
+
+
+def designed(tab: Any) -> str:
+    """Return the total that the page shows."""
+    return str(tab.text_content("[data-part=designed]")).rpartition(": ")[2]
 
 
 def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_path: Path) -> None:
@@ -65,8 +70,11 @@ def test_every_design_is_counted_or_refused_like_the_library(browser: Any, tmp_p
 
 def test_command_line_counts_the_shown_configuration(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design&sizes=L126.d16384.F53248.H128&target=405B") as tab:
-        assert tab.text_content("[data-part=designed]") == "405,853,388,800"
-        assert "+853,388,800 parameters, +2,107.1 ppm" in tab.text_content("[data-part=away]")
+        assert designed(tab) == "405,853,388,800"
+        away = tab.text_content("[data-part=away]")
+        assert "+853,388,800 parameters" in away and "+2,107.1 ppm" in away
+            "relative ", ""
+        )
         path = tmp_path / "config.json"
         path.write_text(tab.text_content("pre[aria-label='config.json']"))
         done = CliRunner().invoke(cli, ["count", str(path), "--json"])
@@ -87,7 +95,7 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
         tab.keyboard.press("ArrowRight")
         assert tab.input_value("#size-L") == "41"
         expected = llamath.load("llama-3-8b", changes={"num_hidden_layers": 41, "tie_word_embeddings": True}).parameters.total
-        assert tab.text_content("[data-part=designed]") == f"{expected:,}"
+        assert designed(tab) == f"{expected:,}"
         tab.wait_for_function("location.hash.includes('L41')")
         at = tab.evaluate("location.hash")
         tab.fill("#size-K", "7")
@@ -98,7 +106,7 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
         tab.fill("#target", "8.03Q")
         assert tab.get_attribute("#target", "aria-invalid") == "true"
     with Tab(browser, tmp_path, text, at) as tab:
-        assert tab.text_content("[data-part=designed]") == f"{expected:,}" and tab.input_value("#target") == "8.03B"
+        assert designed(tab) == f"{expected:,}" and tab.input_value("#target") == "8.03B"
         assert tab.is_checked("#tied")
 
 
@@ -108,7 +116,7 @@ def test_sliders_and_fields_update_design_and_address(browser: Any, tmp_path: Pa
 def test_invalid_address_shows_the_initial_state(browser: Any, tmp_path: Path, at: str) -> None:
     model = llamath.load("llama-3-8b")
     with Tab(browser, tmp_path, model_page([model]), f"#view=design&{at}") as tab:
-        assert tab.text_content("[data-part=designed]") == f"{model.parameters.total:,}"
+        assert designed(tab) == f"{model.parameters.total:,}"
 
 
 COUNTS = "405B 8.03B 1.5e9 500M 8,030,261,248 1e3 0.5 0 0.0005k 12,34 1e99 1.5e+9 7b 2T 3G 1_000_000 -5 1.5 2.5k x 1E2 999999999999999999".split()
@@ -169,6 +177,16 @@ def test_hostile_configuration_is_shown_as_text(browser: Any, tmp_path: Path) ->
         config = json.loads(tab.text_content("pre[aria-label='config.json']"))
         assert config == {**data, "head_dim": 128}
         assert tab.locator("img").count() == 0 and tab.locator("script").count() == 2 and words[1] in tab.text_content("main")
+
+
+def test_sliders_have_names_and_values_in_real_units(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), "#view=design") as tab:
+        texts = tab.evaluate("[...document.querySelectorAll('.dimension [type=range]')].map((x) => x.getAttribute('aria-valuetext'))")
+        assert "layers: 32" in texts and "vocabulary: 128,256" in texts and len(texts) > 5
+        tab.focus("input[aria-label='layers, slider']")
+        tab.keyboard.press("ArrowRight")
+        wait_until_drawn(tab)
+        assert tab.get_attribute("input[aria-label='layers, slider']", "aria-valuetext") == "layers: 33"
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -18,7 +18,7 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.utils.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, browser, wait_until_drawn
 
 __all__ = ["browser"]
 U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
@@ -179,16 +179,18 @@ def hostile_files() -> Iterator[tuple[str, bytes]]:
 def drop(tab: Any, path: Path) -> dict[str, Any]:
     """Open a file on the page; return its rows or its error message."""
     tab.set_input_files("#file-input", str(path))
-    tab.wait_for_selector(".wrong, section[aria-labelledby=file], [data-part=designed]")
+    tab.wait_for_selector(".wrong, .file, [data-part=designed]")
     return dict(tab.evaluate(READ_RESULT))
 
 
-READ_RESULT = """() => ({
+READ_RESULT = """() => {
+  const visible = (x) => { const copy = x?.cloneNode(true); copy?.querySelectorAll('.hidden').forEach((y) => y.remove()); return copy?.textContent ?? null; };
+  return {
   wrong: document.querySelector('.wrong')?.textContent ?? null,
-  rows: [...document.querySelectorAll('section[aria-labelledby=file] tr')].map((x) => [...x.cells].map((y) => y.textContent)),
-  values: document.querySelector('[data-part=values]')?.textContent,
-  stored: document.querySelector('[data-part=stored]')?.textContent,
-})"""
+  rows: [...document.querySelectorAll('#files .file tr')].map((x) => [...x.cells].map(visible)),
+  values: visible(document.querySelector('[data-part=values]')),
+  stored: visible(document.querySelector('[data-part=stored]')),
+}; }"""
 
 
 def read_in_page(tab: Any, paths: list[Path]) -> list[dict[str, Any]]:
@@ -328,7 +330,7 @@ def test_dropped_config_of_the_family_opens_design(tab: Any, tmp_path: Path) -> 
         if result["wrong"] is None:
             counted += 1
             shown = tab.text_content("[data-part=designed]")
-            assert shown == f"{model.parameters.total:,}", slug
+            assert shown.endswith(f": {model.parameters.total:,}"), slug
             assert llamath.load(json.loads(tab.text_content("pre[aria-label='config.json']"))).parameters.total == model.parameters.total
             tab.click("[data-view=a]")
             tab.wait_for_selector("[data-part=parameters]")
@@ -354,13 +356,14 @@ def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
         tab.focus("text=Open a file")
         tab.keyboard.press("Enter")
     chooser.value.set_files(str(path))
-    tab.wait_for_selector("section[aria-labelledby=file]")
-    assert tab.evaluate("document.activeElement.id") == "file" and tab.text_content("#file") == "a.safetensors"
+    tab.wait_for_selector(".file")
+    wait_until_drawn(tab)
+    assert tab.evaluate("document.activeElement.id") == "files-title" and tab.text_content("#files-title") == "a.safetensors"
     tab.click("[data-part=values]")
     assert tab.text_content("dialog[open] pre") == "F32\n= 4\n= 4"
     tab.keyboard.press("Escape")
     tab.fill("#find-file", "nothing")
-    assert "0 of 1 rows" in tab.text_content("section[aria-labelledby=file]")
+    assert "0 of 1 rows" in tab.text_content("#files")
     tab.evaluate(
         """data => {
           const moved = new DataTransfer();
@@ -369,7 +372,7 @@ def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
         }""",
         list(safetensors_file('{"z":' + entry() + "}", 16)),
     )
-    tab.wait_for_selector("text=b.safetensors")
+    tab.wait_for_selector("#files-title:has-text('b.safetensors')")
     tab.click("text=Close the file")
     assert tab.evaluate("document.activeElement.textContent") == "Open a file"
 
@@ -383,7 +386,61 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -
         with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
             for path in paths:
                 made.set_input_files("#file-input", str(path))
-                made.wait_for_selector(".wrong" if path.suffix == ".gguf" else "section[aria-labelledby=file]")
-                found = Axe().run(made).response["violations"]
+                made.wait_for_selector(".wrong" if path.suffix == ".gguf" else ".file")
+                found = Axe().run(made, context="#files").response["violations"]
                 assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (path.name, width)
                 assert made.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path) -> None:
+    """Llama 3.1 on the page of Llama 3: its context and rope_scaling are those of its own config."""
+    model = llamath.load("llama-3.1-8b")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(dict(model.config.data)))
+    assert drop(tab, path)["wrong"] is None
+    config = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    for key in ("rope_scaling", "max_position_embeddings", "rope_theta"):
+        assert config.get(key) == model.config.data.get(key), key
+    assert "Keys that change no weight are those of config.json" in tab.text_content("main")
+    assert llamath.load(config).parameters.total == model.parameters.total
+    tab.click("text=Reset to Llama 3 8B")
+    own = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    assert own.get("rope_scaling") is None and own["max_position_embeddings"] == 8192
+
+
+ANSWERS = {
+    "text.safetensors": (b"Dear reader, this is a letter.\n" * 9, "it is a text file, not a checkpoint"),
+    "params.json": (json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(), "this is Meta's params.json"),
+    "deep.json": (
+        b'{"model_type": "llama", "num_hidden_layers": 1000000000000000000}',
+        "num_hidden_layers is 1000000000000000000; at most 100000",
+    ),
+    "many.json": (b'{"model_type": "llama", "num_hidden_layers": 1000000000}', "num_hidden_layers is 1000000000; at most 100000"),
+    "other.json": (b'{"model_type": "qwen2"}', "llamath export other.json"),
+    "bad.index.json": (b'{"weights": []}', "the file contains no weight_map"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_file_gets_a_clear_answer(tab: Any, tmp_path: Path, name: str) -> None:
+    data, answer = ANSWERS[name]
+    (path,) = write_files(tmp_path, iter([(name, data)]))
+    assert answer in drop(tab, path)["wrong"]
+
+
+def test_an_index_shows_its_files(tab: Any, tmp_path: Path) -> None:
+    weights = {f"model.layers.{i}.mlp.up.weight": f"model-0000{i % 3 + 1}-of-00003.safetensors" for i in range(8)}
+    index = {"metadata": {"total_size": 16_060_522_496}, "weight_map": weights}
+    (path,) = write_files(tmp_path, iter([("model.safetensors.index.json", json.dumps(index).encode())]))
+    result = drop(tab, path)
+    assert result["values"] == "8" and [x[1] for x in result["rows"][1:]] == ["3", "3", "2"]
+    assert "16,060,522,496 bytes" in tab.text_content("#files")
+
+
+def test_dragging_a_file_is_answered_at_once(tab: Any) -> None:
+    drag = "(name) => { const moved = new DataTransfer(); moved.items.add(new File(['x'], 'x.gguf')); dispatchEvent(new DragEvent(name, { dataTransfer: moved, cancelable: true })); }"
+    tab.evaluate(drag, "dragover")
+    tab.wait_for_selector(".drop-overlay")
+    assert tab.locator(".drop-zone.dragging").count() == 1
+    tab.evaluate(drag, "dragleave")
+    tab.locator(".drop-overlay").wait_for(state="detached")

@@ -9,6 +9,7 @@ import { state, useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
 import { DesignPage } from "./views/design_page";
+import { Files } from "./views/files/files";
 import { MODEL_SECTIONS, ModelPage } from "./views/model_page";
 
 const COMPARISON = "difference";
@@ -59,6 +60,7 @@ export function App() {
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
 				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : <ModelPage key={model.name} model={model} />}
+				<Files />
 			</main>
 			<footer>
 				<div class="wrap">

@@ -6,14 +6,10 @@ import { state } from "./state";
 import { chosenGpu, customGpu, Fitter, settings, suggestions, verdict } from "./sizing/fit";
 import { memoryPerGpu } from "./sizing/gpu_memory";
 import { speedLimits } from "./sizing/speed_limits";
-// @ts-ignore: not typed
-import { decodeSizes, evaluateDesign, formatPpm, parseCount } from "../legacy/design.js";
-// @ts-ignore: not typed
-import { isConfig, readConfig } from "../legacy/dropped_file.js";
-// @ts-ignore: not typed
-import { indexFormats, readHeader } from "../legacy/file_headers.js";
-// @ts-ignore: not typed
-import { FileError } from "../legacy/strict_json.js";
+import { decodeSizes, evaluateDesign, formatPpm, parseCount } from "./design";
+import { isConfig, readConfig } from "./files/config";
+import { indexFormats, readHeader } from "./files/headers";
+import { FileError } from "./files/strict_json";
 
 Object.assign(globalThis, {
 	llamath: { data, state, value, shortBytes, settings, memoryPerGpu, speedLimits, Fitter, suggestions, verdict, chosenGpu, customGpu, evaluateDesign, decodeSizes, parseCount, formatPpm, isConfig, readConfig, readHeader, indexFormats, FileError },

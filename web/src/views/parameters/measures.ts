@@ -75,7 +75,7 @@ interface Item {
 	lines: () => ComponentChildren[];
 }
 
-export const UNITS: Record<string, string> = { parameters: "parameters", bytes: "bytes", flops: "FLOPs", cache: "bytes" };
+export const UNITS: Record<string, string> = { parameters: "parameters", bytes: "bytes", flops: "FLOPs", cache: "bytes", elements: "elements" };
 
 const isBytes = (measure: string) => UNITS[measure] === "bytes";
 export const compact = (n: bigint, measure: string): string => (isBytes(measure) ? shortBytes(n) : compactCount(n));
@@ -189,6 +189,16 @@ function itemCell(list: Item[], measure: string, whole: bigint, sections: ModelS
 		}),
 		cells: [],
 	};
+}
+
+/** A cell for one tensor of a file. */
+export function leafCell(key: string, name: string, detail: string, color: string, size: bigint, whole: bigint, derive: () => Derivation): Cell {
+	const lines = [[detail], [compactCount(size), share(size, whole)]];
+	const derivation = () => {
+		const { title, lines: own } = derive();
+		return { title, lines: [...own, ...shownForms(name, size, whole, "elements")] };
+	};
+	return { key, name, short: name, lines, color, size, active: size, description: describe(`${name}, ${detail}`, size, size, whole, "elements"), derive: derivation, cells: [] };
 }
 
 function grouping<K, T>(items: T[], key: (x: T) => K): [K, T[]][] {

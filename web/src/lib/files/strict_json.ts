@@ -1,60 +1,69 @@
 // A strict JSON parser for untrusted files: no duplicate keys, exact integers, bounded size and depth.
-import { texts } from "./expressions.js";
+import { data } from "../data";
 
-export const FileError = class extends Error {};
+/** What a file should have been; its message is shown to the reader. */
+export class FileError extends Error {}
 
-// Throw the error message `why` of web/page_data/ui_strings.py with its values filled in.
-export function refuseIf(condition, why, ...values) {
-	if (condition) throw new FileError(texts.refused[why].replace(/\{(\d)\}/g, (_, i) => values[i]));
+/** Throws the error message `why` of web/page_data/ui_strings.py with its values filled in. */
+export function refuse(why: string, ...values: unknown[]): never {
+	const messages = data.words.refused as Record<string, string>;
+	throw new FileError(messages[why]!.replace(/\{(\d)\}/g, (_, i: string) => String(values[Number(i)])));
 }
+
+export function refuseIf(condition: unknown, why: string, ...values: unknown[]): void {
+	if (condition) refuse(why, ...values);
+}
+
+/** A JSON value: objects are Maps, whole numbers are BigInts. */
+export type Json = null | boolean | number | bigint | string | Json[] | Map<string, Json>;
 
 const SPACE = /[ \t\n\r]*/y;
 const STRING = /"[^"\\\u0000-\u001f]*(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\u0000-\u001f]*)*"/y;
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
-const LITERALS = { true: true, false: false, null: null };
+const LITERALS: Record<string, boolean | null> = { true: true, false: false, null: null };
 const MAX_DEPTH = 200;
 
-function parser(text, maxValues) {
+function parser(text: string, maxValues: number): () => Json {
 	let at = 0;
 	let remaining = maxValues;
-	const fail = (expected) => {
-		refuseIf(true, "expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
+	const fail = (expected: string): never => {
+		return refuse("expected", expected, at.toLocaleString("en"), at < text.length ? JSON.stringify(text.slice(at, at + 16)) : "its end");
 	};
-	const take = (pattern) => {
+	const take = (pattern: RegExp) => {
 		pattern.lastIndex = at;
 		const found = pattern.exec(text)?.[0] ?? "";
 		at += found.length;
 		return found;
 	};
-	const skipIf = (mark) => {
+	const skipIf = (mark: string) => {
 		take(SPACE);
 		if (text[at] !== mark) return false;
 		at += 1;
 		return true;
 	};
-	const parseString = () => {
+	const parseString = (): string => {
 		take(SPACE);
 		const found = take(STRING);
-		return found ? JSON.parse(found) : fail("a whole string");
+		return found ? (JSON.parse(found) as string) : fail("a whole string");
 	};
-	// The items of an object or array, up to the closing bracket.
-	const parseList = (end, part) => {
+	/** The items of an object or array, up to the closing bracket. */
+	const parseList = (end: string, part: () => void) => {
 		if (skipIf(end)) return;
 		do part(); while (skipIf(","));
 		if (!skipIf(end)) fail(`, or ${end}`);
 	};
-	const parseNumber = () => {
+	const parseNumber = (): Json => {
 		const found = take(NUMBER);
 		if (!found) fail("a value");
 		refuseIf(found.length > 400, "digits");
 		if (/^-?\d+$/.test(found) && found !== "-0") return BigInt(found);
 		return Number.isFinite(Number(found)) ? Number(found) : fail("a number that a float holds");
 	};
-	const parseValue = (depth) => {
+	const parseValue = (depth: number): Json => {
 		refuseIf((remaining -= 1) < 0, "values", maxValues.toLocaleString("en"));
 		refuseIf(depth > MAX_DEPTH, "deep");
 		if (skipIf("{")) {
-			const found = new Map();
+			const found = new Map<string, Json>();
 			parseList("}", () => {
 				const key = parseString();
 				refuseIf(found.has(key), "key", JSON.stringify(key.slice(0, 60)));
@@ -64,7 +73,7 @@ function parser(text, maxValues) {
 			return found;
 		}
 		if (skipIf("[")) {
-			const found = [];
+			const found: Json[] = [];
 			parseList("]", () => found.push(parseValue(depth + 1)));
 			return found;
 		}
@@ -79,8 +88,8 @@ function parser(text, maxValues) {
 	};
 }
 
-// Parse one value; objects become Maps, integers become BigInts.
-export function parseStrictJson(bytes, maxValues) {
+/** Parses one value. */
+export function parseStrictJson(bytes: Uint8Array, maxValues: number): Json {
 	let text = "";
 	try {
 		text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);

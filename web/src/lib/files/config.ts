@@ -1,0 +1,132 @@
+// Reading a config.json in the page: its dimensions open the Design view, and keys that change no weight are kept.
+import type { PageData } from "../data";
+import { designOf, encodeSizes, type Design, type Dimensions } from "../design";
+import { value } from "../expressions";
+import { refuseOther, type FormatData } from "./headers";
+import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
+
+const MAX_CONFIG_BYTES = 32 * 2 ** 20;
+const MAX_CONFIG_VALUES = 2 ** 19;
+const MAX_LAYERS = 100_000n;
+const TIED = "tie_word_embeddings";
+
+type Config = Map<string, Json>;
+
+/** A config as the Design view opens it. */
+export interface OpenedConfig {
+	view: string;
+	like: string;
+	sizes: string;
+}
+
+/** The keys of the last opened config that change no weight, by the model whose dimensions it has. */
+export const keptKeys: { like: string; name: string; entries: ReadonlyMap<string, string> } = { like: "", name: "", entries: new Map() };
+
+export function forgetKeptKeys(): void {
+	keptKeys.like = "";
+	keptKeys.entries = new Map();
+}
+
+export const isConfig = (file: File): boolean => /\.json$/i.test(file.name) && !isIndex(file);
+export const isIndex = (file: File): boolean => /\.index\.json$/i.test(file.name);
+
+/** JSON whose equality is that of the values. */
+function canonicalJson(x: Json): string {
+	if (x instanceof Map) return `{${[...x].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, y]) => `${JSON.stringify(key)}:${canonicalJson(y)}`).join(",")}}`;
+	if (Array.isArray(x)) return `[${x.map(canonicalJson).join(",")}]`;
+	return typeof x === "string" ? JSON.stringify(x) : String(typeof x === "bigint" ? Number(x) : x);
+}
+
+/** JSON as it is written in a config, whole numbers with all digits. */
+function jsonText(x: Json, indent = "  "): string {
+	const inner = `${indent}  `;
+	if (x instanceof Map) return x.size ? `{\n${[...x].map(([key, y]) => `${inner}${JSON.stringify(key)}: ${jsonText(y, inner)}`).join(",\n")}\n${indent}}` : "{}";
+	if (Array.isArray(x)) return x.length ? `[\n${x.map((y) => inner + jsonText(y, inner)).join(",\n")}\n${indent}]` : "[]";
+	return typeof x === "string" ? JSON.stringify(x) : String(x);
+}
+
+const isCausalArchitecture = (x: Json | undefined, headed: string[]) => x === undefined || (Array.isArray(x) && typeof x[0] === "string" && headed.some((end) => (x[0] as string).endsWith(end)));
+
+/** The keys that change no weight, with the text of their values. */
+function neutralKeys(config: Config, design: Design, nothing: string[]): Map<string, string> {
+	const neutral = new Set([...nothing, ...design.neutral]);
+	return new Map([...config].filter(([key]) => neutral.has(key) || key === "architectures").map(([key, x]) => [key, jsonText(x)]));
+}
+
+/** The dimensions of a config; any other difference that changes weights is an error. */
+function readDimensions(config: Config, design: Design, { nothing, headed }: FormatData): Dimensions {
+	const keys = new Set(design.letters.map((x) => x.key));
+	const neutral = new Set([...nothing, ...design.neutral]);
+	const values: Record<string, bigint> = {};
+	for (const x of design.letters) {
+		const n = config.get(x.key);
+		if (typeof n === "bigint" && n > 0n && n < 2n ** 32n) values[x.letter] = n;
+		refuseIf(typeof n === "bigint" && n > (x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n), "large", x.key, String(n), x.letter === "L" ? MAX_LAYERS : 2n ** 32n - 1n);
+		refuseIf(values[x.letter] === undefined && (n ?? null) !== null, "whole", x.key);
+		refuseIf(n === null || (n === undefined && !x.absent.form), "given", x.key);
+	}
+	const tied = config.get(TIED);
+	refuseIf(design.tied !== null && typeof tied !== "boolean", "given", TIED);
+	const own = [...design.defaults, ...design.config.filter((x) => x.form === null && !x.tied)];
+	const ownValues = new Map(own.map((x) => [x.key, parseStrictJson(new TextEncoder().encode(x.text), MAX_CONFIG_VALUES)]));
+	const defaultKeys = new Set(design.defaults.map((x) => x.key));
+	for (const key of new Set([...config.keys(), ...ownValues.keys()])) {
+		if (key === "architectures" && [config, ownValues].every((x) => isCausalArchitecture(x.get(key), headed))) continue;
+		if (keys.has(key) || (key === TIED && design.tied !== null) || neutral.has(key) || key.startsWith("_")) continue;
+		const isEqual = config.has(key) ? ownValues.has(key) && canonicalJson(config.get(key)!) === canonicalJson(ownValues.get(key)!) : defaultKeys.has(key);
+		refuseIf(!isEqual, "other", key.slice(0, 80));
+	}
+	return { values, tied: design.tied === null ? null : (tied as boolean) };
+}
+
+/** Computes the dimensions that the config omits from those that it has. */
+function withDefaults({ values, tied }: Dimensions, design: Design): Dimensions {
+	const all = { ...values };
+	for (const x of design.letters) all[x.letter] ??= value(x.absent.form!, values);
+	return { values: all, tied };
+}
+
+const isMeta = (config: Config) => ["dim", "n_layers", "n_heads"].every((key) => config.has(key)) && !config.has("model_type");
+
+/** Reads a config; what this page cannot compute is refused with the command that can. */
+export async function readConfig(file: File, data: PageData): Promise<OpenedConfig> {
+	const files = data.files as FormatData;
+	refuseIf(file.size > MAX_CONFIG_BYTES, "config");
+	await refuseOther(file, files, "JSON");
+	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES);
+	if (!(config instanceof Map)) return refuse("object");
+	try {
+		if (isMeta(config)) return refuse("meta");
+		const type = config.get("model_type");
+		const designs = data.models.map(designOf);
+		const index = designs.findIndex((x) => x.letters.length && x.type === type);
+		if (index < 0) return refuse("forms", typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none");
+		const design = designs[index]!;
+		const dimensions = withDefaults(readDimensions(config, design, files), design);
+		Object.assign(keptKeys, { like: "ab"[index], name: file.name, entries: neutralKeys(config, design, files.nothing) });
+		return { view: "design", like: "ab"[index]!, sizes: encodeSizes(dimensions) };
+	} catch (error) {
+		throw error instanceof FileError ? new FileError(`${error.message}: \`llamath export ${file.name} -o page.html\` makes its page`) : error;
+	}
+}
+
+/** What an index says: the files that hold the tensors, and the total of their bytes. */
+export interface OpenedIndex {
+	files: { name: string; tensors: number }[];
+	tensors: number;
+	bytes: bigint | null;
+}
+
+export async function readIndex(file: File, data: PageData): Promise<OpenedIndex> {
+	refuseIf(file.size > MAX_CONFIG_BYTES, "config");
+	await refuseOther(file, data.files as FormatData, "JSON");
+	const index = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES * 4);
+	const map = index instanceof Map ? index.get("weight_map") : undefined;
+	if (!(map instanceof Map) || [...map.values()].some((x) => typeof x !== "string")) return refuse("index");
+	const counts = new Map<string, number>();
+	for (const name of map.values()) counts.set(name as string, (counts.get(name as string) ?? 0) + 1);
+	const metadata = (index as Config).get("metadata");
+	const size = metadata instanceof Map ? metadata.get("total_size") : undefined;
+	return { files: [...counts].map(([name, tensors]) => ({ name, tensors })), tensors: map.size, bytes: typeof size === "bigint" && size >= 0n ? size : null };
+}
+
