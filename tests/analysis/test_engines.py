@@ -205,6 +205,13 @@ def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
     assert few.longest == 0 and not few.starts  # 71 tokens in the pool of windows, fewer than the window
 
 
+def test_sglang_starts_with_a_pool_that_is_shorter_than_the_context() -> None:
+    report = plan("gemma-4-31b", "h100", "sglang", context="128k", kv_memory="10GiB")
+    assert report.verdict == "does not start" and "refuses requests" in report.notes[0]
+    none = plan("gemma-4-31b", "rtx-4090", "sglang")
+    assert none.prints == ("Not enough memory. Please try to increase --mem-fraction-static.",) and "refuses" not in " ".join(none.notes)
+
+
 def test_sglang_keeps_all_tokens_of_other_models_with_windows() -> None:
     found = pools("gemma-3-27b")
     assert not found.window and found.full_tokens(10 * GIB) == 10 * GIB // (62 * 16 * 128 * 2 * 2)

@@ -236,7 +236,10 @@ def _with_pages(trial: _Trial, engine: Engine, calculator: MemoryCalculator, sha
     low, high = cache.capacity(least, calculator.context), cache.capacity(most, calculator.context)
     verdict: Verdict = "starts" if low.starts else "may start" if high.starts else "does not start"
     lines = tuple(_printed_lines(engine, calculator, memory, low, high, cache))
-    return trial.replace(verdict=verdict, least=low, most=high, cache=cache if isinstance(cache, PagedCache) else None, prints=lines)
+    pages = cache if isinstance(cache, PagedCache) else None
+    short = isinstance(cache, TokenPools) and verdict == "does not start" and high.tokens > 0
+    notes = (f"{engine.title} itself starts, and refuses requests that its pool cannot hold",) if short else ()
+    return trial.replace(verdict=verdict, least=low, most=high, cache=pages, prints=lines, notes=notes)
 
 
 def _engine_cache(
