@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import csv
+import json
 import struct
 import xml.etree.ElementTree as ET
 from functools import partial
@@ -14,8 +15,9 @@ import pytest
 
 import llamath
 from llamath.render import png
+from llamath.render.csv_rows import tables_rows
 from llamath.utils.errors import LlamathError
-from llamath.utils.report import HTMLTable, Report
+from llamath.utils.report import HTMLTable, Report, html_table
 from support.typed_commands import Typed
 
 TABLES: list[tuple[str, Any]] = [
@@ -75,9 +77,24 @@ def test_markdown_has_the_cells_of_the_report(typed: Typed, line: str, make: Any
     assert rows == [[y.replace("|", "&#124;") for y in row] for table in tables_of(report) for row in table]
 
 
-@pytest.mark.parametrize("name", ["config", "gpus"])
+def test_steps_of_a_trace_sum_to_its_flops(typed: Typed) -> None:
+    lines = typed("trace", "deepseek-v3", "--format", "csv").out.splitlines()
+    rows = list(csv.DictReader(lines[3:]))
+    walk = json.loads(typed("trace", "deepseek-v3", "--json").out)["prompt"]
+    assert sum(int(x["times"]) * int(x["FLOPs"]) for x in rows) == walk["flops"]
+    assert lines[1] == "# llamath trace deepseek-v3" and lines[0].startswith("# DeepSeek V3: ")
+
+
+@pytest.mark.parametrize("value", ["=1+1", "@x", "+a", "-cmd|x"])
+def test_no_cell_of_csv_is_a_formula(value: str) -> None:
+    lines = list(tables_rows("=s", [html_table(("a",), [(value,), ("-1.5",), ("\x1b[31m",)])], "csv", "llamath x"))
+    assert lines[4:] == [f"'{value}", "-1.5", "\\u{1b}[31m"] and lines[0] == "# =s"
+
+
+@pytest.mark.parametrize("name", ["config", "gpus", "ls", "verify"])
 def test_other_tables_are_printed_too(typed: Typed, name: str) -> None:
-    found = typed(name, "gpt2" if name == "config" else "h100", "--format", "markdown")
+    folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
+    found = typed(name, {"config": "gpt2", "gpus": "h100"}.get(name, folder), "--format", "markdown")
     assert found.status == 0 and "| --- |" in found.out and f"`llamath {name} " in found.out
 
 

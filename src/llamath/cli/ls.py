@@ -9,7 +9,7 @@ from ..utils.errors import safe
 from ..utils.number_format import format_count
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import echo, warn
+from .output import echo, echo_report, warn
 
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
@@ -18,7 +18,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("ls", _EXAMPLES, brief=True, formats=("csv", "tree"))
+@make_command("ls", _EXAMPLES, brief=True, formats=("csv", "markdown", "tree"))
 @click.argument("path", type=MODEL)
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
@@ -36,6 +36,8 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
         from ..render.text.checkpoints.ls_text import ls_csv
 
         echo(ls_csv(listing, unfold))
+    elif form == "markdown":
+        echo_report(listing, form, lambda x: x.summary)
     elif form == "brief":
         for text in file_notes(listing.manifest):
             warn(text)

@@ -6,7 +6,7 @@ import click
 
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import echo, echo_json
+from .output import TABLES, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath same ./Llama-3.2-1B ./Llama-3.2-1B.gguf",
@@ -15,7 +15,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("same", _EXAMPLES, brief=True)
+@make_command("same", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="B", type=MODEL)
 @click.option("--base", type=MODEL, metavar="MODEL", help="The base model of an adapter.  [default: the one that it names]")
@@ -34,5 +34,5 @@ def command(a: str, b: str, *, base: str | None, form: str | None) -> int:
     if form == "json":
         echo_json({"model": report.a.model, **report.to_json()})
     else:
-        echo(report.summary if form == "brief" else same_text(report))
+        echo_report(report, form, same_text)
     return int(not report.same)

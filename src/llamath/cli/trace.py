@@ -16,7 +16,7 @@ from ..utils.units import parse_tokens
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option
 from .model_options import MODEL, images_option, load_model, local_model, note_broken_files, parse_changes, set_option, svg_option
-from .output import PictureFiles, echo, echo_json, note, print_error
+from .output import TABLES, PictureFiles, echo, echo_json, note, print_error, stated_command
 
 if TYPE_CHECKING:
     from ..analysis.graph.walkthrough import Walkthrough
@@ -32,7 +32,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("trace", _EXAMPLES, brief=True)
+@make_command("trace", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("model", required=False, type=MODEL)
 @click.argument("prompt", required=False)
 @set_option
@@ -49,7 +49,7 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
     MODEL is a preset, a config or a checkpoint. A quoted PROMPT alone is read by the bundled demo model.
     """
     from ..analysis.image_pass import image_pass, parse_images
-    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_text
+    from ..render.text.trace_text import TokenTexts, TraceView, trace_summary, trace_table, trace_text
     from ..run.debug.trace_run import trace
 
     location, prompt = _model_and_prompt(model, prompt)
@@ -82,6 +82,12 @@ def command(model: str | None, prompt: str | None, *, changes: tuple[str, ...], 
         _draw(loaded, walk, options["svg"], layer)
     if form == "json":
         echo_json(report.replace(texts=words.texts).to_json())
+    elif form in TABLES:
+        from ..render.csv_rows import tables_rows
+
+        view = TraceView(options["decode"], layer)
+        summary = trace_summary(loaded, report, words, view)
+        echo("\n".join(tables_rows(summary, [trace_table(report, view)], form or "", stated_command())))
     else:
         as_text = trace_summary if form == "brief" else trace_text
         echo(as_text(loaded, report, words, TraceView(options["decode"], layer)))

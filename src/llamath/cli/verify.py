@@ -12,7 +12,7 @@ from ..render.progress import Bar, Progress
 from ..utils.errors import LlamathError, safe
 from .command_group import command as make_command
 from .model_options import MODEL, force_option, local_model, parse_changes, set_option, via_option
-from .output import echo, echo_json, note, write_file
+from .output import TABLES, echo, echo_report, note, write_file
 
 if TYPE_CHECKING:
     from ..analysis.verify.check_checkpoint import VerifyReport
@@ -28,7 +28,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("verify", _EXAMPLES, brief=True)
+@make_command("verify", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("path", type=MODEL)
 @click.option("--as", "model", type=MODEL, metavar="MODEL", help="The expected model.  [default: the config next to the files]")
 @click.option("--base", type=MODEL, metavar="MODEL", help="The base model of an adapter.  [default: the one that it names]")
@@ -77,11 +77,7 @@ def command(
         _write_sums(report, force=force)
     if report.note:
         echo(report.note, err=True)
-    if form == "json":
-        echo_json(report.to_json())
-    else:
-        text = structure_text(report) if isinstance(report, StructureReport) else verify_text(report)
-        echo(report.summary if form == "brief" else text)
+    echo_report(report, form, lambda x: structure_text(x) if isinstance(x, StructureReport) else verify_text(x))
     return int(not report.ok)
 
 

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..analysis.count.count_report import check_listable
 from ..checkpoint.naming.scheme import Scheme
 from ..model import Model
+from ..utils.errors import safe
 from ..utils.number_format import format_ranges
 from ..utils.report import HTMLTable, Report
 
+_MAX_TEXT = 1 << 16
+"""Characters of a cell."""
 _HEADER = ("group", "weight", "dims", "shape", "parameters", "copies", "total")
 
 
@@ -66,36 +69,46 @@ _TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves mo
 
 
 def report_rows(report: Report, form: str, command: str) -> Iterator[str]:
-    """Yield the tables of a report, after what they are of (its summary) and the command that prints them.
+    """Yield the tables of a report, after its summary and the command that prints them."""
+    return tables_rows(report.summary, report.html_tables(), form, command)
+
+
+def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) -> Iterator[str]:
+    """Yield tables of `html_table`, after what they are of and the command that prints them.
 
     These are comments (`# …`) in CSV and paragraphs in Markdown; a blank line separates tables.
     """
     mark = "# " if form == "csv" else ""
-    yield f"{mark}{_line(report.summary)}"
+    yield f"{mark}{_line(summary)}"
     if form == "markdown":
         yield ""
     yield f"# {command}" if form == "csv" else f"`{command}`"
-    for table in report.html_tables():
+    for table in tables:
         if isinstance(table, HTMLTable):
             yield ""
             if table.caption:
                 yield f"{mark}{_line(table.caption)}"
                 yield from [""] if form == "markdown" else []
-            rows = [tuple(_cell(x) for x in row) for row in table.rows]
-            right = [all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
+            rows = [tuple(_cell(x, form) for x in row) for row in table.rows]
+            right = [bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
             yield from format_table(table.header, rows, form, right)
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    return safe(" ".join(text.split()), _MAX_TEXT)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, form: str) -> str:
+    """Return a cell; names of files and models are escaped, and in CSV no spreadsheet takes them for a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(int(value)) if isinstance(value, int) else _line(str(value))
+    if isinstance(value, int):
+        return str(int(value))
+    text = _line(str(value))
+    is_formula = text[:1] in ("=", "@") or (text[:1] in ("+", "-") and not text[1:2].isdigit())
+    return f"'{text}" if form == "csv" and is_formula else text
 
 
 def format_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]], form: str, right: Sequence[bool] | None = None) -> Iterator[str]:

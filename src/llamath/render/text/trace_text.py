@@ -13,6 +13,7 @@ from ...core.expr import Expr
 from ...model import Model
 from ...utils.errors import safe
 from ...utils.number_format import format_count, format_flops, format_percent, format_ranges, format_si, short_count
+from ...utils.report import HTMLTable, html_table
 from ..table import align, bold, dim, terminal_width, wrap
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ def trace_summary(model: Model, trace: Trace, words: TokenTexts, shown: TraceVie
     walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
     prediction = f", next token {words(trace.top_tokens[0][0])} {trace.top_tokens[0][1]:.1%}" if trace.top_tokens else ""
     return f"{safe(model.name)}: {_heading(trace, shown.decode)}, {format_flops(walk.flops)}{prediction}"
+
+
+def trace_table(trace: Trace, shown: TraceView = _WHOLE_TRACE) -> HTMLTable:
+    """Return the steps of one pass as a table, with the parameters and FLOPs of one layer."""
+    walk = trace.following.walk if shown.decode and trace.following is not None else trace.first.walk
+    stages = [x for x in walk.stages if x.name != "layers" or shown.layer in (None, x.layer)]
+    rows = [
+        (x.name if x.name != "layers" else f"layers {x.layers}", x.times, step.name, format_shape(step), *_costs(step), step.description)
+        for x in stages
+        for step in x.steps
+    ]
+    return html_table(("stage", "times", "step", "shape", "weights", "parameters", "FLOPs", "operation"), rows)
+
+
+def _costs(step: Operation) -> tuple[str, int | None, int]:
+    return format_weights(step.weights), step.parameters if step.weights else None, int(step.flops)
 
 
 def trace_text(model: Model, trace: Trace, words: TokenTexts, shown: TraceView = _WHOLE_TRACE) -> str:
