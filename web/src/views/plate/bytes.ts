@@ -1,6 +1,6 @@
 // Bytes that a pass reads in one layer: of its active weights and of its KV cache, from the library's numbers and expressions.
 import type { ModelData } from "../../lib/data";
-import { value, type Expression } from "../../lib/expressions";
+import { value, type Expression, type Variables } from "../../lib/expressions";
 import type { State } from "../../lib/state";
 import type { Stage, Step } from "./plate_model";
 
@@ -50,12 +50,18 @@ export function activeBytes(model: ModelData, layer: number, step: Step, dtype: 
 	return sum;
 }
 
-/** The bytes that the cache of a layer holds for one sequence. */
-export function cacheBytes(model: ModelData, layer: number, state: State, tokens: bigint): bigint | null {
+/** The library's expression for the cache of a layer, with its variables for one sequence. */
+export function cacheForm(model: ModelData, layer: number, state: State, tokens: bigint): { form: Expression; variables: Variables<bigint> } | null {
 	const found = layerBytes(model, layer);
 	if (!found) return null;
 	const variables = Object.fromEntries(Object.entries(kvOf(model, state).variables).map(([name, n]) => [name, BigInt(n)]));
-	return value(found.cache, { ...variables, T: tokens, B: 1n });
+	return { form: found.cache, variables: { ...variables, T: tokens, B: 1n } };
+}
+
+/** The bytes that the cache of a layer holds for one sequence. */
+export function cacheBytes(model: ModelData, layer: number, state: State, tokens: bigint): bigint | null {
+	const found = cacheForm(model, layer, state, tokens);
+	return found && value(found.form, found.variables);
 }
 
 /** The step at which the cache of a layer is read. */

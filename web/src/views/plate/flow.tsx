@@ -4,7 +4,9 @@ import type { ModelData } from "../../lib/data";
 import { grouped, shortBytes } from "../../lib/format";
 import { change, type State } from "../../lib/state";
 import { Segmented } from "../../components/controls";
-import { activeBytes, cacheBytes, cacheStep, dtypeOf, kvName } from "./bytes";
+import { NumberButton } from "../../components/number";
+import { derivation, formula, sumFormula, type Derivation } from "../../lib/derivation";
+import { activeBytes, cacheBytes, cacheForm, cacheStep, dtypeOf, kvName } from "./bytes";
 import { hasPass, type Stage } from "./plate_model";
 
 const WALK_MS = 5200;
@@ -48,6 +50,30 @@ export function bytesRead(model: ModelData, layer: number, stage: Stage, steps: 
 	return { weights, cache: state.pass === "next" && isRead ? cacheBytes(model, layer, state, tokens) : 0n };
 }
 
+const binary = (bytes: bigint) => BINARY.filter(([n]) => bytes >= n).slice(0, 1).map(([n, name]) => formula(`bytes / ${name}`, `${grouped(bytes)} / ${grouped(n)}`, shortBytes(bytes)));
+const BINARY: readonly [bigint, string][] = [[2n ** 40n, "TiB"], [2n ** 30n, "GiB"], [2n ** 20n, "MiB"], [2n ** 10n, "KiB"]];
+
+function weightsDerivation(model: ModelData, layer: number, stage: Stage, steps: number, state: State): Derivation {
+	const dtype = dtypeOf(model, state);
+	const parts = stage.steps.slice(0, steps).map((x): [string, bigint] => [x.name, activeBytes(model, layer, x, dtype) ?? 0n]).filter((x) => x[1] > 0n);
+	const whole = parts.reduce((n, x) => n + x[1], 0n);
+	return { title: `Weights read, in ${dtype}`, lines: ["The weights that one token uses, of the steps so far:", sumFormula(parts.length ? parts : [["none", 0n]], "bytes"), ...binary(whole)] };
+}
+
+function cacheDerivation(model: ModelData, layer: number, state: State): Derivation {
+	const { form, variables } = cacheForm(model, layer, state, BigInt(state.context!))!;
+	return { title: `Cache read in this layer, in ${kvName(model, state)}`, lines: ["For one sequence:", ...derivation(form, variables, "bytes"), ...binary(cacheBytes(model, layer, state, BigInt(state.context!))!)] };
+}
+
+/** What the walk will show. */
+function introduction(model: ModelData, stage: Stage, state: State): string {
+	const kept = stage.steps.some((x) => x.kind === "cache") ? "cache" : stage.steps.some((x) => x.kind === "state" || x.kind === "conv") ? "state" : "";
+	const tokens = `${grouped(state.context!)} ${state.context === "1" ? "token" : "tokens"}`;
+	if (state.pass !== "next") return `Prefill: ${tokens} pass at once and share one reading of the weights${kept === "cache" ? ", and their keys and values fill the cache" : kept ? ", and leave one state" : ""}.`;
+	const read = kept === "cache" ? ` and the cache (${kvName(model, state)}) of ${tokens}, and adds one cell to it` : kept ? " and the state, and updates it: its size does not depend on the context" : "";
+	return `Decode: one new token passes, reads the weights (${dtypeOf(model, state)})${read}.`;
+}
+
 export function Flow({ model, stage, layer, walk, state }: { model: ModelData; stage: Stage; layer: number; walk: Walk; state: State }) {
 	const { steps } = stage;
 	const isDecode = state.pass === "next";
@@ -68,11 +94,9 @@ export function Flow({ model, stage, layer, walk, state }: { model: ModelData; s
 				{step && read
 					? <>
 						<strong>{walk.index! + 1} of {steps.length}: {step.name}</strong> {step.does}.{" "}
-						{read.weights !== null && <>Read so far in this layer: <span data-flow="weights">{shortBytes(read.weights)}</span> of weights{isDecode && read.cache !== null && read.cache > 0n && <> and <span data-flow="cache">{shortBytes(read.cache)}</span> of KV cache</>}, {isDecode ? "for one token" : `once for ${grouped(state.context!)} tokens`}{hasExperts && !isDecode ? "; more tokens use more experts" : ""}.</>}
+						{read.weights !== null && <>Read so far in this layer: <NumberButton derive={() => weightsDerivation(model, layer, stage, walk.index! + 1, state)} label="weights read" data-flow="weights">{shortBytes(read.weights)}</NumberButton> of weights{isDecode && read.cache !== null && read.cache > 0n && <> and <NumberButton derive={() => cacheDerivation(model, layer, state)} label="cache read" data-flow="cache">{shortBytes(read.cache)}</NumberButton> of {stage.steps.some((x) => x.kind === "state") ? "state" : "KV cache"}</>}, {isDecode ? "for one token" : `once for ${grouped(state.context!)} tokens`}{hasExperts && !isDecode ? "; more tokens use more experts" : ""}.</>}
 					</>
-					: isDecode
-						? `Decode: one new token passes, reads the weights (${dtypeOf(model, state)}) and the cache (${kvName(model, state)}) of ${grouped(state.context!)} tokens, and adds one cell to it.`
-						: `Prefill: ${grouped(state.context!)} tokens pass at once, share one reading of the weights, and fill the cache.`}
+					: introduction(model, stage, state)}
 			</p>
 		</div>
 	);

@@ -178,7 +178,7 @@ function CacheCells({ x, y, w, h, filled }: { x: number; y: number; w: number; h
 function Heads({ x, y, w, h, many, few, cached, group, filled }: { x: number; y: number; w: number; h: number; many: number; few: number; cached: boolean; group: string; filled: number }) {
 	if (!many) return <rect class="state" x={x} y={y} width={w} height={h} rx={3} style={{ fill: tint(group), stroke: fill(group) }} />;
 	const shown = Math.min(many, 256);
-	const rows = Math.min(few, 64);
+	const rows = Math.min(few, shown);
 	const queryY = (i: number) => y + 4 + ((i + 0.5) * (h - 8)) / shown;
 	const rowHeight = (h - 8) / rows;
 	const rowY = (i: number) => y + 4 + (i + 0.5) * rowHeight;
@@ -194,7 +194,7 @@ function Heads({ x, y, w, h, many, few, cached, group, filled }: { x: number; y:
 		<>
 			<path class="heads-wires" d={lines} style={{ stroke: fill(group), strokeWidth: shown > 64 ? 0.5 : 1 }} />
 			{Array.from({ length: shown }, (_, i) => <circle key={i} cx={left} cy={queryY(i)} r={radius} style={{ fill: fill(group) }} />)}
-			{Array.from({ length: rows }, (_, i) => (cached ? <CacheCells key={i} x={right} y={rowY(i) - height / 2} w={74} h={height} filled={filled} /> : <rect key={i} x={right} y={rowY(i) - height / 2} width={74} height={height} rx={1} style={{ fill: tint(group), stroke: fill(group) }} />))}
+			{Array.from({ length: rows }, (_, i) => (cached ? <CacheCells key={i} x={right} y={rowY(i) - height / 2} w={74} h={height} filled={filled} /> : <rect key={i} x={right} y={rowY(i) - height / 2} width={74} height={height} rx={1} style={{ fill: tint(group), stroke: fill(group), strokeWidth: rows > 32 ? 0.4 : 1 }} />))}
 		</>
 	);
 }

@@ -1,12 +1,12 @@
 // One matrix, divided by heads: its shape and how it follows, its parameters, FLOPs, bytes and names; and one head in all matrices of its block.
 import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
-import { formula } from "../../lib/derivation";
+import { formula, inBytes, type Derivation } from "../../lib/derivation";
 import { value, type Variables } from "../../lib/expressions";
-import { gigabytes, grouped, shortCount } from "../../lib/format";
+import { grouped, shortCount } from "../../lib/format";
 import { state } from "../../lib/state";
 import { dtypeOf, weightBytes } from "./bytes";
-import { fill, fullName, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step } from "./plate_model";
+import { fill, fullName, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
 import { stepDerivation } from "./step_derivation";
 import { headSplit, weightAt, zoomTo } from "./zoom";
 
@@ -84,13 +84,19 @@ export function MatrixView({ model, stage, kind, layer, block, step, width, vari
 				{BigInt(use.copies) > 1n && <div><dt>Copies</dt><dd>{grouped(use.copies)}, of which a token uses {grouped(use.live)}</dd></div>}
 				<div><dt>Parameters</dt><dd><NumberButton derive={derive} label="parameters" data-matrix-fact="parameters">{use.tied ? `tied to ${use.tied}` : grouped(use.parameters)}</NumberButton></dd></div>
 				{flops !== undefined && <div><dt>FLOPs per token</dt><dd><NumberButton derive={derive} label="FLOPs per token" data-matrix-fact="flops">{grouped(value(flops, variables))}</NumberButton></dd></div>}
-				{bytes !== null && <div><dt>Bytes in {dtype}</dt><dd data-matrix-fact="bytes">{grouped(bytes)} <small>({gigabytes(bytes)})</small></dd></div>}
+				{bytes !== null && <div><dt>Bytes in {dtype}</dt><dd><NumberButton derive={() => bytesDerivation(use, bytes, dtype)} label={`bytes in ${dtype}`} data-matrix-fact="bytes">{grouped(bytes)}</NumberButton></dd></div>}
 				{split && <div><dt>Divided</dt><dd>{grouped(parts)} {unitName(split[2])}{parts === 1 ? "" : "s"} of {grouped(partRange(weight, 0)[2])} {split[0] === 0 ? "rows" : "columns"}</dd></div>}
 				{(["path", "hf", "gguf"] as const).map((scheme) => <div key={scheme}><dt>{{ path: "llamath", hf: "Hugging Face", gguf: "GGUF" }[scheme]}</dt><dd><code>{fullName(names, use.path, scheme, inLayer) || "–"}</code></dd></div>)}
 				<div><dt>Does</dt><dd>{step.does}</dd></div>
 			</dl>
 		</div>
 	);
+}
+
+function bytesDerivation({ path, parameters }: WeightUse, bytes: bigint, dtype: string): Derivation {
+	const n = BigInt(parameters);
+	const isWhole = n > 0n && bytes % n === 0n;
+	return { title: `${path} in ${dtype}: ${grouped(bytes)} bytes`, lines: [isWhole ? formula("parameters · bytes of each", `${grouped(n)} · ${grouped(bytes / n)}`, `${grouped(bytes)} bytes`) : `${grouped(n)} parameters; the format stores scales beside them.`, ...inBytes(bytes)] };
 }
 
 /** One head: its rows or columns in every matrix of the layer that is divided by heads, and the heads that share its keys and values. */

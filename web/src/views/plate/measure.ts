@@ -107,7 +107,7 @@ export function measure(node: PlateNode, options: MeasureOptions): Spec {
 
 /** What the steps of a matrix's node do besides the product: norms, rotary embedding, activation. */
 function notesOf(node: PlateNode): string[] {
-	const notes = node.steps.filter((x) => !node.matrices.some((y) => y.step === x)).map((x) => (x.kind === "rope" ? "RoPE" : x.kind === "view" ? "" : x.kind === "multiply" ? x.does : x.kind === "norm" ? (/norm$/i.test(x.does) ? x.does : "L2 norm") : x.does.replace(/:.*/, "").replace(/\(.*\)/, "")));
+	const notes = node.steps.filter((x) => !node.matrices.some((y) => y.step === x)).map((x) => (x.kind === "rope" ? "RoPE" : x.kind === "view" ? "" : x.kind === "multiply" ? x.does : x.kind === "norm" ? (/norm$/i.test(x.does) ? x.does : "L2 norm") : /^[\w ]+:/.test(x.does) ? x.does.replace(/:.*/, "") : x.does.replace(/^(\w+)\([^()]*\)$/, "$1")));
 	return [...new Set(notes.filter(Boolean))];
 }
 
@@ -199,11 +199,11 @@ function measureCache(node: PlateNode, { stage, letters }: MeasureOptions): Spec
 
 const lastName = (name: string) => name.split(".").at(-1)!.replaceAll("_", " ");
 
-const FEWER_WORDS: [RegExp, string][] = [[/key and value heads?/, "KV head"], [/query and key heads?/, "q, k head"], [/value heads? with a state/, "value head"], [/query heads? with a state/, "query head"], [/heads? with a state/, "head"], [/groups? of b and c/, "group of B, C"]];
+const FEWER_WORDS: [RegExp, string][] = [[/key and value heads?/, "KV head"], [/query and key heads?/, "q, k head"], [/value heads? with a state/, "value head"], [/query heads? with a state/, "query head"], [/heads? with a state/, "head"], [/groups? of b and c/, "B, C group"]];
 function shortUnit(name: string, n: number): string {
 	const found = FEWER_WORDS.find(([pattern]) => pattern.test(name));
 	const word = found ? name.replace(...found) : name.replace(/s$/, "");
-	return n === 1 || word.includes("group of") ? word : `${word}s`;
+	return n === 1 ? word : `${word}s`;
 }
 
 function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spec {
@@ -212,11 +212,14 @@ function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spe
 	const isAttention = node.steps.some((x) => x.kind === "scores");
 	const cached = node.steps.some((x) => x.kind === "cache");
 	const w = sharing ? (isNarrow ? 160 : 178) : 118;
-	const [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
+	let [many, few] = sharing ? [asNumber(sharing.n), asNumber(sharing.k)] : [0, 0];
 	const top: Label[] = [];
 	let y = 0;
 	if (sharing) {
-		const texts = [`${grouped(many)} ${shortUnit(sharing.many, many)}`, `${grouped(few)} ${shortUnit(sharing.few, few)}`];
+		// keys and values that are unpacked from latent vectors belong to one query head each
+		const isUnpacked = isAttention && !cached && sharing.few.startsWith("latent");
+		if (isUnpacked) few = many;
+		const texts = [`${grouped(many)} ${shortUnit(sharing.many, many)}`, isUnpacked ? "each with own k, v" : `${grouped(few)} ${shortUnit(sharing.few, few)}`];
 		const isOneLine = textWidth(texts[0]!, 13, 650) + textWidth(texts[1]!, 13, 650) + 14 <= w;
 		top.push({ x: 0, y: 12, text: texts[0]!, anchor: "start", bold: true });
 		top.push({ x: w, y: isOneLine ? 12 : 28, text: texts[1]!, anchor: "end", bold: true, cache: cached });

@@ -3,7 +3,9 @@ import "./plate.css";
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Segmented } from "../../components/controls";
+import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
+import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount } from "../../lib/format";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
@@ -14,7 +16,7 @@ import { LayerPicture, useLayerLayout } from "./layer_picture";
 import { HeadView, MatrixView } from "./matrix_view";
 import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, schemeNames, shortName, stagesOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
 import { openX, Skyline } from "./skyline";
-import { blocksOf, blockTitle, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
+import { blocksOf, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
 
 const NARROW = 760;
 const WHOLE_HEIGHT = 340;
@@ -110,7 +112,7 @@ function Path({ model, open, opened, state }: { model: ModelData; open: number |
 	const plate = plateOf(model);
 	const { block, step, head } = opened;
 	const levels: [string, string][] = [["model", model.name], ["", typeof open === "number" ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"]];
-	if (block) levels.push([block.name, blockTitle(block.name)]);
+	if (block) levels.push([block.name, block.title]);
 	if (step) levels.push([`${block!.name}/${step.name}`, step.name]);
 	if (head !== null) levels.push([`${block!.name}/${step!.name}/${head}`, `head ${head}`]);
 	const at = state.zoom === "model" ? 0 : levels.length - 1;
@@ -161,8 +163,8 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 	return (
 		<>
 			<div class="plate-head">
-				<h2>{isLayer ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"}{block ? `: ${blockTitle(block.name)}` : ""}{step ? `, ${step.name}` : ""}</h2>
-				{level === "layer" && sizes && <span>{kind.label} · {grouped(sizes.parameters)} parameters{sizes.active !== sizes.parameters && `, ${shortCount(sizes.active)} active`}</span>}
+				<h2>{isLayer ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"}{block ? `: ${block.title}` : ""}{step ? `, ${step.name}` : ""}</h2>
+				{level === "layer" && sizes && <span>{kind.label} · <NumberButton derive={() => sizesDerivation(kind, "parameters")} label="parameters of the layer" data-layer="parameters">{grouped(sizes.parameters)}</NumberButton> parameters{sizes.active !== sizes.parameters && <>, <NumberButton derive={() => sizesDerivation(kind, "active")} label="active parameters of the layer" data-layer="active">{shortCount(sizes.active)}</NumberButton> active</>}</span>}
 				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} /></span>}
 				{(level === "layer" || level === "block") && (
 					<span class="plate-controls no-print">
@@ -186,7 +188,7 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 				<div class="plate-foot">
 					<Key stage={stage} />
 					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
-					<p class="plate-blocks">Every step: {blocks.map((x) => <button type="button" key={x.name} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{blockTitle(x.name)}</button>)}</p>
+					<p class="plate-blocks">Every step: {blocks.map((x) => <button type="button" key={x.name} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
 				</div>
 			)}
 			{isLayer && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
@@ -198,6 +200,11 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 function OpenLayer({ list, ...props }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
 	const layout = useLayerLayout(props);
 	return <>{layout.width > props.width + 1 ? list : <LayerPicture {...props} layout={layout} />}</>;
+}
+
+function sizesDerivation({ label, sizes }: LayerKind, key: "parameters" | "active"): Derivation {
+	const parts = sizes.groups.filter((x) => x[key] !== "0").map((x): [string, string] => [x.group, x[key]]);
+	return { title: `${label}: ${key === "active" ? "active parameters" : "parameters"} of one layer`, lines: [key === "active" && "the parameters that one token uses", sumFormula(parts), ...inShort(key, sizes[key])] };
 }
 
 /** Moves the camera to a new level: from the element that was chosen, or out from the middle. */

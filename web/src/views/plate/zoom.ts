@@ -5,18 +5,24 @@ import type { LayerKind, LayerWeight, Stage, Step } from "./plate_model";
 
 export interface Block {
 	name: string;
+	title: string;
 	branch: Branch | null;
 	steps: Step[];
 }
 
-const BLOCK_TITLES: Record<string, string> = { attn: "attention", mlp: "FFN", ffn: "FFN" };
-export const blockTitle = (name: string): string => BLOCK_TITLES[name] ?? name.replaceAll("_", " ");
+/** What a block is called: by what its steps compute, else by its name. */
+function titleOf(name: string, steps: Step[]): string {
+	const has = (...kinds: string[]) => steps.some((x) => kinds.includes(x.kind));
+	const isFfn = steps.some((x) => /^(mlp|ffn|moe|experts)\w*\./.test(x.name) && x.kind === "linear");
+	const parts = [has("scores") && "attention", has("state", "conv") && !has("scores") && "sequence mixer", isFfn && "FFN", !isFfn && has("choice") && "experts"].filter(Boolean);
+	return parts.join(" and ") || name.replaceAll("_", " ");
+}
 
 /** The blocks of a layer: each branch with the sums that end it, named by most of its steps. */
 export function blocksOf(stage: Stage): Block[] {
 	const { stream, branches } = contract(stage);
 	const byName = new Map(stage.steps.map((x) => [x.name, x]));
-	if (!stream) return [{ name: "steps", branch: null, steps: stage.steps }];
+	if (!stream) return [{ name: "steps", title: "all steps", branch: null, steps: stage.steps }];
 	const used = new Set<string>();
 	const blocks = branches.map((branch) => {
 		const own = branch.nodes.flatMap((x) => x.steps);
@@ -27,7 +33,7 @@ export function blocksOf(stage: Stage): Block[] {
 		used.add(name);
 		const ends = branch.exits.map((i) => byName.get(stream[i]!)!).filter((x) => !used.has(`step ${x.name}`));
 		for (const x of ends) used.add(`step ${x.name}`);
-		return { name, branch, steps: [...own, ...ends].sort((a, b) => stage.steps.indexOf(a) - stage.steps.indexOf(b)) };
+		return { name, title: titleOf(name, own), branch, steps: [...own, ...ends].sort((a, b) => stage.steps.indexOf(a) - stage.steps.indexOf(b)) };
 	});
 	// what stands on the stream between the blocks, such as a norm after the sum, belongs to the block before it
 	for (const name of stream.slice(1)) {
