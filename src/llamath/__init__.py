@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain.explanation import Explanation
+    from .analysis.fact_sheet import FactSheet
     from .analysis.fit.fit_comparison import FitComparison
     from .analysis.fit.fit_report import FitReport
     from .analysis.fit.gpu_ranking import GPURanking
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         diff,
         edit,
         explain,
+        facts,
         fit,
         flops,
         gpus,
@@ -94,6 +96,7 @@ __all__ = [
     "EngineReport",
     "Explanation",
     "Expr",
+    "FactSheet",
     "FitComparison",
     "FitReport",
     "FlopsReport",
@@ -135,6 +138,7 @@ __all__ = [
     "diff",
     "edit",
     "explain",
+    "facts",
     "fit",
     "flops",
     "gpus",
@@ -156,8 +160,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "api": "count diff explain design memory flops fit cost pair place plan quants inspect verify names convert merge edit models gpus "
-    "same hash_weights",
+    "api": "count facts diff explain design memory flops fit cost pair place plan quants inspect verify names convert merge edit models "
+    "gpus same hash_weights",
     "loading": "load",
     "model": "Model",
     "checkpoint.meta_args": "ModelArgs",
@@ -174,6 +178,7 @@ _MODULES = {
     "analysis.training.training_memory": "TrainReport",
     "analysis.parallel_layout": "Layout",
     "analysis.flops.flops_report": "FlopsReport",
+    "analysis.fact_sheet": "FactSheet",
     "analysis.fit.fit_comparison": "FitComparison",
     "analysis.fit.fit_report": "FitReport",
     "analysis.fit.gpu_ranking": "GPURanking",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .analysis.design.design_report import DesignReport
     from .analysis.diff.model_diff import DiffReport, MultiDiffReport
     from .analysis.explain import Explanation
+    from .analysis.fact_sheet import FactSheet
     from .analysis.fit.fit_comparison import FitComparison
     from .analysis.fit.fit_report import FitReport
     from .analysis.fit.gpu_ranking import GPURanking
@@ -385,6 +386,16 @@ def memory(
     notes = _file_notes(loaded) if dtype else ()
     within = None if on is None else _total_memory(on)
     return inference_memory(loaded, inference, stored, contexts=contexts, within=within, checkpoint_notes=notes)
+
+
+def facts(model: _ModelSource) -> FactSheet:
+    """Return what a model is, on one page: sizes, layers and their pattern, attention, positions, weights, KV cache, FLOPs and hardware.
+
+    Origin, date and license are known for presets.
+    """
+    from .analysis.fact_sheet import fact_sheet
+
+    return fact_sheet(load(model))
 
 
 def flops(

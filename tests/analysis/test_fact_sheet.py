@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from click.testing import CliRunner
 
 import llamath
 from llamath.analysis.fact_sheet import FactSheet, fact_rows, fact_sheet
 from llamath.analysis.fit.gpu_ranking import rank_gpus
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
+from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 
@@ -126,3 +130,15 @@ def test_billion_layers_cost_what_few_do() -> None:
     config = {**llamath.load("gemma-3-27b").config.data, "num_hidden_layers": 10**9}
     facts = fact_sheet(llamath.load(config))
     assert facts.layers == 10**9
+
+
+def test_command_prints_the_facts() -> None:
+    runner = CliRunner()
+    text = runner.invoke(cli, ["facts", "deepseek-v3"])
+    assert text.exit_code == 0 and text.stdout.startswith("DeepSeek V3: A mixture-of-experts")
+    assert "3 dense + 58 MoE" in text.stdout and "671,026,419,200" in text.stdout
+    answer = json.loads(runner.invoke(cli, ["facts", "deepseek-v3", "--json"]).stdout)
+    assert answer == llamath.facts("deepseek-v3").to_json()
+    assert answer["active"] == 37552297472 and answer["runs_on"][0]["gpu"]["count"] > 1
+    assert runner.invoke(cli, ["facts", "deepseek-v3", "--brief"]).stdout.strip() == llamath.facts("deepseek-v3").summary
+    assert runner.invoke(cli, ["facts", "no-such-model"]).exit_code == 2

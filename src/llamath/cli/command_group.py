@@ -20,6 +20,7 @@ from .output import echo, prepare_streams, print_error
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Understand a model": {
         "count": "parameters, weight by weight, with the formula",
+        "facts": "what a model is, on one page",
         "config": "every config key explained, as config.json and params.json",
         "diff": "why one model has more parameters than another",
         "trace": "a forward pass step by step: shapes, FLOPs, KV cache",

@@ -65,7 +65,7 @@ TOOLS: Mapping[str, ReportTool] = {
     x.name: x
     for x in (
         ReportTool(name="count", omitted=frozenset(("layer", "unfold", "names"))),
-        *(ReportTool(name=name) for name in ("config", "diff", "explain", "design", "models", "names", "memory", "fit")),
+        *(ReportTool(name=name) for name in ("facts", "config", "diff", "explain", "design", "models", "names", "memory", "fit")),
         *(ReportTool(name=name) for name in ("quants", "place", "cost", "flops", "plan", "gpus")),
         ReportTool(name="ls", omitted=frozenset(("unfold",)), local=True),
         ReportTool(name="verify", omitted=frozenset(("write_sums", "full")), local=True),
