@@ -926,7 +926,7 @@ NO_EFFECT: dict[str, str] = {
             reorder_and_upcast_attn slow_but_exact""",
         "initialization before training": """initializer_range embedding_initializer_range initializer_factor init_method
             init_std init_config init_device block_mlp_init_scale block_out_init_scale block_use_xavier_init
-            conv_use_xavier_init rescale_prenorm_residual w_init_variance_scale final_w_init_variance_scale
+            conv_use_xavier_init rescale_prenorm_residual w_init_variance_scale final_w_init_variance_scale lambda_std_dev
             time_step_init_scheme time_step_scale""",
         "training only": """attention_dropout hidden_dropout attn_pdrop embd_pdrop resid_pdrop dropout layerdrop activation_dropout
             attn_dropout_prob emb_dropout_prob embedding_dropout attn_config.attn_pdrop expert_dropout classifier_dropout input_jitter_noise

@@ -114,6 +114,7 @@ INEXPRESSIBLE = {
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
     ("minimax", "num_hidden_layers"): "decays follow from the place of a layer among all layers",
     ("olmo_hybrid", "model_type"): "a model has layers of both kinds",
+    ("diffllama", "model_type"): "shares in attention follow from the number of the layer",
     ("recurrent_gemma", "model_type"): "types of layers come in turn",
 }
 

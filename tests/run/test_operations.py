@@ -243,6 +243,7 @@ CASES = [
     case("scale_by_log_position", Q, w(H), w(H), passes=(PROMPT, DECODE), **OTHER_STEPS),
     case("softcap", x(B, T, V), 30.0),
     case("softcap", x(B, T, V), None),
+    case("subtract_weighted", x(B, T, G, h), x(B, T, G, h), *(w(h) for _ in range(4)), 0.2, **OTHER_STEPS),
     case("keep_outliers", x(B, T, F), 0.5, **OTHER_STEPS),
     case("match_rms", x(B, T, d), x(B, T, d), **OTHER_STEPS),
     case("offset", x(B, T, d), 0.5),

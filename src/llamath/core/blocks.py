@@ -232,6 +232,33 @@ class NarrowValueAttention(Attention):
         return self.o(m, m.merge_heads(m.attention(self, q, k, v, self.head_dim, self.sinks)))
 
 
+class DifferentialAttention(Attention):
+    """The outputs of the first half of the heads minus a learned share of those of the second (arXiv:2410.05258).
+
+    All heads attend once to each half of the values, and both outputs are joined; each difference is normalized.
+    """
+
+    cuts: ClassVar[dict[str, Cut]] = {}  # the halves of the heads belong together
+    q1: Weight
+    k1: Weight
+    q2: Weight
+    k2: Weight
+    out_norm: Norm
+    initial: float  # share before training, which depends on the number of the layer
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.k is not None and self.v is not None
+        q = norm_and_rotate(self, m, self.q_norm, project_heads(self, m, self.q, x))  # (B, T, H, h)
+        k = norm_and_rotate(self, m, self.k_norm, project_heads(self, m, self.k, x))
+        k, v = m.update_cache(self, k, project_heads(self, m, self.v, x))  # (B, S, K, h)
+        half = self.kv_heads * self.head_dim // 2
+        halves = [m.split_heads(m.concat(y, y), self.head_dim) for y in m.split(m.merge_heads(v), half, half)]
+        y = m.merge_heads(m.concat(*[m.attention(self, q, k, values, self.head_dim) for values in halves]))  # (B, T, H · 2h)
+        first, second = (m.split_heads(z, 2 * self.head_dim) for z in m.split(y, *(self.heads * self.head_dim,) * 2))
+        y = self.out_norm(m, m.subtract_weighted(first, second, self.q1, self.k1, self.q2, self.k2, self.initial))
+        return self.o(m, m.merge_heads(m.scale(y, 1 - self.initial)))
+
+
 class MLP(Block):
     """down(act(gate x) · up x), or down(act(up x)) without a gate."""
 

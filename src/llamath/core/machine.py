@@ -118,6 +118,10 @@ class Machine(Protocol[X]):
         """Cap · tanh(x / cap); x itself without a cap."""
         ...
 
+    def subtract_weighted(self, x: X, y: X, q1: Weight, k1: Weight, q2: Weight, k2: Weight, initial: float) -> X:
+        """X − λ y with λ = exp(Σ q1 k1) − exp(Σ q2 k2) + initial (differential attention, arXiv:2410.05258)."""
+        ...
+
     def keep_outliers(self, x: X, deviations: float) -> X:
         """Max(x − mean − deviations · std, 0), with the mean and the standard deviation of each vector."""
         ...

@@ -89,7 +89,8 @@ class _Lowering:
     def view(self, node: Node) -> View:
         """Return the result of an operation."""
         value = self.values[node]
-        assert isinstance(value, View), node
+        if not isinstance(value, View):
+            raise NotExpressible(f"the native engine reads the cache in attention only ({node.path})")
         return value
 
     def joined(self, node: Node) -> View:

@@ -142,6 +142,10 @@ class TorchMachine(ForwardContext):
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
 
+    def subtract_weighted(self, x: Tensor, y: Tensor, q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, initial: float) -> Tensor:
+        first, second = ((q * k).sum(-1, dtype=torch.float32).exp().to(x.dtype) for q, k in ((q1, k1), (q2, k2)))
+        return x - (first - second + initial) * y
+
     def keep_outliers(self, x: Tensor, deviations: float) -> Tensor:
         return F.relu(x - (x.mean(-1, keepdim=True) + x.std(-1, keepdim=True, unbiased=False) * deviations))
 

@@ -362,6 +362,9 @@ class GraphRecorder:
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
 
+    def subtract_weighted(self, x: Node, y: Node, q1: UsedWeight, k1: UsedWeight, q2: UsedWeight, k2: UsedWeight, initial: float) -> Node:
+        return self.add_node("subtract_weighted", (x, y), x.shape, weights=(q1, k1, q2, k2), initial=initial)
+
     def keep_outliers(self, x: Node, deviations: float) -> Node:
         return self.add_node("keep_outliers", (x,), x.shape, deviations=deviations)
 

@@ -366,6 +366,9 @@ RULES: Mapping[str, Rule] = {
         mixing=True,
         saved=save_mixer_inputs,
     ),
+    "subtract_weighted": Rule(
+        kind="add", name="difference", description="minus a learned share of the other half of the heads", saved=save_multiply
+    ),
     "to_windows": Rule(kind="view", name="windows", description="windows of patches, each by itself"),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),

@@ -173,7 +173,7 @@ _SIMPLE = (
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(
         "gated",
-        "gated_recurrence",
+        *("gated_recurrence", "subtract_weighted"),
         "keep_outliers",
         "l2_norm",
         "last_token",
