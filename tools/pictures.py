@@ -13,17 +13,19 @@ import llamath
 from llamath.web.server.page_html import model_page
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-PICTURES: dict[str, tuple[list[str], str, str, str]] = {
-    "difference": (
-        ["llama-2-7b", "llama-3-8b"],
-        "light",
-        "",
-        "header, nav, .total, section[aria-labelledby=causes], section[aria-labelledby=differences]",
-    ),
-    "block": (["deepseek-v3"], "light", "", "section[aria-labelledby=block]"),
-    "memory": (["llama-3-8b"], "dark", "#context=32768&batch=4", "section[aria-labelledby=memory]"),
+PICTURES: dict[str, tuple[list[str], str, int, str, str]] = {
+    "difference": (["llama-2-7b", "llama-3-8b"], "light", 1080, "", "#causes .wrap, #shapes .wrap"),
+    "plate": (["llama-3-8b"], "light", 1440, "", ".plate"),
+    "block": (["deepseek-v3"], "light", 1440, "", ".plate"),
+    "attention": (["llama-3-8b"], "light", 1180, "", ".attention-cards"),
+    "masks": (["gemma-3-27b"], "light", 1180, "", ".mask-cards"),
+    "rope": (["llama-3.1-8b"], "light", 1080, "", "#positions .wrap"),
+    "experts": (["deepseek-v3"], "light", 1180, "", ".experts-pair"),
+    "memory": (["llama-3-8b"], "dark", 1180, "#context=32768&batch=4", "#memory .wrap"),
+    "page": (["deepseek-v3"], "light", 1440, "", "header, .hero"),
+    "page-phone": (["deepseek-v3"], "dark", 390, "", "header, .hero"),
 }
-"""Each picture's models, theme, URL fragment, and the elements that it shows."""
+"""Each picture's models, theme, width of the window, URL fragment, and the elements that it shows."""
 BOUNDING_BOX = """elements => {
   const boxes = [...document.querySelectorAll(elements)].map(x => x.getBoundingClientRect());
   const [left, top] = [Math.min(...boxes.map(x => x.left)), Math.min(...boxes.map(x => x.top))];
@@ -36,10 +38,10 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for name, (slugs, theme, fragment, elements) in PICTURES.items():
+        for name, (slugs, theme, width, fragment, elements) in PICTURES.items():
             path = Path(folder) / f"{name}.html"
             path.write_text(model_page([llamath.load(x) for x in slugs]))
-            options: Any = {"color_scheme": theme, "viewport": {"width": 1080, "height": 1000}}
+            options: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 1000}, "reduced_motion": "reduce"}
             tab = browser.new_page(**options)
             tab.goto(path.as_uri() + fragment)
             tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(BOUNDING_BOX, elements))
