@@ -1,5 +1,5 @@
 // The page: header, the chosen view with its sections, footer.
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { DialogHost, openDialog } from "./components/dialog";
 import { Header, type SectionLink } from "./components/header";
 import { showSection } from "./components/section_link";
@@ -54,12 +54,14 @@ export function App() {
 	}, []);
 	const model = data.models[view === "b" ? 1 : 0]!;
 	const links: readonly SectionLink[] = view === DESIGN ? [] : view === COMPARISON ? COMPARISON_SECTIONS : MODEL_SECTIONS.filter((x) => x.isShown?.(model) ?? true);
+	// the sections follow the state themselves
+	const page = useMemo(() => <ModelPage key={model.name} model={model} />, [model]);
 	return (
 		<>
 			<a class="skip" href="#content">Skip to the model</a>
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
-				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : <ModelPage key={model.name} model={model} />}
+				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
 				<Files />
 			</main>
 			<footer>

@@ -58,16 +58,19 @@ export function shortBytes(from: bigint | number | string): string {
 	return `${threeDigits(n / unit)} ${name}`;
 }
 
+/** Made once: `toLocaleString` makes one at each call. */
+const WHOLE = new Intl.NumberFormat("en-US");
+
 /** Three significant digits, or all digits before the point. */
 export function threeDigits(x: number): string {
-	if (x >= 100) return Math.round(x).toLocaleString("en-US");
+	if (x >= 100) return WHOLE.format(Math.round(x));
 	return String(Number(x.toPrecision(3)));
 }
 
 /** Tokens as in model names: 128k is 131,072; anything else in full. */
 export function shortTokens(from: bigint | number | string): string {
 	const n = Number(from);
-	return n >= 1024 && n % 1024 === 0 ? `${(n / 1024).toLocaleString("en-US")}k` : n.toLocaleString("en-US");
+	return n >= 1024 && n % 1024 === 0 ? `${WHOLE.format(n / 1024)}k` : WHOLE.format(n);
 }
 
 /** A predicate: do the texts together contain every word of the search? */

@@ -71,11 +71,17 @@ addEventListener("popstate", () => {
 	notify();
 });
 
-/** Draws the component again when the state changes, and returns the state. */
-export function useAppState(): State {
+/** Draws the component again when the state changes, or only when one of these settings does; returns the state. */
+export function useAppState(...names: string[]): State {
 	const [, redraw] = useState({});
 	useEffect(() => {
-		const listener = () => redraw({});
+		const values = () => names.map((name) => state[name]).join("\0");
+		let drawn = values();
+		const listener = () => {
+			if (names.length && values() === drawn) return;
+			drawn = values();
+			redraw({});
+		};
 		listeners.add(listener);
 		return () => void listeners.delete(listener);
 	}, []);

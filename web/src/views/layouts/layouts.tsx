@@ -136,7 +136,7 @@ function finding(parallel: Parallel, job: string, index: number, gpu: Gpu): stri
 }
 
 export function LayoutsSection({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState("job", "plan");
 	const parallel = parallelOf(model);
 	const gpu = GPUS.find((x) => x.name === parallel.gpu)!;
 	const { training, serving } = parallel;

@@ -97,6 +97,8 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 	const { narrow, height, box, x, y, bands, limits } = drawing;
 	const weights = bands[0]!.points;
 	const spine = useMemo(() => spineRects(sizes, sized, weights[0]![1], weights[0]![2], box.left, narrow ? 9 : 14), [drawing]);
+	const drawnBands = useMemo(() => bands.map(({ part, path }) => <path key={part} class="data" d={path} fill={PART_FILLS[part]} stroke="var(--paper)" stroke-width="1" />), [drawing]);
+	const drawnLabels = useMemo(() => [<Limits limits={limits} box={box} narrow={narrow} width={width} />, <BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} />], [drawing]);
 	const open = (gpu: Gpu, at: bigint) => openDerivation(contextDerivation(gpu, at, sized, name));
 	const crossings = useMemo(() => placeCrossings(limits, x, range.tokens, box, narrow), [drawing]);
 	const describe = `${name}: memory over the context. ${crossings.map((l) => `${l.gpus.map((g) => g.title).join(", ")} at ${grouped(l.at)} tokens`).join("; ")}`;
@@ -118,7 +120,7 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 				<Patterns />
 				{yTicks.map((n) => <g key={n}><path d={`M${box.left} ${y(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={y(n) + 4.5} text-anchor="end">{n.toLocaleString("en-US")}</text></g>)}
 				<text class="muted" x={0} y={14}>GiB</text>
-				{bands.map(({ part, path }) => <path key={part} class="data" d={path} fill={PART_FILLS[part]} stroke="var(--paper)" stroke-width="1" />)}
+				{drawnBands}
 				{spine.map((s) => <rect key={s.group} class="data spine" {...s.rect}><title>{s.title}</title></rect>)}
 				{sizes.stated && <>
 					<rect x={ownX} y={box.top} width={Math.max(box.right - ownX, 0)} height={box.bottom - box.top} fill="url(#beyond)" opacity=".6" />
@@ -126,8 +128,7 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 					<OwnContextLabel x={ownX} y={box.top - 12} left={box.left} right={box.right} />
 				</>}
 				<path d={`M${x(shown)} ${box.top}V${box.bottom}`} stroke="var(--ink)" stroke-width="1" stroke-dasharray="1 3" />
-				<Limits limits={limits} box={box} narrow={narrow} width={width} />
-				<BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} />
+				{drawnLabels}
 				{crossings.map((l, i) => <Crossing key={l.gpus[0]!.name} gpu={l.gpus[0]!} at={l.at} cx={x(Number(l.at))} cy={l.y} label={l.label} tabIndex={i ? -1 : 0} open={open} onKeyDown={focusNext} />)}
 				{ticks(range.tokens, own, box.right - box.left).map((n) => <text key={n} class={n === own ? "bold tabular" : "muted tabular"} x={Math.min(x(n), box.right - 10)} y={box.bottom + 20} text-anchor={n === 0 ? "start" : "middle"}>{n === 0 ? "0" : shortTokens(n)}</text>)}
 				<text class="muted" x={(box.left + box.right) / 2} y={height - 4} text-anchor="middle">context length, tokens</text>

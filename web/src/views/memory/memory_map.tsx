@@ -88,6 +88,7 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 	// the line of the model's own context passes beside the numbers, and the mark of the settings stands in place of one
 	const shift = (c: { tokens: number }) => (sizes.stated && Math.abs(x(own) - x(c.tokens)) < 24 ? -columns / 4 : 0);
 	const isChosen = (c: { tokens: number; batch: number }) => Math.abs(x(c.tokens) - nowX) < columns / 2 && Math.abs(y(c.batch) - nowY) < cell / 2;
+	const chosenCell = cells.findIndex((c) => isChosen(c));
 	const fitsText = columns > textWidth(text(most), 12, 400) + 8;
 	const occupied: [number, number, number][] = [];
 	const labels = borders.map((b) => {
@@ -97,6 +98,15 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 		if (place) occupied.push([place[0], place[0] + wide + 8, place[1]]);
 		return { name, place };
 	});
+	// a label takes the place of the numbers beneath it
+	const isCovered = (c: { i: number; j: number }) => occupied.some(([from, to, at]) => left + (c.i + 0.5) * columns + 16 > from && left + (c.i + 0.5) * columns - 16 < to && Math.abs(bottom - (c.j + 0.5) * cell - at) < 14);
+	const drawnCells = useMemo(() => cells.map((c) => (
+		<g key={`${c.i} ${c.j}`} class="map-cell" onClick={() => change({ context: String(c.tokens), batch: String(c.batch) })}>
+			<title>{`${grouped(c.tokens)} tokens, batch ${c.batch}: ${text(c.total)} GiB`}</title>
+			<rect x={left + c.i * columns + 1} y={bottom - (c.j + 1) * cell + 1} width={columns - 2} height={cell - 2} fill={`var(--ramp-${shade(c.total)})`} />
+			{fitsText && !c.isCrossed && c !== cells[chosenCell] && !isCovered(c) && <text x={left + (c.i + 0.5) * columns + shift(c)} y={bottom - (c.j + 0.5) * cell + 4} text-anchor="middle" class="map-number tabular" style={{ fill: shade(c.total) >= 4 ? "var(--paper)" : "var(--ink)" }}>{text(c.total)}</text>}
+		</g>
+	)), [drawing, chosenCell]);
 	const inside = nowX > left && nowX < right && nowY > top && nowY < bottom;
 	return (
 		<figure class="memory-map">
@@ -104,13 +114,7 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 			<p class="caption">GiB on the most loaded GPU, {plan.label}, both axes logarithmic. A line is the border of a GPU: above and to the right of it, it is full. Choose a cell to set both.</p>
 			<div ref={ref}>
 				<svg width={width} height={bottom + 42} viewBox={`0 0 ${width} ${bottom + 42}`} role="group" aria-label={`Memory over context and batch: from ${text(least)} to ${text(most)} GiB; borders of ${borders.map((b) => b.gpu.title).join(", ") || "no GPU"}`}>
-					{cells.map((c) => (
-						<g key={`${c.i} ${c.j}`} class="map-cell" onClick={() => change({ context: String(c.tokens), batch: String(c.batch) })}>
-							<title>{`${grouped(c.tokens)} tokens, batch ${c.batch}: ${text(c.total)} GiB`}</title>
-							<rect x={left + c.i * columns + 1} y={bottom - (c.j + 1) * cell + 1} width={columns - 2} height={cell - 2} fill={`var(--ramp-${shade(c.total)})`} />
-							{fitsText && !c.isCrossed && !isChosen(c) && <text x={left + (c.i + 0.5) * columns + shift(c)} y={bottom - (c.j + 0.5) * cell + 4} text-anchor="middle" class="map-number tabular" style={{ fill: shade(c.total) >= 4 ? "var(--paper)" : "var(--ink)" }}>{text(c.total)}</text>}
-						</g>
-					))}
+					{drawnCells}
 					{sizes.stated && <rect x={x(own)} y={top} width={Math.max(right - x(own), 0)} height={bottom - top} fill="url(#beyond)" opacity=".45" pointer-events="none" />}
 					<clipPath id="map-clip"><rect x={left} y={top} width={right - left} height={bottom - top} /></clipPath>
 					<g clip-path="url(#map-clip)">{borders.map((b) => <path key={b.gpu.name} class="border" d={line()(b.points)!} />)}</g>

@@ -22,6 +22,7 @@ interface Point {
 	bytes: number;
 }
 
+const POINTS = 24;
 const CACHE = "KV cache";
 const WEIGHTS = "weights";
 
@@ -47,7 +48,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 	const height = 340;
 	const marks = batchesThatFit(most);
 	const end = Math.max(marks.at(-1)!, 2);
-	const batches = Array.from({ length: 41 }, (_, i) => end ** (i / 40));
+	const batches = Array.from({ length: POINTS + 1 }, (_, i) => end ** (i / POINTS));
 	const points = batches.map((b) => pointAt(sized, gpu, b));
 	const caches = batches.map((b) => cacheBytes(sized, b));
 	const box = { left: 52, right: width - 16, top: 26, bottom: height - 44 };
@@ -67,7 +68,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 		<figure>
 			<h3>What more users cost: tokens/s and bytes read per step</h3>
 			<div ref={ref}>
-				<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${most === null ? "any number fits" : "the most that fit"}: ${marks.map((b) => `batch ${b}: at most ${threeDigits(pointAt(sized, gpu, b).rate)} tokens per second, ${shortBytes(pointAt(sized, gpu, b).bytes)} read`).join("; ")}`}>
+				<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={`Decode against the batch, up to ${grouped(marks.at(-1)!)} sequences, ${most === null ? "any number fits" : "the most that fit"}: ${marks.map((b) => pointAt(sized, gpu, b)).map((p) => `batch ${p.batch}: at most ${threeDigits(p.rate)} tokens per second, ${shortBytes(p.bytes)} read`).join("; ")}`}>
 					<text class="muted" x={0} y={14}>tokens/s, at most</text>
 					{yRate.ticks(3).map((n) => <g key={n}><path d={`M${box.left} ${yRate(n)}H${box.right}`} stroke="var(--rule)" /><text class="muted tabular" x={box.left - 8} y={yRate(n) + 4} text-anchor="end">{n >= 10_000 ? prefixed(n).replace(" ", "") : n.toLocaleString("en-US")}</text></g>)}
 					<path d={path((p) => yRate(p.rate))} fill="none" stroke="var(--ink)" stroke-width="2.5" />

@@ -119,7 +119,7 @@ function Heading({ sort }: { sort: string }) {
 }
 
 export function Tensors({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState("find", "names", "sort");
 	const [closed, setClosed] = useState<ReadonlySet<number>>(new Set());
 	const sections = model.sections as ModelSection[];
 	const matches = matchWords(state.find!);
