@@ -11,10 +11,13 @@ import { Measures } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
 import { ConfigTable, FactTable, WeightTable } from "./compare/tables";
 import { Waterfall } from "./compare/waterfall";
+import { factsOf } from "./facts/fact_sheet";
 import { MemorySection } from "./memory/memory";
+import { PlateSkyline } from "./plate/plate";
 
 export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 	{ id: "causes", name: "Causes" },
+	{ id: "pictures", name: "Pictures" },
 	{ id: "shapes", name: "Shapes" },
 	{ id: "sizes", name: "Sizes" },
 	{ id: "facts", name: "Facts" },
@@ -34,6 +37,11 @@ function title(): string {
 	if (isSameModel(difference)) return "These are the same model";
 	if (!difference.causes.length || difference.delta === "0") return "The same number of parameters, for different reasons";
 	return `Why ${b!.everyday} and not ${a!.everyday}: ${causesInWords(difference)}`;
+}
+
+function kindsInWords(): string {
+	const [first, second] = [a!, b!].map((x) => factsOf(x).kinds.join(", "));
+	return first === second ? `Both models are ${first}` : `${a!.name} is ${first}; ${b!.name} is ${second}`;
 }
 
 /** What differs in size of the cache and in behaviour, but in no weight. */
@@ -65,6 +73,16 @@ export function ComparisonPage() {
 			<Section id="causes" topic="Why the sizes differ" title={title()} lead={<>From {a!.name} to {b!.name}, one cause at a time. {difference.method[0]!.toUpperCase() + difference.method.slice(1)}</>}>
 				<Waterfall difference={difference} />
 				{others && <p class="callout">Not in the count of parameters: {others}.</p>}
+			</Section>
+			<Section id="pictures" topic="Whole models" title={kindsInWords()} lead="Every layer, each model in its own scale: the height is its parameters.">
+				<div class="both-pictures">
+					{data.models.map((x, i) => (
+						<figure key={i} aria-label={`${x.name}, layer by layer`}>
+							<h3>{x.name}</h3>
+							<PlateSkyline model={x} barHeight={110} />
+						</figure>
+					))}
+				</div>
 			</Section>
 			<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
 				<Shapes difference={difference} />

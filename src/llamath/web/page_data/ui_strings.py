@@ -1,4 +1,4 @@
-"""The strings of the page: letters, keyboard help, notes, column headers and error messages."""
+"""The strings of the page: letters, keyboard help, notes and error messages."""
 
 from __future__ import annotations
 
@@ -38,24 +38,6 @@ _KEYS = [
     ["Enter", "show the derivation of a number or tile"],
     ["Esc", "close"],
 ]
-_PASSES = {
-    "prompt": "prefill of a prompt",
-    "next": "decode of one token",
-    "decode": "decode: one token per sequence",
-    "prefill": "prefill: whole prompts",
-}
-_SPEED_LIMIT_NOTE = (
-    "Upper bounds, not predictions: every byte is read once at the published bandwidth, every product runs at the dense peak, and nothing"
-    " else takes time. Without speculative decoding, which gives several tokens a pass."
-    " Context, batch, dtypes and GPUs are those set above for inference."
-)
-_COLUMNS = {
-    "memory": [["bytes"], ["GB"], ["GiB"], ["share"]],
-    "speed": ["pass", ["max tokens/s"], "bound by", ["bytes read"], ["FLOPs"], ["FLOPs per byte"]],
-    "file": ["tensor", "dtype", "shape", ["elements"], ["copies"], ["total"], ["bytes"]],
-    "types": ["dtype", ["tensors"], ["elements"], ["bytes"], ["share"]],
-}
-"""Column headers; a list marks a column of numbers, and columns of tensors come with their sort key."""
 _FILE_ERRORS = {
     "entry": "{0} should have a dtype, a shape and two data_offsets",
     "dtype": "{0} has the unknown dtype {1}",
@@ -118,52 +100,9 @@ UI_STRINGS: dict[str, Any] = {
     "letters": _SETTINGS,
     "symbols": _NAMED_EXPRESSIONS,
     "keys": _KEYS,
-    "estimates": {
-        "activations": "An estimate: a plain forward pass with FlashAttention.",
-        "overhead": "An estimate: device context, workspaces, fragmentation.",
-    },
-    "longest": "Found by bisection, since memory never shrinks as the context grows.",
-    "whole": "a whole number from 1 to 4,294,967,295",
-    "packed": "Integers may be packed values: `llamath count FILE` counts the parameters that they stand for.",
-    "cut": "Sequences are padded to the next length that tensor parallelism splits evenly.",
-    "step": [
-        "FLOPs per token, of its matrices:",
-        "FLOPs of this pass:",
-        "Written to the cache, of all sequences:",
-        "It has no weights.",
-    ],
-    "fixed": "has no slider here, since the total has no closed form in it. `llamath count --set KEY=VALUE` counts any value.",
-    "chosen": "these, or any others",
-    "some": "; not all are shown",
-    "shared": "the shared expert, which every token uses",
-    "itself": "File metadata",
-    "cards": "GPUs, by the memory of the most loaded one",
-    "signs": "+ more in the second; −, with a dashed edge: fewer",
-    "agreed": " keys are equal; * a default, – no such key",
     "nothing": "Nothing contradicts the config.",
     "checkpoint": ["The checkpoint does not match its config.", "The checkpoint matches its config."],
-    "count": "a count: 405B, 1.5e9, 500M or 8,030,261,248",
-    "pieces": "one GPU holds its shards of the split matrices and full copies of the others.",
-    "largest": "the largest T with all(T) ≤ memory of the GPU",
-    "clipboard": "The clipboard is not available: copy the selected text.",
     "percent": "rounded to a hundredth of a percent",
-    "ridge": "ridge point: memory and compute take equally long",
-    "axes": ["tokens of each sequence; k 1,024, M 1,048,576", "GiB"],
-    "columns": _COLUMNS,
-    "sliders": {"run": ["Context", "Batch"], "train": ["Sequence length", "Microbatch"]},
-    "plane": ["FLOPs per byte read", "FLOP/s per GPU"],
-    "header": "bytes, of which only the header was read, locally",
-    "shapes": [["letters", "letters"], ["numbers", "numbers"]],
-    "themes": [["", "system"], ["light", "light"], ["dark", "dark"]],
-    "modes": [["run", "Inference"], ["train", "Training"]],
     "refused": _FILE_ERRORS,
-    "passes": _PASSES,
-    "flops": "2 per active weight, plus the attention products.",
-    "stages": {"decode": "stages run one after the other, so they add up.", "prefill": "stages run concurrently: the slowest counts."},
-    "bounds": {
-        "memory": "bytes / bandwidth takes longer than FLOPs / peak",
-        "arithmetic": "FLOPs / peak takes longer than bytes / bandwidth",
-    },
-    "ceilings": _SPEED_LIMIT_NOTE,
 }
 """All strings by where they are used."""
