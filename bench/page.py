@@ -24,7 +24,8 @@ STEP = """async i => {
   const range = document.querySelector("#context")?.previousElementSibling ?? document.querySelector("input[type=range]");
   const start = performance.now();
   range.value = String(i + 20);
-  range.dispatchEvent(new Event("input"));
+  range.dispatchEvent(new Event("input", { bubbles: true }));
+  await new Promise((done) => setTimeout(done));  // the page draws at the end of the task
   document.body.getBoundingClientRect();
   const spent = performance.now() - start;
   await new Promise(requestAnimationFrame);
