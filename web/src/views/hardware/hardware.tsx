@@ -52,7 +52,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 		return all.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));
 	}, [sizes, counts, gpuKey, state.context, state.batch, dtype.name, kv.name]);
 	const smallest = smallestFitting(rows.filter((x) => x[0]!.gpu.name !== CUSTOM));
-	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `${grouped(state.batch!)} users together`}. Darker: room for more. Hatched: it does not fit, and what each GPU is short of.`;
+	const lead = `How many sequences of ${grouped(state.context!)} tokens fit, and the decode ceiling of ${state.batch === "1" ? "one" : `${grouped(state.batch!)} users together`}. The stronger the fill, the more room. Hatched: it does not fit, and what each GPU is short of.`;
 	return (
 		<Section id="hardware" topic="What hardware do I need?" title={finding(smallest, dtype.name, rows)} lead={lead}>
 			<div class="sizing-controls">
