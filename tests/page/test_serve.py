@@ -24,7 +24,7 @@ from llamath.web.server.application import AccessPolicy
 from llamath.web.server.page_html import page_from_data
 from llamath.web.server.pages import load_preset
 from llamath.web.server.server import ServerAddress, access_policy, is_loopback, is_unspecified, listen, serve
-from support.browser_page import CHROMIUM, NO_CHROMIUM, new_context
+from support.browser_page import CHROMIUM, NO_CHROMIUM, new_context, page_data
 from support.serving import Place, served
 
 uvicorn = pytest.importorskip("uvicorn")
@@ -36,13 +36,13 @@ def place() -> Iterator[Place]:
         yield found
 
 
-def exported_page(up: str, *slugs: str) -> str:
-    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(slugs)}})
+def exported_page(up: str, *slugs: str, ids: tuple[str, ...] = ()) -> str:
+    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(ids or slugs)}})
 
 
 def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:
     status, headers, text = place.ask()
-    assert status == 200 and text == exported_page("", "gpt2").replace('"ids":["gpt2"]', '"ids":["~1"]')
+    assert status == 200 and text == exported_page("", "gpt2", ids=("~1",))
     assert (
         headers["cache-control"] == "no-store"
         and headers["x-content-type-options"] == "nosniff"
@@ -90,11 +90,10 @@ def test_preset_wins_over_a_folder_of_its_name(tmp_path: Any, monkeypatch: pytes
 )
 def test_paths_and_addresses_are_not_accepted(place: Place, name: str) -> None:
     assert place.ask(f"{place.path}model/{name}")[0] == 404
-    assert (
-        place.ask(f"{place.path}?model={name}")[2]
-        == place.ask()[2]
-        == place.ask(f"{place.path}model/~1")[2].replace('"up":"../"', '"up":""')
-    )
+    first = place.ask()[2]
+    assert place.ask(f"{place.path}?model={name}")[2] == first
+    own = page_data(place.ask(f"{place.path}model/~1")[2])
+    assert own["served"] == {"up": "../", "ids": ["~1"]} and page_data(first) == own | {"served": {"up": "", "ids": ["~1"]}}
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "127.0.0.1:1", "localhost", "x@127.0.0.1", "[::1]:1", ""])
