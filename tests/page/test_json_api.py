@@ -40,6 +40,7 @@ REQUESTS: list[tuple[str, str]] = [
     *((f"{name} {slug}", f"{name}?{query(model=slug)}") for name in ("memory", "flops", "config", "fit") for slug in slugs()[::17]),
     *((f"count {slug}", f"count?{query(model=slug)}") for slug in ("gpt2", "llama-3.1-405b", "gemma-3-4b", "qwen3.5-4b", "mixtral-8x7b")),
     *((f"fit llama-3.1-8b --on '{on}' --context max", f"fit?{query(model='llama-3.1-8b', on=on, context='max')}") for on in GPUS),
+    ("facts deepseek-v3", "facts?model=deepseek-v3"),
     ("count meta-llama/Meta-Llama-3-8B", "count?model=meta-llama/Meta-Llama-3-8B"),
     ("count 'Llama 3 8B' --set tie_word_embeddings=true", f"count?{query(model='Llama 3 8B', set='tie_word_embeddings=true')}"),
     ("count llama-3.2-11b-vision --part vision", "count?model=llama-3.2-11b-vision&part=vision"),
