@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +37,19 @@ SUGGESTIONS_JS = """([i, at, gpu, count]) => {
   const { data, state, suggestions } = llamath;
   const found = suggestions(data.models[i].sizes, { ...state, tp: "", ...at }, data.gpus.find((x) => x.name === gpu), count);
   return found.map((x) => ({ ...x, total: x.total.toString() }));
+}"""
+OPEN_ALL_JS = """async () => {
+  const found = [];
+  for (const x of document.querySelectorAll(["hardware", "memory", "speed", "layouts"].map((y) => `#${y} button.number`).join())) {
+    x.click();
+    for (let i = 0; i < 50 && !document.querySelector("dialog[open]"); i++) await new Promise((done) => setTimeout(done, 4));
+    const dialog = document.querySelector("dialog[open]");
+    const shown = [...x.childNodes].filter((y) => !y.classList?.contains("hidden")).map((y) => y.textContent).join("");
+    found.push([shown, [...dialog.querySelectorAll("pre.formula")].map((y) => y.textContent)]);
+    dialog.close();
+    for (let i = 0; i < 50 && document.querySelector("dialog"); i++) await new Promise((done) => setTimeout(done, 4));
+  }
+  return found;
 }"""
 Settings = dict[str, str]
 
@@ -253,3 +267,16 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
             tab.keyboard.press("Escape")
         tab.click("#job [data-value=serving]")
         assert "serves at most" in tab.text_content("#layouts-title") and tab.locator("#layouts .schedule").count() == 0
+
+
+@pytest.mark.parametrize(
+    "at", ["#context=5000&batch=7", "#gpus=8&dtype=q4_k_m&kv=q8_0&card=b200&job=serving", "#mode=train&trainers=8&tp=2&zero=3&context=4097"]
+)
+def test_every_number_opens_a_formula_that_contains_it(browser: Any, tmp_path: Path, at: str) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), at) as tab:
+        found = tab.evaluate(OPEN_ALL_JS)
+    assert len(found) > 30
+    for shown, formulas in found:
+        numbers = re.findall(r"\d[\d,.]*", shown)
+        results = {y for x in formulas for y in re.findall(r"\d[\d,.]*\d|\d", x)}
+        assert formulas and (not numbers or any(n.rstrip(".,") in results for n in numbers)), (shown, formulas)
