@@ -152,8 +152,8 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	const isShared = node.matrices.some((x) => /(^|\.)shared\./.test(x.use.path));
 	const notes = [...(isShared ? ["shared expert"] : []), ...notesOf(node)];
 	if (notes.length) {
-		const lines = wrapText(notes.join(", "), Math.max(spec.w, 84), 12);
-		const width = Math.max(...lines.map((x) => textWidth(x, 12)));
+		const lines = wrapText(notes.join(", "), Math.max(spec.w, 84));
+		const width = Math.max(...lines.map((x) => textWidth(x)));
 		if (width > spec.w) {
 			const shift = (width - spec.w) / 2;
 			for (const label of spec.labels) label.x += shift;
