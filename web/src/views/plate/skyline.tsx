@@ -142,7 +142,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 				const h = Math.max(isNorm ? 14 : 2, Number(part.parameters) * unit);
 				const choosable = !towers.includes(part);
 				return (
-					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabindex={choosable && !isNorm ? 0 : -1} role={choosable && !isNorm ? "button" : undefined} aria-label={partText(part)} data-part-name={name}
+					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabindex={choosable && !isNorm ? 0 : undefined} role={choosable && !isNorm ? "button" : "img"} aria-label={partText(part)} data-part-name={name}
 						onPointerEnter={() => setHovered(name)} onPointerLeave={() => setHovered(null)} onFocus={() => setHovered(name)} onBlur={() => setHovered(null)}
 						onClick={() => choosable && choose(plate.before.includes(part) ? "embedding" : "head")} onKeyDown={(event) => choosable && event.key === "Enter" && choose(plate.before.includes(part) ? "embedding" : "head")}>
 						<rect class="hit" x={x - 2} y={top} width={w + 4} height={barHeight} />
