@@ -138,7 +138,7 @@ function finding(parallel: Parallel, job: string, index: number, gpu: Gpu): stri
 export function LayoutsSection({ model }: { model: ModelData }) {
 	const state = useAppState("job", "plan");
 	const parallel = parallelOf(model);
-	const gpu = GPUS.find((x) => x.name === parallel.gpu)!;
+	const gpu = GPUS.find((x) => x.name === parallel.gpu) ?? GPUS[0]!;
 	const { training, serving } = parallel;
 	const job = training ? state.job! : "serving";
 	const plans: { name: string }[] = job === "serving" ? serving.plans.map((x) => ({ name: servingName(x) })) : training!.plans.map((x) => ({ name: nameOf(x) }));
