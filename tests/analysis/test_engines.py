@@ -178,7 +178,7 @@ def test_sparse_latents_take_a_format_of_the_kernel(gpu: str, kv_dtype: str, row
         assert report.most is not None and report.most.tokens == 20 * GIB // (61 * row) // 64 * 64
 
 
-def test_sparse_latents_equal_the_bytes_that_a_change_to_vllm_measured() -> None:
+def test_sparse_latents_equal_bytes_that_vllm_measured() -> None:
     # https://github.com/local-inference-lab/vllm/pull/82: 54,728 bytes of a token of GLM-5.2 with its layer for multi-token prediction
     paged = pages(find_engine("vllm"), {"model": "glm-5.2", "kv_dtype": "fp8"})
     assert paged.block_bytes[0] // 64 + 656 + 132 == 54728
@@ -205,7 +205,7 @@ def test_sglang_divides_memory_between_windows_and_all_tokens() -> None:
     assert few.longest == 0 and not few.starts  # 71 tokens in the pool of windows, fewer than the window
 
 
-def test_sglang_starts_with_a_pool_that_is_shorter_than_the_context() -> None:
+def test_sglang_starts_with_a_short_pool() -> None:
     report = plan("gemma-4-31b", "h100", "sglang", context="128k", kv_memory="10GiB")
     assert report.verdict == "does not start" and "refuses requests" in report.notes[0]
     none = plan("gemma-4-31b", "rtx-4090", "sglang")

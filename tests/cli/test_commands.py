@@ -38,7 +38,7 @@ OF_LATER_COMMANDS = {
     *((name, x) for name in ("run", "chat", "logits") for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")),
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
     *((name, "--format") for name in "trace explain models verify names same memory fit quants place cost pair plan".split()),
-    ("gallery", "--output"),
+    ("gallery", "-o"),
     ("flops", "--images"),
     ("memory", "--images"),
     ("trace", "--images"),

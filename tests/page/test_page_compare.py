@@ -150,7 +150,7 @@ def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
         assert tab.locator("#pictures figure svg").count() >= 2
 
 
-def test_first_control_of_a_section_is_a_few_tab_stops_away(browser: Any, tmp_path: Path) -> None:
+def test_first_control_of_a_section_is_near(browser: Any, tmp_path: Path) -> None:
     """A skip link leads to the model, and no section has more than 40 tab stops before its first control."""
     stops = """() => {
       const focusable = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter((x) => x.tabIndex >= 0 && !x.disabled && x.checkVisibility());
