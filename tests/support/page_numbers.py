@@ -82,3 +82,41 @@ def unexplained_numbers(tab: Any, data: dict[str, Any], at: str, within: str, ex
         for text, chains, keys, html in found
         for x in numbers_without_formula(text, chains) or ([] if keys else ["no key"])
     ]
+
+
+OPEN_NUMBERS_JS = """(within) => {
+  HTMLDialogElement.prototype.showModal = function () { this.setAttribute("open", ""); };
+  for (const x of document.querySelectorAll("details")) x.open = true;
+  const until = (holds) => new Promise((done) => {
+    let left = 60;
+    const look = () => (holds() || !(left -= 1) ? done() : requestAnimationFrame(look));
+    look();
+  });
+  return (async () => {
+    const found = [];
+    for (const x of document.querySelectorAll("button.number")) {
+      if (!x.closest(within) || x.closest("dialog") || !x.checkVisibility()) continue;
+      const label = x.querySelector(".hidden")?.textContent ?? "";
+      const text = x.textContent.slice(label.length);
+      x.click();
+      await until(() => document.querySelector("dialog[open]"));
+      found.push([text, [...document.querySelectorAll("dialog[open] pre[aria-label=formula]")].map((y) => y.textContent)]);
+      for (const dialog of document.querySelectorAll("dialog[open]")) {
+        dialog.removeAttribute("open");
+        dialog.dispatchEvent(new Event("close"));
+      }
+      await until(() => !document.querySelector("dialog"));
+    }
+    return found;
+  })();
+}"""
+
+
+def opened_numbers(tab: Any, at: str, within: str) -> list[tuple[str, list[str]]]:
+    """Return the text of every number button of a state, with the formulas of its dialog."""
+    tab.evaluate("at => { location.hash = at }", at)
+    tab.wait_for_function("at => location.hash === at && !document.querySelector('dialog[open]')", arg=at)
+    wait_until_drawn(tab)
+    found = tab.evaluate(OPEN_NUMBERS_JS, within)
+    assert found, at
+    return [(text, chains) for text, chains in found]
