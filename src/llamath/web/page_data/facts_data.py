@@ -127,7 +127,10 @@ def _pass_rows(facts: FactSheet) -> Iterator[dict[str, Any]]:
 
 def _row(name: str, value: str, note: str, *, letters: int | None = None, of: list[list[str]] | None = None) -> dict[str, Any]:
     found = list(letters.atoms) if isinstance(letters, Expr) else []
-    return {"name": name, "value": safe(value), "note": safe(note, 300), "letters": found, "of": of or []}
+    lines = list(of or [])
+    if isinstance(letters, Expr) and len(found) > 1:
+        lines.append(list(dict.fromkeys((safe(letters.symbol, _MAX_FORMULA_CHARS), letters.numbers, f"{int(letters):,}"))))
+    return {"name": name, "value": safe(value), "note": safe(note, 300), "letters": found, "of": lines}
 
 
 def _formula(n: int | None, unit: str) -> list[str]:
