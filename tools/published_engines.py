@@ -74,7 +74,7 @@ def logs() -> Rows:
             printed = f"{row['available']:.2f} GiB are {row['tokens']:,} tokens"
             here = f"{row['tokens'] * bytes_of_token / GIB:.2f} GiB"
             if len(paged.groups) > 1:
-                here = f"{paged.capacity(int(row['available'] * GIB), row['length']).tokens:,} tokens"
+                here = f"{paged.capacity(int(row['available'] * GIB), row.get('length', row['tokens'])).tokens:,} tokens"
         elif "blocks" in row:
             printed, here = f"{row['blocks']:,} blocks are {row['tokens']:,} tokens", f"{row['blocks'] * paged.groups[0].block_tokens:,}"
         else:
