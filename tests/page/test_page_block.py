@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from collections.abc import Iterator
 from functools import cache
@@ -65,30 +64,6 @@ def test_treemap_areas_sum_to_report_totals(slug: str) -> None:
 
 
 # what follows needs Chromium
-
-
-@pytest.mark.parametrize("slug", ["gemma-3-27b", "deepseek-v3", "lfm2-350m"])
-def test_treemap_of_every_kind(browser: Any, tmp_path: Path, slug: str) -> None:
-    model = model_of(slug)
-    n = int(model.tree.layers.n)
-    with Tab(browser, tmp_path, page_from_data(data_of(slug)), "#context=5000&batch=3&kv=bf16") as tab:
-        whole = {
-            "parameters": model.parameters.total,
-            "flops": count_model_flops(model, FlopsRequest(context=5000)).decode.total,
-            "cache": kv_cache_size(model.tree, 5000, 3).bytes,
-        }
-        for kind, total in whole.items():
-            tab.select_option("#choice-map", kind)
-            for by in ("part", "kind", "layer"):
-                tab.select_option("#choice-by", by)
-                assert tab.text_content("[data-part=area]").replace(",", "") == str(total)
-        tab.select_option("#choice-map", "parameters")
-        assert tab.locator(".map .tile[aria-label^='layer ']").count() == n
-        tab.click("[aria-label='kinds of layers'] button >> nth=0")
-        assert tab.locator(".matrices li").count() > 3 and tab.evaluate("document.activeElement.id") == "choice-focus"
-        tab.click(".matrices .number >> nth=0")
-        content = tab.text_content("dialog[open] pre")
-        assert re.fullmatch(r"[^\W\d][^\n]*(\n= [^\n]+){1,2}", content), content  # a letter that is given is not told twice
 
 
 def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) -> None:
@@ -168,8 +143,9 @@ def test_config_alone_has_no_findings(checkpoints: tuple[Path, Path], tmp_path: 
 def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path]) -> None:
     with Tab(browser, tmp_path, model_page([load_with_checkpoint(str(checkpoints[1]))]), "#map=bytes&by=layer") as tab:
         assert "does not match its config" in tab.text_content(".checkpoint")
-        marks = [(x.split()[0], x.split()[1]) for x in tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")]
-        assert marks == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
+        lines = tab.eval_on_selector_all(".checkpoint li", "xs => xs.map((x) => x.textContent)")
+        found = [(x[0], next(y for y in ("names", "shapes", "types", "files", "vocabulary") if y in x)) for x in lines]
+        assert found == [("✗", "names"), ("✗", "shapes"), ("✓", "types"), ("✓", "files"), ("✓", "vocabulary")]
         tab.click("[data-verdict=names]")
         content = tab.text_content("dialog[open]")
         assert all(x in content for x in HOSTILE[:4]) and "1 tensor with 10,240 parameters is missing" in content

@@ -12,7 +12,7 @@ export interface ModelPart {
 
 const part = (name: string, within: string, color: string, short = name): ModelPart => ({ name, short, within, color });
 
-const PARTS: Record<string, ModelPart> = {
+const PARTS = new Map(Object.entries({
 	embedding: part("Embedding", "in the embedding", "embed", "Embed"),
 	attention: part("Attention", "in attention", "attn", "Attn"),
 	mixer: part("Recurrent mixers", "in recurrent mixers", "attn", "Mixers"),
@@ -24,9 +24,12 @@ const PARTS: Record<string, ModelPart> = {
 	vision: part("Vision encoder", "in the vision encoder", "vision", "Vision"),
 	projector: part("Projector", "in the projector", "vision"),
 	cache: part("KV cache", "in the KV cache", "kv"),
-};
+}));
 
 /** The part of a group of weights; an unknown group keeps its own name. */
-export const modelPart = (group: string): ModelPart => PARTS[group] ?? part(group === "other" || !group ? "Other" : group, "elsewhere", "norm");
+export const modelPart = (group: string): ModelPart => PARTS.get(group) ?? part(group === "other" || !group ? "Other" : group, "elsewhere", "norm");
 
-export const SHORT_NAMES: Record<string, string> = Object.fromEntries(Object.values(PARTS).map((x) => [x.name, x.short]));
+const SHORT_NAMES = new Map([...PARTS.values()].map((x) => [x.name, x.short]));
+
+/** The name of a part where there is little room. */
+export const shortName = (name: string): string => SHORT_NAMES.get(name) ?? name;

@@ -4,7 +4,7 @@ import type { Digits, ModelData } from "../../lib/data";
 import { derivation, formula, inShort, shareFormula, sumFormula, type Derivation } from "../../lib/derivation";
 import { value, type Expression, type Variables } from "../../lib/expressions";
 import { compactCount, grouped, share, shortBytes, sum, times } from "../../lib/format";
-import { modelPart, SHORT_NAMES } from "../../lib/model_parts";
+import { modelPart, shortName } from "../../lib/model_parts";
 import type { State } from "../../lib/state";
 import { mapText, productFormula, shortPath, type ModelSection } from "../../lib/weights";
 
@@ -142,7 +142,7 @@ export function joined(key: string, name: string, cells: Cell[], measure: string
 	return {
 		key,
 		name,
-		short: SHORT_NAMES[name] ?? name,
+		short: shortName(name),
 		lines: [[`${compact(size, measure)} · ${share(size, whole)}`, share(size, whole)]],
 		color,
 		size,

@@ -64,11 +64,12 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 	graph.setGraph({ rankdir: isDown ? "TB" : "LR", nodesep: gaps[0], ranksep: gaps[1], marginx: 0, marginy: 0, edgesep: 10 });
 	graph.setDefaultEdgeLabel(() => ({}));
 	const specs = new Map(nodes.map((x) => [x.id, measure(x, options)]));
-	for (const [id, spec] of specs) graph.setNode(id, { width: spec.w, height: spec.h });
+	// dagre keeps nodes in plain objects: with a prefix, no name is a property that every object has
+	for (const [id, spec] of specs) graph.setNode(`at ${id}`, { width: spec.w, height: spec.h });
 	const [ins, outs] = [new Set<string>(), new Set<string>()];
 	for (const [from, to] of edges) {
-		const a = stream.has(from) ? `in ${from}` : from;
-		const b = stream.has(to) ? `out ${to}` : to;
+		const a = stream.has(from) ? `in ${from}` : `at ${from}`;
+		const b = stream.has(to) ? `out ${to}` : `at ${to}`;
 		if (stream.has(from)) ins.add(from);
 		if (stream.has(to)) outs.add(to);
 		for (const id of [a, b]) if (!graph.hasNode(id)) graph.setNode(id, { width: 2, height: 2 });
@@ -76,8 +77,8 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 	}
 	dagre.layout(graph);
 	const place = (id: string) => graph.node(id) as { x: number; y: number; width: number; height: number };
-	const placed = [...specs].map(([id, spec]) => ({ ...spec, x: place(id).x - spec.w / 2, y: place(id).y - spec.h / 2 }));
-	const byId = new Map(placed.map((x) => [x.node.id, x]));
+	const placed = [...specs].map(([id, spec]) => ({ ...spec, x: place(`at ${id}`).x - spec.w / 2, y: place(`at ${id}`).y - spec.h / 2 }));
+	const byId = new Map(placed.map((x) => [`at ${x.node.id}`, x]));
 	const end = (id: string, isStart: boolean): Point => {
 		const node = byId.get(id);
 		if (!node) return [place(id).x, place(id).y];
@@ -97,7 +98,7 @@ function layBranch(nodes: PlateNode[], edges: [string, string][], stream: Set<st
 		const [a, b] = [end(edge.v, true), end(edge.w, false)];
 		const along = (p: Point) => (isDown ? p[1] : p[0]);
 		const between = middle.length > 1 ? middle.filter((p) => along(p) > along(a) + 8 && along(p) < along(b) - 8) : [];
-		return { from: edge.v.replace(/^in /, ""), to: edge.w.replace(/^out /, ""), points: [a, ...between, b] };
+		return { from: edge.v.replace(/^(in|at) /, ""), to: edge.w.replace(/^(out|at) /, ""), points: [a, ...between, b] };
 	});
 	const size = graph.graph() as { width: number; height: number };
 	const points = (names: Set<string>, prefix: string) => new Map([...names].map((x): [string, Point] => [x, [place(`${prefix} ${x}`).x, place(`${prefix} ${x}`).y]]));
