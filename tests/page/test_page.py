@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import operator
 import random
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -245,11 +247,14 @@ def evaluate_formula(text: str) -> int:
 
     def value(x: Any) -> int:
         if isinstance(x, ast.Constant):
-            return int(x.value)
+            return Fraction(int(x.value))
         if isinstance(x, ast.Call):
-            return {"min": min, "max": max}[x.func.id](map(value, x.args))  # type: ignore[attr-defined]
+            return {"min": min, "max": max, "int": lambda values: next(iter(values))}[x.func.id](map(value, x.args))  # type: ignore[attr-defined]
+        if isinstance(x, ast.UnaryOp):
+            return -value(x.operand)
         assert isinstance(x, ast.BinOp)
-        return value(x.left) + value(x.right) if isinstance(x.op, ast.Add) else value(x.left) * value(x.right)
+        operations = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+        return Fraction({**operations, ast.FloorDiv: operator.floordiv}[type(x.op)](value(x.left), value(x.right)))
 
     return value(ast.parse(text.strip(), mode="eval").body)
 
