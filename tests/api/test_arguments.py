@@ -103,7 +103,10 @@ MISTAKES: list[tuple[Callable[[], object], str]] = [
     (lambda: llamath.plan("gpt2", on="8xh100", layout="zero=4"), "layout: zero=4: expected an integer from 0 to 3"),
     (lambda: llamath.fit("gpt2", on="8xh100", layout="dp=4"), "layout: unknown key 'dp'"),
     (lambda: llamath.memory("gpt2", train=True, lora="q,v"), "lora should be like 'r=16,targets=q,v', found 'q'"),
-    (lambda: llamath.memory("gpt2", train=True, recompute="some"), "recompute should be 'none' or 'selective' or 'full', found 'some'"),
+    (
+        lambda: llamath.memory("gpt2", train=True, recompute="some"),
+        "recompute should be 'none' or 'selective' or 'op' or 'full', found 'some'",
+    ),
     (lambda: llamath.memory("gpt2", on="h1000"), "'h1000'"),
     (lambda: llamath.fit("gpt2", on="h1000"), "'h1000'"),
     (lambda: llamath.fit("gpt2", layout="tp=2"), "layout needs the GPUs that it is for"),

@@ -48,6 +48,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("diff", {"models": ["llama-2-7b", "llama-3-8b"]}, "diff llama-2-7b llama-3-8b"),
     ("diff", {"models": ["gpt2"], "set": ["n_layer=13", "n_head=16"]}, "diff gpt2 --set n_layer=13 --set n_head=16"),
     ("design", {"target": 8000000000, "set": ["layers=32"], "top": 3}, "design 8000000000 --set layers=32 --top 3"),
+    ("facts", {"model": "llama-3-8b"}, "facts llama-3-8b"),
     ("models", {"words": ["llama-3.1"]}, "models llama-3.1"),
     ("explain", {"number": "3540389888"}, "explain 3540389888"),
     ("names", {"model": "llama-3-8b", "names": "meta"}, "names llama-3-8b --names meta"),

@@ -114,7 +114,7 @@ def parameter_schema(name: str, parameter: click.Parameter, model: str) -> dict[
     if is_list(parameter) and parameter.required:
         schema["minItems"] = 1
     text = _ARGUMENTS[name] if isinstance(parameter, click.Argument) else getattr(parameter, "help", None) or ""
-    text = re.sub(r"\s*\[default: (.*?)\]", r" Default: \1.", text).rstrip(".")
+    text = re.sub(r"(?: {1,2})?\[default: ([^\]]*)\]", r" Default: \1.", text).rstrip(".")
     described = f"{text}: {model}" if isinstance(parameter, click.Argument) and isinstance(parameter.type, ModelName) else text
     schema["description"] = f"{described}." if described else ""
     if isinstance(parameter.default, bool | int | float) or (isinstance(parameter.default, str) and parameter.default):
