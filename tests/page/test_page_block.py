@@ -149,7 +149,7 @@ def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: 
         tab.click("[data-verdict=names]")
         content = tab.text_content("dialog[open]")
         assert all(x in content for x in HOSTILE[:4]) and "1 tensor with 10,240 parameters is missing" in content
-        assert tab.locator("dialog[open] img, dialog[open] script, main img, main b").count() == 0
+        assert tab.locator("dialog[open] img, dialog[open] script, main img, main script, [onerror]").count() == 0
         tab.keyboard.press("Escape")
         tab.click("[data-verdict=shapes]")
         assert "stored transposed" in tab.text_content("dialog[open]")

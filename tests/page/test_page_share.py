@@ -262,7 +262,9 @@ def test_print_is_laid_out_for_paper(browser: Any, tmp_path: Path) -> None:
 
 def test_configuration_of_a_design_is_copied_and_saved(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), "#view=design&sizes=L20") as tab:
-        text = copied_text(tab, "text=Copy config.json")
+        tab.evaluate(TAKE)
+        tab.click("text=Copy config.json")
+        text = str(tab.evaluate("taken[0]"))
         with tab.expect_download() as given:
             tab.click("text=Save config.json")
         assert given.value.suggested_filename == "config.json" and Path(given.value.path()).read_text() == text

@@ -18,7 +18,7 @@ from ...config_keys import describe_key
 from ...core.expr import Expr, Json, floor_div, product, total
 from ...core.multimodal import Multimodal
 from ...core.parameter_count import Count
-from ...core.tree import Stack, fold
+from ...core.tree import Stack, fold, iter_stacks
 from ...loading import load
 from ...model import Model
 from ...utils.errors import LlamathError, safe
@@ -275,8 +275,10 @@ def _fix_dimensions(space: _DesignSpace) -> Iterator[_DesignSpace]:
 
 def _top_k(model: Model) -> dict[str, int]:
     """Return the number of active experts, which is a dimension although the total does not depend on it."""
-    k = model.config.key_by_symbol.get("k", "")
-    return {"k": n} if type(n := model.config.data.get(k)) is int and n > 0 else {}
+    if type(n := model.config.data.get(model.config.key_by_symbol.get("k", ""))) is int and n > 0:
+        return {"k": n}
+    active = [int(x.active) for layer, _ in model.tree.layers.distinct() for x in iter_stacks(layer) if x.active is not None]
+    return {"k": max(active)} if active else {}
 
 
 def derived_dimension(sizes: _Sizes, x: str) -> Expr | None:
@@ -328,7 +330,8 @@ def _candidate_rules(space: _DesignSpace) -> Iterator[_Rule]:
     if "h" in space.derived and {"H", "d"} & keys.keys():
         yield divides("H", "d")
     if {"E", "k"} <= forms.keys() and {"E", "k"} & keys.keys():
-        yield _Rule(left=forms["k"], right=forms["E"], text=f"{names['k']} should be at most {names['E']}")
+        text = f"{names['k']} should be at most {names['E']}"  # some families build one expert as a plain MLP
+        yield _Rule(left=forms["k"], right=forms["E"], text=text, bounds_expressions=True)
     if {"w", "d"} <= forms.keys() and {"w", "d"} & keys.keys() and sizes["w"] < sizes["d"]:
         text = f"{names['w']} should be less than {names['d']}"  # embeddings of the same width have no projections
         yield _Rule(left=forms["w"] + 1, right=forms["d"], text=text, bounds_expressions=True)
@@ -348,6 +351,9 @@ def _enforced_rules(space: _DesignSpace, form: Expr) -> Iterator[_Rule]:
         heads = Expr.variable("H", space.sizes["H"])
         text = f"{space.keys['H']} should be a multiple of {multiple}"
         yield _Rule(left=heads, right=multiple * floor_div(heads, multiple), text=text)
+    if _width_must_be_even(space):
+        width = Expr.variable("d", space.sizes["d"])
+        yield _Rule(left=width, right=2 * floor_div(width, 2), text=f"{space.keys['d']} should be even")
     if "L" in space.keys and (min_layers := _min_layers(space, form)) > 1:
         text = f"{space.keys['L']} should be at least {min_layers}"
         yield _Rule(left=Expr.const(min_layers), right=Expr.variable("L", space.sizes["L"]), text=text)
@@ -365,6 +371,14 @@ def _multiple_of_heads(space: _DesignSpace) -> int:
         return _count_at(space, {**space.sizes, **{x: changes[x] for x in changed_letters & space.keys.keys()}}) is not None
 
     return next((x for x in (1, 2, 4, 8) if n % x == 0 and is_accepted(n + x)), 1)
+
+
+def _width_must_be_even(space: _DesignSpace) -> bool:
+    """Whether the library rejects odd widths even with one head, as for positions of sines and cosines."""
+    if "d" not in space.keys:
+        return False
+    even = {**space.sizes, "d": 2 * space.sizes["d"], **{x: 1 for x in space.keys.keys() & {"H", "K"}}}
+    return _count_at(space, even) is not None and all(_count_at(space, {**even, "d": even["d"] + n}) is None for n in (1, 3, 5))
 
 
 def _min_layers(space: _DesignSpace, form: Expr) -> int:
