@@ -377,7 +377,7 @@ def _width_must_be_even(space: _DesignSpace) -> bool:
     """Whether the library rejects odd widths even with one head, as for positions of sines and cosines."""
     if "d" not in space.keys:
         return False
-    even = {**space.sizes, "d": 2 * space.sizes["d"], **{x: 1 for x in space.keys.keys() & {"H", "K"}}}
+    even = {**space.sizes, "d": 2 * space.sizes["d"], **dict.fromkeys(space.keys.keys() & {"H", "K"}, 1)}
     return _count_at(space, even) is not None and all(_count_at(space, {**even, "d": even["d"] + n}) is None for n in (1, 3, 5))
 
 
