@@ -896,9 +896,10 @@ def same(
     An adapter is compared as its `base` model, by default the one that it names, with the adapter merged.
     """
     from .analysis.same.compare_checkpoints import compare_checkpoints
+    from .native.group_comparison import find_group_comparer
 
     found = None if base is None else os.fspath(base)
-    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None))
+    return compare_checkpoints(os.fspath(a), os.fspath(b), found, progress or (lambda _done, _total: None), find_group_comparer())
 
 
 def hash_weights(path: str | os.PathLike[str], *, progress: Callable[[int, int], None] | None = None) -> HashReport:

@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "model": "utils core checkpoint families",
     "generic": "utils core checkpoint families model",
     "loading": "utils embedded catalog checkpoint core families generic model config_keys",
-    "api": "utils core checkpoint hardware engines generic loading model analysis conversion",
+    "api": "utils core checkpoint hardware engines generic loading model analysis conversion native",
     "analysis": "utils core config_keys checkpoint catalog families hardware engines embedded generic model loading",
     "conversion": "utils core config_keys checkpoint families tokenizers loading model analysis",
     "generation": "utils core checkpoint tokenizers model analysis",

@@ -163,6 +163,25 @@ class RowChunk:
         """Such a distance for each group."""
         return self._half_gap.reshape(-1)
 
+    @property
+    def group_parts(self) -> tuple[Array, Array, Array | None]:
+        """The levels, scales and minimums of its groups, `[blocks, groups, …]`."""
+        assert self._blocks is not None
+        return self._blocks.levels, self._blocks.scale, self._blocks.minimum
+
+    def values_at(self, positions: Array) -> Array:
+        """Return the values at some positions, float32; of groups without computing the others."""
+        if self._values is not None or self._stored_values is not None or self.word:
+            return self.values[positions]
+        if not self.has_groups:
+            return to_float32(self.raw.reshape(-1)[positions], self.dtype)
+        assert self._blocks is not None
+        groups, in_group = require_numpy().divmod(positions, self._blocks.levels.shape[2])
+        block, group = require_numpy().divmod(groups, self._blocks.levels.shape[1])
+        scale, minimum = (x if x is None else x[block, group, 0] for x in (self._blocks.scale, self._blocks.minimum))
+        values = self._blocks.levels[block, group, in_group].astype("f4") * scale
+        return values if minimum is None else values - minimum
+
     def surely_within(self, positions: Array, distance: Array) -> Array:
         """Return which of the numbers at these distances from the values of groups are surely within their bounds."""
         assert self._blocks is not None

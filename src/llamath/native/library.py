@@ -137,6 +137,25 @@ class SamplingSpec(Structure):
     )
 
 
+class GroupComparison(Structure):
+    """Groups of quantized weights beside numbers, and how they differ."""
+
+    _fields_ = (
+        ("levels", c_void_p),
+        ("level_stride", c_int64),
+        *((name, c_void_p) for name in ("scales", "minimums", "reciprocals", "numbers")),
+        ("groups", c_int64),
+        ("size", c_int64),
+        ("is_signed", c_int32),
+        ("type", c_int32),
+        ("beyond", c_void_p),
+        *((name, c_int64) for name in ("num_beyond", "num_differing", "first_differing")),
+        *((name, c_double) for name in ("square_difference", "square_value", "square_number")),
+        ("largest_difference", c_float),
+        ("largest_share", c_float),
+    )
+
+
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "version": (c_int32, ()),
     "path": (c_char_p, ()),
@@ -152,6 +171,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "row_bytes": (c_int64, (c_int32, c_int64)),
     "matmul": (c_int32, (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_int64, c_int32)),
     "dequantize_row": (None, (c_void_p, POINTER(Matrix), c_int64)),
+    "compare_groups": (None, (POINTER(GroupComparison),)),
     "first_nonfinite": (c_int64, (c_void_p, c_void_p, c_int64)),
     "sample": (c_int32, (c_void_p, c_void_p, c_int64, POINTER(SamplingSpec), c_void_p, c_double)),
     "top_logprobs": (c_double, (c_void_p, c_void_p, c_int64, c_int32, c_void_p, c_void_p)),
@@ -200,6 +220,14 @@ def load_library() -> Library:
         return Library(path)
     except (OSError, AttributeError) as error:
         raise NoLibrary(f"the native engine cannot be loaded: {error}", hint="install llamath again") from None
+
+
+def find_library() -> Library | None:
+    """Return the library if it has been compiled; None where `load_library` would compile it or fail."""
+    try:
+        return load_library() if any(x.exists() for x in (FOLDER / LIBRARY, cached_library())) else None
+    except NoLibrary:
+        return None
 
 
 def _find_or_build() -> Path:

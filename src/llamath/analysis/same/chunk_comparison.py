@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, isfinite, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...checkpoint.canonical_reader import RowChunk
 from ...checkpoint.formats.number_arrays import require_numpy
@@ -16,6 +17,23 @@ _FINER = {
     ("BF16", "F8_E4M3"), ("BF16", "F8_E5M2"), ("F32", "F8_E4M3"), ("F32", "F8_E5M2"), ("F64", "F8_E4M3"), ("F64", "F8_E5M2"),
 }  # fmt: skip
 """Pairs of dtypes of which the first has every value of the second."""
+
+
+class GroupDifferences(NamedTuple):
+    """How groups of quantized weights differ from the numbers beside them."""
+
+    num_differing: int
+    first: int  # position of the first that differs
+    square_difference: float  # sums of squares; not finite if a value is not, and then nothing else holds
+    square_value: float
+    square_number: float
+    largest: float
+    largest_share: float  # of the radius of its group
+    beyond: Array  # positions of those that are further apart than the radius
+
+
+CompareGroups = Callable[[Array, Array, Array | None, Array, Array, str], GroupDifferences | None]
+"""Compares levels, scales and minimums `[blocks, groups, …]`, by the radius of each group, with numbers of a dtype; None if it cannot."""
 
 
 class Tally:
@@ -85,11 +103,13 @@ _SPARSE = 8
 """If fewer than one in this many values differ, only they are looked at."""
 
 
-def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: Tally) -> None:
-    """Add the comparison of two chunks with the same rows to a tally."""
+def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: Tally, compare_groups: CompareGroups | None = None) -> None:
+    """Add the comparison of two chunks with the same rows to a tally; `compare_groups` does in one pass what numpy does in many."""
     np = require_numpy()
     if a.bits is not None and b.bits is not None and a.dtype == b.dtype and _equal_bytes(a.bits, b.bits):
         tally.values += a.bits.size
+        return
+    if compare_groups is not None and _has_groups(a, b) and _compare_groups(a, b, first_row, width, tally, compare_groups):
         return
     x, y = a.values, b.values
     tally.values += x.size
@@ -129,6 +149,36 @@ def compare_chunks(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: 
         tally.codebook = _codebook(a, b)
     elif len(candidates):
         _check_bounds(a, b, candidates, first_row, width, tally)
+
+
+def _compare_groups(a: RowChunk, b: RowChunk, first_row: int, width: int, tally: Tally, compare: CompareGroups) -> bool:
+    """Do the same for chunks of which one has groups; False if something is not finite, or the function cannot compare them."""
+    np = require_numpy()
+    groups, other = (a, b) if a.is_quantized else (b, a)
+    if other.bits is None or _codebook(a, b):
+        return False
+    radius = np.maximum(groups.group_radius, _SMALLEST)
+    found = compare(*groups.group_parts, radius, other.bits.reshape(-1), other.dtype)
+    if found is None or not isfinite(found.square_difference + found.square_value + found.square_number):
+        return False
+    tally.values += other.bits.size
+    if not found.num_differing:
+        return True
+    _note_first(tally, found.first, first_row, width)
+    tally.differing += found.num_differing
+    tally.square_difference += found.square_difference
+    square_a, square_b = (found.square_value, found.square_number) if groups is a else (found.square_number, found.square_value)
+    tally.square_a += square_a
+    tally.square_b += square_b
+    tally.error_limit = max(a.error_limit, b.error_limit)
+    tally.max_difference = max(tally.max_difference, found.largest)
+    tally.largest_share = max(tally.largest_share, min(1.0, found.largest_share))
+    if len(candidates := found.beyond):
+        distance = other.values_at(candidates) - groups.values_at(candidates)
+        candidates = candidates[~groups.surely_within(candidates, distance)]
+    if len(candidates):
+        _check_bounds(a, b, candidates, first_row, width, tally)
+    return True
 
 
 def _find_candidates(a: RowChunk, b: RowChunk, difference: Array, tally: Tally) -> Array:

@@ -14,7 +14,7 @@ from ...checkpoint.tensor_reader import CHUNK_BYTES, MergedTensor
 from ...utils.errors import LlamathError, safe
 from ...utils.number_format import format_count, format_list
 from .adapted_side import open_side
-from .chunk_comparison import Tally, compare_chunks
+from .chunk_comparison import CompareGroups, Tally, compare_chunks
 from .compared_side import ComparedSide
 from .difference_causes import CauseFinder
 from .same_report import SameReport, WeightDifference
@@ -32,13 +32,19 @@ class _Pair(NamedTuple):
     b: CanonicalWeight
 
 
-def compare_checkpoints(a: str, b: str, base: str | None = None, progress: Progress = lambda _done, _all: None) -> SameReport:
+def compare_checkpoints(
+    a: str,
+    b: str,
+    base: str | None = None,
+    progress: Progress = lambda _done, _all: None,
+    compare_groups: CompareGroups | None = None,
+) -> SameReport:
     """Compare the checkpoints at two paths; `base` is the base model of an adapter among them."""
     with open_side(a, base) as ours, open_side(b, base) as theirs:
-        return _compare(ours, theirs, progress)
+        return _compare(ours, theirs, progress, compare_groups)
 
 
-def _compare(a: ComparedSide, b: ComparedSide, progress: Progress) -> SameReport:
+def _compare(a: ComparedSide, b: ComparedSide, progress: Progress, compare_groups: CompareGroups | None) -> SameReport:
     mtp = [path for path in a.mtp_weights if path in b.mtp_weights]
     paths = list(dict.fromkeys((*a.weights, *b.weights, *mtp)))
     found = [(path, a.find(path), b.find(path)) for path in paths]
@@ -49,7 +55,7 @@ def _compare(a: ComparedSide, b: ComparedSide, progress: Progress) -> SameReport
             hint="llamath diff compares the shapes of two models",
         )
     compared = [x for x in pairs if x.a.shape == x.b.shape or _common_rows(x)]
-    tallies = _compare_all(a, b, compared, progress)
+    tallies = _compare_all(a, b, compared, progress, compare_groups)
     differences, identical = [], 0
     for pair in pairs:
         tally = tallies.get(pair.path)
@@ -83,7 +89,9 @@ def _common_rows(pair: _Pair) -> int:
     return min(pair.a.rows, pair.b.rows) if len(pair.a.shape) == 2 and pair.a.shape[1:] == pair.b.shape[1:] else 0
 
 
-def _compare_all(a: ComparedSide, b: ComparedSide, pairs: list[_Pair], progress: Progress) -> dict[str, Tally]:
+def _compare_all(
+    a: ComparedSide, b: ComparedSide, pairs: list[_Pair], progress: Progress, compare_groups: CompareGroups | None
+) -> dict[str, Tally]:
     """Compare the weights in chunks, several at a time; results are added in order."""
     total, done = sum(a.bytes_of(x.a) + b.bytes_of(x.b) for x in pairs), 0
     tallies: dict[str, Tally] = {}
@@ -105,7 +113,7 @@ def _compare_all(a: ComparedSide, b: ComparedSide, pairs: list[_Pair], progress:
                 for first, last in _spans(pair):
                     while len(pending) > 2 * workers:
                         finish()
-                    future = pool.submit(_compare_chunk, a, b, pair, first, last)
+                    future = pool.submit(_compare_chunk, a, b, pair, first, last, compare_groups)
                     pending.append((pair, round(size * (last - first)), future))
             while pending:
                 finish()
@@ -121,9 +129,9 @@ def _spans(pair: _Pair) -> Iterator[tuple[int, int]]:
     yield from ((first, min(last, rows)) for first, last in pair.a.spans() if first < rows)
 
 
-def _compare_chunk(a: ComparedSide, b: ComparedSide, pair: _Pair, first: int, last: int) -> Tally:
+def _compare_chunk(a: ComparedSide, b: ComparedSide, pair: _Pair, first: int, last: int, compare_groups: CompareGroups | None) -> Tally:
     tally = Tally()
-    compare_chunks(a.read(pair.a, first, last), b.read(pair.b, first, last), first, pair.a.width, tally)
+    compare_chunks(a.read(pair.a, first, last), b.read(pair.b, first, last), first, pair.a.width, tally, compare_groups)
     return tally
 
 

@@ -328,6 +328,7 @@ int64_t llamath_row_bytes(int32_t type, int64_t cols) {
 }
 
 void llamath_dequantize_row(float* out, const Matrix* w, int64_t r) { active->dequantize_row(out, w, r); }
+void llamath_compare_groups(GroupComparison* c) { active->compare_groups(c); }
 
 void llamath_lookup(Pool* pool, float* out, int64_t out_stride, const int32_t* ids, int64_t n, const Matrix* w, int32_t offset, float factor) {
     const Path* path = active;

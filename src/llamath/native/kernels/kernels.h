@@ -96,6 +96,28 @@ void llamath_dequantize_row(float* out, const Matrix* w, int64_t r);
 // out[i] = W[ids[i] + offset] * factor, n rows. An id outside of the table writes NaN to its row (never reads outside).
 void llamath_lookup(Pool*, float* out, int64_t out_stride, const int32_t* ids, int64_t n, const Matrix* w, int32_t offset, float factor);
 
+// ---- Comparing stored weights
+
+// Groups of quantized weights beside the numbers that they may be rounded from, and what was found. The value of a weight is
+// scale * level - minimum.
+typedef struct GroupComparison {
+    const void* levels;       // signed or unsigned bytes; those of a group are contiguous
+    int64_t level_stride;     // bytes from group to group
+    const float* scales;      // [groups]
+    const float* minimums;    // [groups] or NULL
+    const float* reciprocals; // [groups] 1 / the largest difference that counts as rounding
+    const void* numbers;      // [groups, size] in LLAMATH_F32, LLAMATH_F16 or LLAMATH_BF16
+    int64_t groups, size;     // size: weights of a group, a multiple of 16
+    int32_t is_signed, type;
+    int32_t* beyond;          // room for groups * size places: those whose difference is larger than it counts as rounding
+    int64_t num_beyond, num_differing, first_differing;  // -1: none
+    double square_difference, square_value, square_number;  // sums; NaN or Inf if something is not finite, and the rest is undefined
+    float largest_difference, largest_share;                // of what counts as rounding
+} GroupComparison;
+
+// Computed by the calling thread alone; several threads may call it at once.
+void llamath_compare_groups(GroupComparison*);
+
 // How activations meet the weights of matrix products.
 enum {
     // The default. F32, F16 and I8: float32. BF16: x is rounded to bfloat16 from LLAMATH_TILE_ROWS rows on if the path multiplies bfloat16

@@ -1,6 +1,7 @@
 // One path: compiled once for each instruction set, with -DLLAMATH_PATH=its name.
 
 #include "attention.h"
+#include "comparison.h"
 #include "elementwise.h"
 #include "path.h"
 #include "product.h"
@@ -54,6 +55,7 @@ extern "C" const Path JOINED(llamath_path_, LLAMATH_PATH) = {
     product,
     transposed_product,
     dequantize_row,
+    compare_groups,
     rms_norm,
     layer_norm,
     l2_norm,

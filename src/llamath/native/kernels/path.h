@@ -74,6 +74,7 @@ struct Path {
     void (*product)(const ProductPiece*, int32_t mode, int32_t packed);
     void (*transposed_product)(const ProductPiece*);  // y[i, c] = sum over rows of W[r, c] x[i, r]: rows first ... last are all, y [n, cols]
     void (*dequantize_row)(float* out, const Matrix*, int64_t r);
+    void (*compare_groups)(GroupComparison*);
 
     void (*rms_norm)(float* out, const float* x, int64_t cols, const float* weight, float eps, float offset);
     void (*layer_norm)(float* out, const float* x, int64_t cols, const float* weight, const float* bias, float eps, float offset);

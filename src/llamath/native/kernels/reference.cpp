@@ -97,6 +97,30 @@ void dequantize_row(float* out, const Matrix* w, int64_t r) {
     for (int64_t k = 0; k < w->cols; k++) out[k] = weight_at(row, w->type, k) * (w->scales ? w->scales[r] : 1.0f);
 }
 
+void compare_groups(GroupComparison* c) {
+    c->num_beyond = c->num_differing = 0, c->first_differing = -1;
+    c->square_difference = c->square_value = c->square_number = 0;
+    c->largest_difference = c->largest_share = 0;
+    const Matrix numbers = {c->numbers, nullptr, c->groups, c->size, 0, c->type, 0};
+    std::vector<float> row(static_cast<size_t>(c->size));
+    for (int64_t g = 0; g < c->groups; g++) {
+        dequantize_row(row.data(), &numbers, g);
+        const char* levels = static_cast<const char*>(c->levels) + g * c->level_stride;
+        for (int64_t k = 0; k < c->size; k++) {
+            const float level = c->is_signed ? static_cast<float>(static_cast<int8_t>(levels[k])) : static_cast<float>(static_cast<uint8_t>(levels[k]));
+            const float value = level * c->scales[g] - (c->minimums ? c->minimums[g] : 0.0f), number = row[k], difference = number - value;
+            const float size = std::fabs(difference), share = size * c->reciprocals[g];
+            c->square_difference += difference * difference;
+            c->square_value += value * value;
+            c->square_number += number * number;
+            c->largest_difference = std::max(c->largest_difference, size);
+            c->largest_share = std::max(c->largest_share, share);
+            if (share > 1) c->beyond[c->num_beyond++] = static_cast<int32_t>(g * c->size + k);
+            if (number != value && !c->num_differing++) c->first_differing = g * c->size + k;
+        }
+    }
+}
+
 int32_t always() { return 1; }
 int32_t never(int32_t) { return 0; }
 void nothing(const Activations*, int64_t, int64_t) {}
@@ -410,6 +434,7 @@ extern "C" const Path llamath_path_reference = {
     product,
     transposed_product,
     dequantize_row,
+    compare_groups,
     rms_norm,
     layer_norm,
     l2_norm,
