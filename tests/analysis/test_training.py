@@ -223,6 +223,19 @@ def test_llama_3_training_fits_its_gpus() -> None:
         assert 0.5 * 80 * 2**30 < report.largest_stage.total < 80 * 2**30
 
 
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3", "gemma-2-9b"])
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_context_ranks_share_weights_and_divide_sequences(slug: str, zero: int) -> None:
+    """A rank holds the activations of its tokens; weights are copied or sharded over DP × CP, as in Megatron Core and torchtitan."""
+    model = llamath.load(slug)
+    divided, short = (
+        training(model, TrainRequest(context=context, layout=layout, fused=True)).largest_stage
+        for context, layout in ((8192, Layout(cp=4, dp=2, zero=zero)), (2048, Layout(dp=8, zero=zero)))
+    )
+    for name in ("weights", "gradients", "master", "optimizer", "activations", "logits", "total"):
+        assert getattr(divided, name) == getattr(short, name), name
+
+
 @pytest.mark.parametrize("slug", ["llama-3.1-405b", "deepseek-v3", "gemma-2-9b", "mixtral-8x7b"])
 @pytest.mark.parametrize("layout", [Layout(pp=4), Layout(pp=8, dp=2, zero=1), Layout(pp=2, interleave=3, microbatches=8, recompute="full")])
 def test_largest_stage_agrees_with_brute_force(slug: str, layout: Layout) -> None:

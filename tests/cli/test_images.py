@@ -114,6 +114,18 @@ def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     assert run("trace", config, "hello", "--images", "1x300").exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["qwen3_vl", "mllama"])
+def test_trace_reaches_every_stack_of_a_tower(name: str, tmp_path: Path) -> None:
+    """Layers inside a projector, and a second stack of layers, are stages of their own."""
+    pytest.importorskip("torch")
+    tiny = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / f"{name}.json").read_text())
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(next(iter(tiny.values()))))
+    images = json.loads(run("trace", str(config), "--images", "1x32", "--tokens", "2", "--json").stdout)["images"]
+    names = [x["name"] for x in images["stages"]]
+    assert names.count("layers") == 2 and sum(x["times"] * x["flops"] for x in images["stages"]) == images["flops"]
+
+
 SIZES: list[tuple[Any, tuple[int, int], tuple[int, int, int]]] = [
     (FixedImage(patch=14, size=896), (300, 2000), (1, 64, 64)),
     (NativeImage(patch=14, multiple=28, longest=1540), (100, 29), (1, 4, 8)),

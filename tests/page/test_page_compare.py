@@ -132,7 +132,7 @@ def test_every_number_has_a_derivation(browser: Any, tmp_path: Path, pair: tuple
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1024, 1440])
 def test_nothing_is_cut_off(browser: Any, tmp_path: Path, width: int) -> None:
-    cut = """() => [...document.querySelectorAll('#causes svg text, #shapes svg text')].filter((x) => {
+    cut = """() => [...document.querySelectorAll('#causes svg text, #opened svg text, #shapes svg text')].filter((x) => {
       const [a, b] = [x.getBoundingClientRect(), x.closest('svg').getBoundingClientRect()];
       return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
     }).map((x) => x.textContent)"""
@@ -140,8 +140,67 @@ def test_nothing_is_cut_off(browser: Any, tmp_path: Path, width: int) -> None:
         with Tab(browser, tmp_path, page_from_data(data_of(*pair)), width=width) as tab:
             wait_until_drawn(tab)
             assert tab.evaluate(cut) == [], pair
-            numbers = "[...document.querySelectorAll('#causes .number, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
+            numbers = "[...document.querySelectorAll('#causes .number, #opened .number, #opened td, #sizes .number, #facts td, #aligned .number, #configs td')].filter((x) => { const b = x.getBoundingClientRect(); return b.width && (b.left < 0 || b.right > innerWidth + 1); }).map((x) => x.textContent)"
             assert tab.evaluate(numbers) == [], pair
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_opened_layers_differ_as_the_library_says(browser: Any, tmp_path: Path, pair: tuple[str, str]) -> None:
+    """Every step of both layers corresponds or is only in one, and the differences sum to that of the layers."""
+    data = data_of(*pair)
+    with Tab(browser, tmp_path, page_from_data(data), width=1440) as tab:
+        kinds = tab.evaluate("[0, 1].map((i) => document.querySelector(`#kind-${i}`)?.value ?? '0')")
+        models = [(x["plate"]["kinds"][int(kind)], x["passes"]["prompt"]) for x, kind in zip(data["models"], kinds, strict=True)]
+        stages = [passes[kind["stage"]] for kind, passes in models]
+        sizes = [int(kind["sizes"]["parameters"]) for kind, _ in models]
+        assert [number(tab.text_content(f"[data-opened='{i}']")) for i in (0, 1)] == sizes
+        assert number(tab.text_content("[data-opened=delta]")) == sizes[1] - sizes[0]
+        steps = [{x["name"]: x for x in stage["steps"]} for stage in stages]
+        shown = tab.evaluate(
+            "[...document.querySelectorAll('[data-step-pair]')].map((x) => [x.dataset.stepPair, x.querySelector('.number')?.textContent ?? '', x.querySelector('.mark-text').textContent])"
+        )
+        for name, delta, mark in shown:
+            a, b = (x.get(name) for x in steps)
+            assert (mark == "+") == (a is None or b is None), name
+            expected = int(b["parameters"] if b else 0) - int(a["parameters"] if a else 0)
+            assert (number(delta) if delta else 0) == expected, name
+        for name in set(steps[0]) | set(steps[1]) - {x[0] for x in shown}:
+            a, b = (x.get(name) for x in steps)
+            if name not in {x[0] for x in shown}:
+                assert a and b and a["parameters"] == b["parameters"] and [x["shape"] for x in a["uses"]] == [x["shape"] for x in b["uses"]]
+        scales = tab.eval_on_selector_all("#opened .layer-picture", "xs => xs.map((x) => x.dataset.scale)")
+        assert len(scales) == 2 and scales[0] == scales[1]
+
+
+def test_opened_layers_mark_each_matrix(browser: Any, tmp_path: Path) -> None:
+    marks = """(i) => Object.fromEntries([...document.querySelectorAll('#opened .layer-picture')[i].querySelectorAll('[data-matrix]')].map((x) => {
+      const box = (y) => { const b = x.querySelector(y)?.getBBox(); return b && [b.width, b.height].map(Math.round); };
+      return [x.dataset.matrix, [x.querySelector('.mark-badge') ? 'marked' : 'same', box('.own'), box('.ghost')]];
+    }))"""
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
+        a, b = tab.evaluate(marks, 0), tab.evaluate(marks, 1)
+        assert set(a) == set(b) == {f"{x}.weight" for x in ("attn.q", "attn.k", "attn.v", "attn.o", "mlp.gate", "mlp.up", "mlp.down")}
+        for path, (mark, own, ghost) in a.items():
+            same = path in ("attn.q.weight", "attn.o.weight")
+            assert (mark == "same") == same == (ghost is None) and (ghost or own) == b[path][1] and (b[path][2] or own) == own, path
+        assert "Of 7 matrices, 2 are the same, 5 differ in size" in tab.text_content("#opened h2")
+        tab.focus("#opened .layer-picture [data-node='attn.q']")
+        label = tab.get_attribute("#opened .layer-picture [data-node='attn.q']", "aria-label")
+        assert "same in the other model" in label
+        tab.keyboard.press("ArrowRight")
+        tab.keyboard.press("Enter")
+        assert "32·128·4,096" in tab.text_content("dialog[open]") or "8·128·4,096" in tab.text_content("dialog[open]")
+
+
+def test_corresponding_layers_can_be_chosen(browser: Any, tmp_path: Path) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
+        chosen = "[0, 1].map((i) => document.querySelector(`#kind-${i}`).selectedOptions[0].textContent)"
+        assert tab.evaluate(chosen) == ["58 × MLA + MoE", "12 × attention + MoE"]
+        tab.select_option("#kind-1", label="36 × DeltaNet + MoE")
+        assert tab.evaluate(chosen) == ["58 × MLA + MoE", "36 × DeltaNet + MoE"]
+        tab.select_option("#kind-0", label="3 × MLA + dense")
+        assert tab.evaluate(chosen)[0] == "3 × MLA + dense"
+        assert "Not here, but in" in tab.text_content("#opened")
 
 
 def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
@@ -180,6 +239,6 @@ def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -
         ) as tab:
             wait_until_drawn(tab)
             tab.click("button[aria-label^='Copy or save']:is(#causes *)")
-            for part in ("#causes", "#shapes", "#sizes", "#facts", "#aligned", "#configs", "#files"):
+            for part in ("#causes", "#opened", "#shapes", "#sizes", "#facts", "#aligned", "#configs", "#files"):
                 found = Axe().run(tab, context=part).response["violations"]
                 assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (part, width)

@@ -21,7 +21,7 @@ from llamath.analysis.plan.serving_plan import plan_serving
 from llamath.cli import cli
 from llamath.hardware import Device, find_device
 from llamath.web.page_data.page_data import build_page_data
-from llamath.web.page_data.sizing.layouts_data import schedule
+from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, shown_text, wait_until_drawn
 
@@ -225,13 +225,78 @@ def test_layouts_are_those_of_plan(slug: str) -> None:
     report = plan(model, (int(training["gpus"]), gpu), PlanRequest(top=3, fixed={"cp": 1, "microbatch": 1, "interleave": 1}))
     assert len(training["plans"]) == len(report.plans) > 0
     for shown, wanted in zip(training["plans"], report.plans, strict=True):
-        assert shown["axes"] == {name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "ep", "dp")}
+        assert shown["axes"] == {name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")}
         assert sum(map(int, shown["parts"].values())) == int(shown["memory"]) == wanted.memory
         assert sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step) and shown["mfu"] == wanted.mfu
         assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (wanted.layout.pp == 1)
     served = plan_serving(model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu))
     wanted_plans = [(str(x.layout.tp), str(x.layout.pp), str(x.replicas), str(x.batch)) for x in served.plans[:3]]
     assert [(x["tp"], x["pp"], x["replicas"], x["batch"]) for x in serving["plans"]] == wanted_plans
+
+
+@pytest.mark.parametrize("slug", ["llama-3.1-405b", "llama-3.1-8b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_long_training_layouts_are_those_of_plan(slug: str) -> None:
+    """A rank has two parts of each sequence and the keys and values of the others, as the library's step time counts them."""
+    model, long = llamath.load(slug), data_of(slug)["models"][0]["parallel"]["long"]
+    request = PlanRequest(top=3, context=int(long["context"]), fixed={"microbatch": 1, "interleave": 1})
+    report = plan(model, (int(long["gpus"]), find_device("h100-sxm")), request)
+    assert [x["axes"]["cp"] for x in long["plans"]] == [str(x.layout.cp) for x in report.plans]
+    assert bool(long["undivided"]) == any(x.what == "CP 2" for x in report.rejected)
+    for shown, wanted in zip(long["plans"], report.plans, strict=True):
+        parts, layout = shown["parts_of_sequence"], wanted.layout
+        assert sum(map(int, shown["parts"].values())) == int(shown["memory"]) == wanted.memory
+        assert sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step)
+        assert (parts is None) == (layout.cp == 1)
+        if parts is None:
+            continue
+        assert int(parts["tokens"]) * layout.cp == report.context and parts["parts"] == 2 * layout.cp == 2 * len(parts["pairs"])
+        assert sum(map(int, parts["pairs"])) == report.context * (report.context + 1) // 2 and len(set(parts["pairs"])) == 1
+        assert int(parts["received"]) == int(parts["gathered"]) * (layout.cp - 1) // layout.cp
+        assert int(parts["sent"]) == int(wanted.timing.sent.context)
+        if layout.pp == 1 and len(model.tree.layers.distinct()) == 1:
+            passes = 4 if layout.recompute == "full" else 3
+            assert int(parts["sent"]) == passes * layout.count * int(model.tree.layers.n) * int(parts["gathered"])
+    if slug == "qwen3-next-80b-a3b":
+        assert long["undivided"] == "a recurrent state is passed from token to token"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 16])
+def test_parts_of_a_sequence_are_those_of_torch(ranks: int) -> None:
+    """torch's context parallelism gives rank i the parts i and 2·CP − 1 − i."""
+    balancer = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._load_balancer")
+    tokens, part = 64 * ranks, 32
+    indices = balancer._HeadTailLoadBalancer(tokens, ranks, "cpu")._generate_indices().flatten().tolist()
+    for rank in range(ranks):
+        own = indices[rank * 2 * part : (rank + 1) * 2 * part]
+        wanted = [*range(rank * part, (rank + 1) * part), *range(tokens - (rank + 1) * part, tokens - rank * part)]
+        assert own == wanted
+        assert sum(i + 1 for i in own) == _causal_pairs(rank, part) + _causal_pairs(2 * ranks - 1 - rank, part)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_context_parallelism_is_drawn(browser: Any, tmp_path: Path, width: int) -> None:
+    data = data_of("llama-3.1-405b")
+    plans = data["models"][0]["parallel"]["long"]["plans"]
+    index = next(i for i, x in enumerate(plans) if x["parts_of_sequence"])
+    parts, cp = plans[index]["parts_of_sequence"], int(plans[index]["axes"]["cp"])
+    with Tab(browser, tmp_path, page_from_data(data), f"#job=long&plan={index}", width=width) as tab:
+        assert f"CP {cp}" in tab.text_content("#layouts-title")
+        assert tab.locator(".sequence-parts [role=button]").count() == cp
+        tab.locator(".sequence-parts [data-rover]").first.focus()
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert tab.locator(".sequence-parts [aria-pressed=true]").get_attribute("aria-label").startswith("CP rank 1: tokens ")
+        assert f"in parts 1 and {2 * cp - 2}" in tab.text_content(".sequence-parts dl")
+        for name, number in (("tokens", "tokens"), ("pairs", "pairs"), ("received", "received"), ("sent", "sent")):
+            tab.click(f"[data-cp={name}]")
+            wanted = parts[number][1] if name == "pairs" else parts[number]
+            assert f"{int(wanted):,}" in tab.text_content("dialog[open]"), name
+            tab.keyboard.press("Escape")
+        cut = """() => [...document.querySelectorAll('#layouts svg text')].filter((x) => {
+          const [a, b] = [x.getBoundingClientRect(), x.closest('svg').getBoundingClientRect()];
+          return a.left < b.left - 1 || a.right > b.right + 1 || parseFloat(getComputedStyle(x).fontSize) < 12;
+        }).map((x) => x.textContent)"""
+        assert tab.evaluate(cut) == [] and tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 1), (4, 8), (8, 16), (5, 3)])

@@ -106,7 +106,7 @@ def test_pattern_is_named(slug: str, pattern: list[str], kinds: list[tuple[str, 
 ROWS = """() => [...document.querySelectorAll("[data-step]")].map((x) => [x.dataset.step, x.lastChild.textContent])"""
 NODES = """() => [...document.querySelectorAll(".layer-picture [data-node]")].map((x) => x.dataset.node)"""
 BOXES = """() => [...document.querySelectorAll(".layer-picture [data-matrix]")].map((x) => {
-  const box = [...x.querySelectorAll("rect")].at(-1);
+  const box = x.querySelector(".own");
   return [x.dataset.matrix, box.width.baseVal.value, box.height.baseVal.value];
 })"""
 WRONG_TEXT = """() => {
@@ -332,12 +332,6 @@ def test_walk_stops_and_starts(browser: Any, tmp_path: Path) -> None:
         assert tab.text_content(".flow-text strong") != shown
         tab.click("[data-flow=stop]")
         assert not tab.locator(".layer-picture.has-active").count()
-
-
-def test_layers_without_steps_list_their_weights(browser: Any, tmp_path: Path) -> None:
-    with plate_tab(browser, tmp_path, "llama-3.2-11b-vision", "#layer=3") as tab:
-        assert "skips this layer" in tab.text_content(".plate-panel")
-        assert tab.locator(".skipped li").count() == 7
 
 
 def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) -> None:

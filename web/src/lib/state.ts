@@ -26,7 +26,7 @@ const PARSERS: Record<string, Parse> = {
 	column: matching(/^-?[a-z_]{1,40}$/),
 	columns: matching(/^[a-z_]{1,40}(,[a-z_]{1,40}){0,60}$/),
 	words: (text) => text.slice(0, 80),
-	layer: matching(/^(\d{1,7}|embedding|head)$/),
+	layer: matching(/^(\d{1,7}|embedding|head|(vision|audio|(audio_)?projector)(\.\d{1,2})?)$/),
 	zoom: matching(/^(model|[a-z_\d]{1,40}(\/[a-z_\d.{}]{1,80}(\/\d{1,4})?)?)$/i),
 };
 

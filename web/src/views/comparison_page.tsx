@@ -9,6 +9,7 @@ import { grouped, share, signed } from "../lib/format";
 import { causesInWords, difference, isSameModel } from "./compare/difference";
 import { Measures } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
+import { OpenedLayers } from "./compare/opened_layers";
 import { ConfigTable, FactTable, WeightTable } from "./compare/tables";
 import { Waterfall } from "./compare/waterfall";
 import { factsOf } from "./facts/fact_sheet";
@@ -18,6 +19,7 @@ import { PlateSkyline } from "./plate/plate";
 export const COMPARISON_SECTIONS: readonly SectionLink[] = [
 	{ id: "causes", name: "Causes" },
 	{ id: "pictures", name: "Pictures" },
+	{ id: "opened", name: "Layers" },
 	{ id: "shapes", name: "Shapes" },
 	{ id: "sizes", name: "Sizes" },
 	{ id: "facts", name: "Facts" },
@@ -84,6 +86,7 @@ export function ComparisonPage() {
 					))}
 				</div>
 			</Section>
+			<OpenedLayers />
 			<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
 				<Shapes difference={difference} />
 			</Section>

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from ...core.expr import Expr, floor_div, product
@@ -84,29 +85,41 @@ class Operation(Record):
         return (self.name, self.description, self.inputs, self.shape, self.dims, uses, int(self.flops), int(self.cached))
 
 
-def list_operations(graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded]) -> tuple[Operation, ...]:
-    """Return the steps of nodes in execution order; `leaves` are the folded weights of their block."""
+def list_operations(
+    graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded], stack: str = "layers", given: Mapping[Node, str] = MappingProxyType({})
+) -> tuple[Operation, ...]:
+    """Return the steps of nodes in execution order; `leaves` are the folded weights of their block, a layer of the stack at this path.
+
+    `given` names the inputs that come from elsewhere.
+    """
     listed = tuple(nodes)
-    return tuple(_Operations(graph, leaves, Counter(x.path for node in listed for x in node.weights)).walk(listed))
+    uses = Counter(x.path for node in listed for x in node.weights)
+    return tuple(_Operations(graph, leaves, uses, stack, given).walk(listed))
 
 
 class _Operations:
     """Turns nodes into steps."""
 
-    def __init__(self, graph: Graph, leaves: Iterable[Folded], uses: Counter[str]) -> None:
+    def __init__(self, graph: Graph, leaves: Iterable[Folded], uses: Counter[str], stack: str, given: Mapping[Node, str]) -> None:
+        self._stack = stack
         self._counted: set[str] = set()  # a weight counts where it is used first
         self._uses = uses  # how many nodes use a weight: those of a stack are used one by one
         self._tokens = graph.past_tokens + graph.new_tokens
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
         self._leaves = {x.pattern: x for x in leaves}
-        self._read: dict[Node, tuple[str, ...]] = {}  # node -> the steps whose outputs it stands for
+        self._given = given
+        self._read: dict[Node, tuple[str, ...]] = {
+            node: (name,) for node, name in given.items()
+        }  # node -> the steps whose outputs it stands for
         self._names: set[str] = set()
 
     def walk(self, nodes: Iterable[Node]) -> Iterator[Operation]:
         """Yield the steps of nodes."""
         for node in nodes:
             rule = RULES[node.op]
+            if node in self._given:
+                continue
             if rule.steps is not None:
                 last: tuple[str, ...] = ()
                 for part in rule.steps(node, True):
@@ -119,7 +132,7 @@ class _Operations:
                 self._read[node] = self._inputs(node.inputs[1:] if node.op == "routing_weights" else node.inputs)
             else:
                 flops = None if rule.flops is None else rule.flops(node, True)
-                name = _step_name(node)
+                name = _step_name(node, self._stack)
                 part = StepPart(
                     name=name,
                     kind="sum" if rule.kind == "add" and "." in name else rule.kind,
@@ -133,7 +146,7 @@ class _Operations:
                 self._read[node] = (step.name,)
 
     def _step(self, node: Node, part: StepPart, inputs: tuple[str, ...], name: str = "") -> Operation:
-        name = self._unique(name or ".".join(filter(None, (_inside_layer(node.path), part.name))))
+        name = self._unique(name or ".".join(filter(None, (_inside_layer(node.path, self._stack), part.name))))
         return Operation(
             name=name,
             kind=part.kind,
@@ -155,7 +168,7 @@ class _Operations:
         return found
 
     def _use(self, x: UsedWeight) -> WeightUse:
-        path = _inside_layer(x.path)
+        path = _inside_layer(x.path, self._stack)
         leaf = self._leaves[path]
         one_by_one = self._uses[x.path] == leaf.copies > 1
         first = x.path not in self._counted
@@ -172,19 +185,19 @@ class _Operations:
         return product((self._batch, tokens, x.size)).at(P=self._past)
 
 
-def _step_name(node: Node) -> str:
+def _step_name(node: Node, stack: str) -> str:
     """Return the name of the step of an operation: the path of its block, and in a block of several operations the operation."""
     word = node.attributes["name"] if node.op in ("update_cache", "read_cache") else RULES[node.op].name
     if not word:
-        return _inside_layer(_place(node)).removesuffix(f".{LETTERS[1]}")
+        return _inside_layer(_place(node), stack).removesuffix(f".{LETTERS[1]}")
     if word.startswith("{source}"):
         word = word.format(source=_source(node)).removeprefix("_")
-    return ".".join(filter(None, (_inside_layer(node.path), word)))
+    return ".".join(filter(None, (_inside_layer(node.path, stack), word)))
 
 
-def _inside_layer(path: str) -> str:
-    """Return a path relative to its layer."""
-    _, layer, inside = path.partition(f"layers.{LETTERS[0]}")
+def _inside_layer(path: str, stack: str) -> str:
+    """Return a path relative to its layer of a stack."""
+    _, layer, inside = path.partition(f"{stack}.{LETTERS[0]}")
     return inside.removeprefix(".") if layer else path
 
 

@@ -757,12 +757,21 @@ def record(
     )
 
 
-def record_part(part: Block, shape: tuple[Expr, ...], activation_bytes: int = 2, grid: tuple[int, int] | None = None) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape, a `grid` of patches; return the graph and its result."""
+def record_part(
+    part: Block,
+    shape: tuple[Expr, ...],
+    activation_bytes: int = 2,
+    grid: tuple[int, int] | None = None,
+    others: Iterable[tuple[Expr, ...]] = (),
+) -> tuple[Graph, Node]:
+    """Record a tower with its projector for inputs of this shape, a `grid` of patches; return the graph and its result.
+
+    Any other block can be recorded as well; `others` are the shapes of its further inputs.
+    """
     none = Expr.const(0)
     recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
     recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
-    output: Node = recorder.record_block(part, (shape, activation_bytes))
+    output: Node = recorder.record_block(part, *((x, activation_bytes) for x in (shape, *others)))
     facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
     return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output
 

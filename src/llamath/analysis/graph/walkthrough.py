@@ -211,8 +211,8 @@ def _layer_stages(graph: Graph, shown: int | None) -> Iterator[WalkthroughStage]
     """Yield one stage for each kind of layer."""
     made: dict[tuple[object, ...], tuple[Region, tuple[Operation, ...], set[int], int]] = {}
     for region in graph.layers:
-        steps = list_operations(graph, region.nodes, fold(region.block, 1))
-        first = made.get(key := tuple(x.key for x in steps), (region, steps, set(), 0))
+        steps = list_operations(graph, region.nodes, fold(region.block, 1), region.path)
+        first = made.get(key := (region.path, *(x.key for x in steps)), (region, steps, set(), 0))
         made[key] = (*first[:2], first[2] | {id(region.block)}, first[3] + int(region.times))
     for region, steps, ids, times in made.values():
         stack: Stack = reduce(getattr, region.path.split("."), graph.tree)  # type: ignore[assignment]

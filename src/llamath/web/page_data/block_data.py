@@ -31,6 +31,12 @@ def build_block_diagrams(model: Model) -> dict[str, Any]:
 
 
 def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
+    stream = (Expr.variable("B", _BATCH), Expr.const(1) if graph.decode else Expr.variable("T", _TOKENS), Expr.const(graph.tree.width))
+    return encode_stage(stage, stream)
+
+
+def encode_stage(stage: WalkthroughStage, stream: Sequence[Expr]) -> dict[str, Any]:
+    """Return a stage with its steps; `stream` is the shape of its residual stream."""
     steps_by_name = {x.name: x for x in stage.steps}
     return {
         "name": _title(stage),
@@ -38,7 +44,7 @@ def _stage(stage: WalkthroughStage, graph: Graph) -> dict[str, Any]:
         "ranges": [list(x) for x in stage.indices],
         "times": str(stage.times),
         "parameters": str(stage.parameters),
-        "stream": ["B", 1 if graph.decode else "T", _count(graph.tree.width)],
+        "stream": [x.to_expression_json() for x in stream],
         "steps": [_step(x) | {"color": step_color(steps_by_name, x)} for x in stage.steps],
         "heads": list(_head_groups_and_experts(stage.steps)),
     }
@@ -90,7 +96,9 @@ def _head_groups_and_experts(steps: Sequence[Operation]) -> Iterator[dict[str, A
     nodes = {id(x.node): x.node for x in steps if x.node is not None}.values()
     cache = next((x for x in nodes if x.op in ("update_cache", "read_cache")), None)
     for x in nodes:
-        if x.op == "attention" and cache is not None:
+        if x.op == "encoder_attention":
+            yield _heads(("query head", x.shape[2]), ("key and value head", x.inputs[1].shape[2]), "not cached: every image is read once")
+        elif x.op == "attention" and cache is not None:
             if cache.attributes["name"] == "latents":
                 few, note = "latent vector", "cached; each head unpacks its own keys and values"
             else:

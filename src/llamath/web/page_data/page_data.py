@@ -36,6 +36,7 @@ from .plate_data import build_plate
 from .sizing.inference_data import ROOF, gpu_data, kept_as, sizes
 from .sizing.layouts_data import layouts
 from .sizing.training_data import training
+from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
 
 _IDENTITY_KEYS = frozenset(("architectures", "model_type"))
@@ -204,7 +205,8 @@ def _model(model: Model) -> dict[str, Any]:
         "sections": [_section(model, x) for x in counts.sections],
         **parameters,
         "passes": passes,
-        "plate": build_plate(model, passes["prompt"]),
+        "plate": (plate := build_plate(model, passes["prompt"])),
+        "towers": build_towers(model, plate),
         "attention": build_attention(model),
         "experts": build_experts(model, memory_by_dtype),
         "design": build_design(model),

@@ -35,7 +35,7 @@ def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[st
             [x["name"], training["start"].get(x["name"], x["options"][0][0]), [y[0] for y in x["options"]], ["memory"]]
             for x in training["choices"]
         ),
-        ["job", "training", ["training", "serving"], ["layouts"]],
+        ["job", "training", ["training", "long", "serving"], ["layouts"]],
         ["plan", "0", ["0", "1", "2"], ["layouts"]],
         ["card", "h100-sxm", [*(x["name"] for x in gpus), "custom"], _MEMORY_AND_SPEED],
         ["gpumem", "24", "number", _MEMORY_AND_SPEED],
@@ -45,6 +45,8 @@ def page_settings(models: Sequence[Mapping[str, Any]], gpus: Sequence[Mapping[st
         ["by", "part", ["part", "kind"], ["parameters"]],
         ["layer", "", "layer", ["plate"]],
         ["zoom", "", "zoom", ["plate"]],
+        ["kind_a", "", "place", ["compare"]],
+        ["kind_b", "", "place", ["compare"]],
         ["stage", "", "place", ["block"]],
         ["pass", "prompt", ["prompt", "next"], ["block"]],
         ["shapes", "numbers", ["letters", "numbers"], ["block"]],

@@ -40,14 +40,14 @@ def _part(tree: Decoder, name: str) -> dict[str, Any]:
     child = tree.child(name)
     stacks = [child] if isinstance(child, Stack) else list(iter_stacks(child)) if isinstance(child, Block) else []
     layers = max((int(x.n) for x in stacks), default=0)
-    return {"name": name, "layers": str(layers), "tied": _tied_to(fold_field(tree, name))} | _sizes(fold_field(tree, name))
+    return {"name": name, "layers": str(layers), "tied": _tied_to(fold_field(tree, name))} | layer_sizes(fold_field(tree, name))
 
 
 def _tied_to(leaves: Iterable[Folded]) -> str:
     return next((x.weight.tied for x in leaves if x.weight.tied), "")
 
 
-def _sizes(leaves: Iterable[Folded]) -> dict[str, Any]:
+def layer_sizes(leaves: Iterable[Folded]) -> dict[str, Any]:
     """Return parameters and active parameters by group, in the order of the tensors."""
     groups: dict[str, list[int]] = {}
     for x in leaves:
@@ -64,10 +64,10 @@ def _layers(tree: Decoder, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any
     order: list[list[int]] = []
     for block, n in _runs(tree.layers):
         if id(block) not in index_of_block:
-            key = {"sizes": _sizes(fold(block, 1)), "label": describe_layer(block), "stage": _stage_of_layer(stages, first)}
+            key = {"sizes": layer_sizes(fold(block, 1)), "label": describe_layer(block), "stage": _stage_of_layer(stages, first)}
             same = next((i for i, x in enumerate(kinds) if key.items() <= x.items()), len(kinds))
             if same == len(kinds):
-                kinds.append(key | {"weights": list(_weights(block))})
+                kinds.append(key | {"weights": list(layer_weights(block))})
             index_of_block[id(block)] = same
         order = _appended(order, index_of_block[id(block)], n)
         first += n
@@ -82,7 +82,7 @@ def _stage_of_layer(stages: Sequence[Mapping[str, Any]], layer: int) -> int | No
     return None
 
 
-def _weights(block: Block) -> Iterator[dict[str, Any]]:
+def layer_weights(block: Block) -> Iterator[dict[str, Any]]:
     """Yield the weights of a layer, each with the axis, number and name of the parts that tensor parallelism never splits."""
     for x in fold(block, 1):
         split = None if x.split is None else [x.split.axis, x.split.parts, x.split.unit]

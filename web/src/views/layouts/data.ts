@@ -14,8 +14,25 @@ export interface Schedule {
 	slots: [number, number, number, number][];
 }
 
+/** What context parallelism gives each rank: two parts of every sequence, and the keys and values of the others. */
+export interface PartsOfSequence {
+	parts: number;
+	tokens: Digits;
+	/** Query-key pairs of each rank. */
+	pairs: Digits[];
+	/** Elements that a token leaves in one layer, on one rank of tensor parallelism, and the bytes of one. */
+	elements: Digits;
+	bytes: Digits;
+	/** Bytes of a layer's keys and values: all, and those from other ranks. */
+	gathered: Digits;
+	received: Digits;
+	/** Bytes of a step. */
+	sent: Digits;
+}
+
 export interface TrainingPlan {
-	axes: Record<"tp" | "pp" | "ep" | "dp", Digits>;
+	axes: Record<"tp" | "pp" | "cp" | "ep" | "dp", Digits>;
+	parts_of_sequence: PartsOfSequence | null;
 	zero: string;
 	microbatches: Digits;
 	recompute: string;
@@ -42,9 +59,22 @@ export interface ServingPlan {
 	stages: StageOfLayout[];
 }
 
+export interface TrainingPlans {
+	gpus: Digits;
+	context: Digits;
+	sequences: Digits;
+	dtype: string;
+	peak: Digits;
+	plans: TrainingPlan[];
+	/** Why a sequence is not divided, or not into more parts. */
+	undivided: string;
+}
+
 export interface Parallel {
 	gpu: string;
-	training: { gpus: Digits; context: Digits; sequences: Digits; dtype: string; peak: Digits; plans: TrainingPlan[] } | null;
+	training: TrainingPlans | null;
+	/** With sequences as long as the model's context; null for models with a short one. */
+	long: TrainingPlans | null;
 	serving: { gpus: Digits; context: Digits; dtype: string; degrees: Digits[]; plans: ServingPlan[] };
 }
 

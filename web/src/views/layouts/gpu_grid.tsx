@@ -1,4 +1,5 @@
-// The GPUs of one replica: a column for each pipeline stage, a row for each rank of tensor parallelism; further replicas lie behind it.
+// The GPUs of one replica: a column for each pipeline stage, a band for each rank of context parallelism, a row for each rank of tensor
+// parallelism; further replicas lie behind it.
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { useWidth } from "../../lib/use_width";
@@ -6,6 +7,7 @@ import type { StageOfLayout } from "./data";
 
 interface Props {
 	tp: number;
+	cp: number;
 	stages: StageOfLayout[];
 	replicas: number;
 	/** What the replicas are called: DP, or replicas. */
@@ -24,7 +26,11 @@ function shownStages(count: number, room: number): (number | null)[] {
 	return [...Array.from({ length: head }, (_, i) => i), null, count - 2, count - 1];
 }
 
-export function GpuGrid({ tp, stages, replicas, name, fullest }: Props) {
+const MOST_BANDS = 4;
+const MOST_HEIGHT = 330;
+const BAND_GAP = 6;
+
+export function GpuGrid({ tp, cp, stages, replicas, name, fullest }: Props) {
 	const [ref, width] = useWidth<HTMLDivElement>(600);
 	const left = 54;
 	const widest = Math.max(...stages.map((x) => textWidth(x.layers, 12)), 44) + 10;
@@ -34,10 +40,15 @@ export function GpuGrid({ tp, stages, replicas, name, fullest }: Props) {
 	const rows = Math.min(tp, 8);
 	const top = 46;
 	const behind = Math.min(replicas - 1, 3);
-	const [gridWidth, gridHeight] = [shown.length * column, rows * (CELL + GAP)];
-	const height = top + gridHeight + behind * 7 + 54;
+	// the ranks of context parallelism, or the first and the last of many; null stands for those left out
+	const cell = cp === 1 ? CELL : rows > 4 ? 11 : rows > 2 || cp > 4 ? 13 : 20;
+	const bandHeight = rows * (cell + GAP);
+	const bands = shownStages(cp, Math.max(MOST_BANDS, Math.floor(MOST_HEIGHT / (bandHeight + BAND_GAP))));
+	const bandY = (j: number) => top + j * (bandHeight + BAND_GAP) - bands.slice(0, j).filter((x) => x === null).length * (bandHeight - 16);
+	const [gridWidth, gridHeight] = [shown.length * column, bandY(bands.length) - top - BAND_GAP];
+	const height = top + gridHeight + behind * 7 + (cp > 1 ? 74 : 54);
 	const ends: Record<string, string> = { first: "var(--c-embed)", last: "var(--c-head)" };
-	const describe = `${grouped(replicas)} replicas, each of ${stages.length} pipeline stages of ${tp} GPUs: ${stages.length <= 8 ? stages.map((x) => `layers ${x.layers}`).join("; ") : `layers ${stages[0]!.layers} to ${stages.at(-1)!.layers}`}`;
+	const describe = `${grouped(replicas)} replicas, each of ${stages.length} pipeline stages of ${cp > 1 ? `${cp} × ${tp}` : tp} GPUs: ${stages.length <= 8 ? stages.map((x) => `layers ${x.layers}`).join("; ") : `layers ${stages[0]!.layers} to ${stages.at(-1)!.layers}`}`;
 	return (
 		<div ref={ref}>
 			<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={describe}>
@@ -51,13 +62,16 @@ export function GpuGrid({ tp, stages, replicas, name, fullest }: Props) {
 					return (
 						<g key={i}>
 							<text class="tabular stage-label" x={x + column / 2 - 1} y={top - 10} text-anchor="middle">{stage.layers}</text>
-							{Array.from({ length: rows }, (_, r) => <rect key={r} class="data" x={x} y={top + r * (CELL + GAP)} width={column - GAP} height={CELL} rx="2" fill={i === fullest ? "var(--ramp-3)" : "var(--ramp-2)"} />)}
+							{bands.map((band, b) => band !== null && Array.from({ length: rows }, (_, r) => <rect key={`${b} ${r}`} class="data" x={x} y={bandY(b) + r * (cell + GAP)} width={column - GAP} height={cell} rx="2" fill={i === fullest ? "var(--ramp-3)" : "var(--ramp-2)"} />))}
 							{stage.first && <rect class="data" x={x} y={top} width={5} height={gridHeight - GAP} fill={ends.first} />}
 							{stage.last && <rect class="data" x={x + column - GAP - 5} y={top} width={5} height={gridHeight - GAP} fill={ends.last} />}
 						</g>
 					);
 				})}
-				<text class="muted" x={left - 8} y={top + gridHeight / 2 + 4} text-anchor="end">TP {tp}</text>
+				{cp === 1
+					? <text class="muted" x={left - 8} y={top + gridHeight / 2 + 4} text-anchor="end">TP {tp}</text>
+					: bands.map((band, b) => <text key={b} class={band === null ? "bold" : "muted"} x={left - 8} y={bandY(b) + (band === null ? 12 : bandHeight / 2 + 3)} text-anchor="end">{band === null ? "⋮" : `CP ${band}`}</text>)}
+				{cp > 1 && <text class="muted" x={left} y={top + gridHeight + behind * 7 + 62}>{`CP ${cp}: bands; TP ${tp}: rows of a band${tp > rows ? `, of which ${rows} are drawn` : ""}`}</text>}
 				<text class="muted" x={left} y={top + gridHeight + behind * 7 + 22}>{stages.length > 1 ? `PP ${stages.length}: stages from left to right` : "one stage: no pipeline"}</text>
 				<text class="bold" x={left} y={top + gridHeight + behind * 7 + 42}>× {grouped(replicas)} {name}</text>
 			</svg>

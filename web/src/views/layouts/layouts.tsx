@@ -4,7 +4,7 @@ import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { formula, inBytes, sumFormula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
-import { gibibytes, grouped, percent, threeDigits } from "../../lib/format";
+import { gibibytes, grouped, percent, shortTokens, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
@@ -12,13 +12,14 @@ import type { Part } from "../../lib/sizing/gpu_memory";
 import { PART_NAMES } from "../memory/memory_derivations";
 import { PartSwatch } from "../memory/patterns";
 import { duration } from "../speed/speed";
-import { axesText, parallelOf, type Parallel, type ServingPlan, type TrainingPlan } from "./data";
+import { axesText, parallelOf, type Parallel, type ServingPlan, type TrainingPlan, type TrainingPlans } from "./data";
 import { GpuGrid } from "./gpu_grid";
+import { SequenceParts } from "./sequence_parts";
 import { ScheduleChart } from "./schedule_chart";
 import "./layouts.css";
 
 const TIMES: Record<string, string> = {
-	arithmetic: "compute and memory", tensor: "tensor parallelism", expert: "expert parallelism", pipeline: "sends between stages", bubble: "pipeline bubble", data: "data parallelism, ZeRO", update: "optimizer",
+	arithmetic: "compute and memory", tensor: "tensor parallelism", context: "context parallelism", expert: "expert parallelism", pipeline: "sends between stages", bubble: "pipeline bubble", data: "data parallelism, ZeRO", update: "optimizer",
 };
 const shareText = (x: number) => `${(100 * x).toFixed(1)} %`;
 const nameOf = (x: TrainingPlan) => axesText(x.axes);
@@ -32,7 +33,7 @@ function Fact({ name, text, derive, part }: { name: string; text: string; derive
 
 const PREDICTED = "A prediction: matrix products and attention at shares of the peak that were measured elsewhere, links at a share of their bandwidth.";
 
-function TrainingFacts({ plan, training, gpu }: { plan: TrainingPlan; training: NonNullable<Parallel["training"]>; gpu: Gpu }) {
+function TrainingFacts({ plan, training, gpu }: { plan: TrainingPlan; training: TrainingPlans; gpu: Gpu }) {
 	const step = total(plan);
 	const seconds = (): Derivation => ({ title: "Seconds of a step", lines: [formula("sum of its parts", Object.entries(plan.seconds).filter((x) => x[1]).map(([name, n]) => `${TIMES[name]} ${duration(n)}`).join(" + "), duration(step)), PREDICTED] });
 	const tokens = BigInt(training.sequences) * BigInt(training.context);
@@ -73,24 +74,26 @@ function Contents({ plan }: { plan: TrainingPlan }) {
 	);
 }
 
-function TrainingLayout({ training, plan, gpu }: { training: NonNullable<Parallel["training"]>; plan: TrainingPlan; gpu: Gpu }) {
-	const { tp, ep, dp } = plan.axes;
+function TrainingLayout({ training, plan, gpu }: { training: TrainingPlans; plan: TrainingPlan; gpu: Gpu }) {
+	const { tp, cp, ep, dp } = plan.axes;
 	return (
 		<>
 			<TrainingFacts plan={plan} training={training} gpu={gpu} />
 			<div class="layout-pictures">
 				<figure>
 					<h3>One replica, GPU by GPU</h3>
-					<GpuGrid tp={Number(tp)} stages={plan.stages} replicas={Number(dp)} name={dp === "1" ? "data-parallel replica" : "data-parallel replicas"} fullest={plan.stages.length > 1 ? plan.fullest : null} />
+					<GpuGrid tp={Number(tp)} cp={Number(cp)} stages={plan.stages} replicas={Number(dp)} name={dp === "1" ? "data-parallel replica" : "data-parallel replicas"} fullest={plan.stages.length > 1 ? plan.fullest : null} />
 					<p class="caption">
 						A square is a GPU with its part of the stage's layers; the blue edge has the embedding, the indigo edge the head.
-						{plan.zero !== "0" && ` ZeRO-${plan.zero} shards ${["", "optimizer states", "optimizer states and gradients", "optimizer states, gradients and weights"][Number(plan.zero)]} over the replicas.`}
+						{plan.zero !== "0" && ` ZeRO-${plan.zero} shards ${["", "optimizer states", "optimizer states and gradients", "optimizer states, gradients and weights"][Number(plan.zero)]} over the ${cp === "1" ? "replicas" : `${grouped(BigInt(dp) * BigInt(cp))} ranks of DP × CP`}.`}
+						{cp !== "1" && ` CP ${cp}: the ranks of a stage have the same weights, and each has a part of every sequence.`}
 						{ep !== "1" && ` EP ${ep}: the experts of a layer are spread over ${ep} GPUs.`}
 						{plan.recompute !== "none" && ` Activation checkpointing: ${plan.recompute}.`}
 					</p>
 				</figure>
 				<Contents plan={plan} />
 			</div>
+			{plan.parts_of_sequence && <SequenceParts parts={plan.parts_of_sequence} plan={plan} training={training} />}
 			{plan.schedule && (
 				<figure class="schedule">
 					<h3>The pipeline's schedule: {shareText(plan.seconds.bubble! / total(plan))} of a step is bubble</h3>
@@ -118,7 +121,7 @@ function ServingLayout({ plan, gpu, context }: { plan: ServingPlan; gpu: Gpu; co
 			</dl>
 			<figure>
 				<h3>One replica, GPU by GPU</h3>
-				<GpuGrid tp={Number(plan.tp)} stages={plan.stages} replicas={Number(plan.replicas)} name={plan.replicas === "1" ? "replica" : "replicas"} fullest={null} />
+				<GpuGrid tp={Number(plan.tp)} cp={1} stages={plan.stages} replicas={Number(plan.replicas)} name={plan.replicas === "1" ? "replica" : "replicas"} fullest={null} />
 			</figure>
 		</>
 	);
@@ -130,9 +133,10 @@ function finding(parallel: Parallel, job: string, index: number, gpu: Gpu): stri
 		const plan = serving.plans[index];
 		return plan ? `${servingName(plan)} serves at most ${grouped(Math.round(plan.rate))} tokens/s on ${serving.gpus} ${shortTitle(gpu)}` : `No split serves it on ${serving.gpus} ${shortTitle(gpu)}`;
 	}
-	const plan = training?.plans[index];
-	if (!training) return "The library has no plan to train this model";
-	return plan ? `${nameOf(plan)} trains it on ${grouped(training.gpus)} ${shortTitle(gpu)} at a predicted MFU of ${Math.round(100 * plan.mfu)} %` : `No layout trains it on ${grouped(training.gpus)} ${shortTitle(gpu)}`;
+	const trained = job === "long" ? parallel.long : training;
+	const plan = trained?.plans[index];
+	if (!trained) return "The library has no plan to train this model";
+	return plan ? `${nameOf(plan)} trains it on ${grouped(trained.gpus)} ${shortTitle(gpu)} at a predicted MFU of ${Math.round(100 * plan.mfu)} %` : `No layout trains it on ${grouped(trained.gpus)} ${shortTitle(gpu)}`;
 }
 
 export function LayoutsSection({ model }: { model: ModelData }) {
@@ -140,19 +144,20 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 	const parallel = parallelOf(model);
 	const gpu = GPUS.find((x) => x.name === parallel.gpu) ?? GPUS[0]!;
 	const { training, serving } = parallel;
-	const job = training ? state.job! : "serving";
-	const plans: { name: string }[] = job === "serving" ? serving.plans.map((x) => ({ name: servingName(x) })) : training!.plans.map((x) => ({ name: nameOf(x) }));
+	const job = !training ? "serving" : state.job === "long" && !parallel.long ? "training" : state.job!;
+	const trainings = job === "long" ? parallel.long! : training;
+	const plans: { name: string }[] = job === "serving" ? serving.plans.map((x) => ({ name: servingName(x) })) : trainings!.plans.map((x) => ({ name: nameOf(x) }));
 	const index = Math.min(Number(state.plan), Math.max(plans.length - 1, 0));
-	const trained = job === "training" ? training!.plans[index] : undefined;
+	const trained = job === "serving" ? undefined : trainings!.plans[index];
 	const served = job === "serving" ? serving.plans[index] : undefined;
-	const lead = job === "training" ? `A step of ${grouped(training!.sequences)} sequences of ${grouped(training!.context)} tokens in ${training!.dtype}, AdamW, gradients in fp32. The best of the plans with CP 1, micro-batch 1 and no interleaving; llamath plan tries all.` : `Sequences of ${grouped(serving.context)} tokens, ${serving.dtype} weights; as many of them as fit. Upper bounds: communication is free.`;
+	const lead = job !== "serving" ? `A step of ${grouped(trainings!.sequences)} sequences of ${grouped(trainings!.context)} tokens in ${trainings!.dtype}, AdamW, gradients in fp32. The best of the plans with ${job === "long" ? "" : "CP 1, "}micro-batch 1 and no interleaving; llamath plan tries all.${job === "long" && trained?.axes.cp === "1" && trainings!.undivided ? ` No context parallelism: ${trainings!.undivided}.` : ""}` : `Sequences of ${grouped(serving.context)} tokens, ${serving.dtype} weights; as many of them as fit. Upper bounds: communication is free.`;
 	return (
 		<Section
 			id="layouts" topic="Training and serving layouts" title={finding(parallel, job, index, gpu)} lead={lead}
-			controls={training && <Segmented id="job" label="Job" labelHidden options={[["training", "Training"], ["serving", "Serving"]]} chosen={job} choose={(x) => change({ job: x, plan: "0" })} />}
+			controls={training && <Segmented id="job" label="Job" labelHidden options={[["training", "Training"], ...(parallel.long ? [["long", `Training, ${shortTokens(parallel.long.context)} context`] as [string, string]] : []), ["serving", "Serving"]]} chosen={job} choose={(x) => change({ job: x, plan: "0" })} />}
 		>
 			{plans.length > 1 && <div class="sizing-controls"><Segmented id="plan" label="Plans, fastest first" options={plans.map((x, i): [string, string] => [String(i), x.name])} chosen={String(index)} choose={(x) => change({ plan: x })} /></div>}
-			{trained && <TrainingLayout training={training!} plan={trained} gpu={gpu} />}
+			{trained && <TrainingLayout training={trainings!} plan={trained} gpu={gpu} />}
 			{served && <ServingLayout plan={served} gpu={gpu} context={serving.context} />}
 		</Section>
 	);

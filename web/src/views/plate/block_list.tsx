@@ -6,6 +6,7 @@ import { grouped, shortCount } from "../../lib/format";
 import { formula, legend } from "../../lib/derivation";
 import { textWidth } from "../../lib/measure_text";
 import { isMatrix } from "./contract";
+import type { Mark } from "./layer_picture";
 import { path, type Point } from "./layout";
 import { wrapText } from "./measure";
 import { fill, tint, type Stage, type Step } from "./plate_model";
@@ -20,6 +21,8 @@ interface Props {
 	nameOf: (path: string) => string;
 	walked: string | null;
 	openMatrix: (step: Step, from: Element) => void;
+	/** How a step compares with the layer of another model. */
+	markOf?: (name: string) => Mark;
 }
 
 const LINE = 18;
@@ -41,7 +44,7 @@ function railsOf(names: string[], steps: Step[]): Map<string, number> {
 	return lanes;
 }
 
-export function BlockList({ stage, steps, width, letters, variables, nameOf, walked, openMatrix }: Props) {
+export function BlockList({ stage, steps, width, letters, variables, nameOf, walked, openMatrix, markOf }: Props) {
 	const [hovered, setHovered] = useState<string | null>(null);
 	const [focused, setFocused] = useState(0);
 	const inside = new Set(steps.map((x) => x.name));
@@ -100,8 +103,8 @@ export function BlockList({ stage, steps, width, letters, variables, nameOf, wal
 					return (
 						<li key={x.name} class={`block-row${isWide ? " wide" : ""}${active === null || near.has(x.name) ? "" : " dim"}${active === x.name ? " active" : ""}`} style={{ height: `${x.height}px` }} onPointerEnter={() => setHovered(x.name)} onPointerLeave={() => setHovered(null)}>
 							{step && matrix
-								? <button type="button" class="block-name" data-zoom-step={step.name} tabindex={-1} onClick={(event) => openMatrix(step, event.currentTarget)}><MatrixSketch use={matrix} color={step.color} />{x.title}</button>
-								: <span class="block-name">{x.title}</span>}
+								? <button type="button" class={`block-name${markOf?.(step.name) === "same" ? " is-same" : ""}`} data-zoom-step={step.name} tabindex={-1} onClick={(event) => openMatrix(step, event.currentTarget)}><MatrixSketch use={matrix} color={step.color} />{markText(markOf, x.name)}{x.title}</button>
+								: <span class={`block-name${markOf?.(x.name) === "same" ? " is-same" : ""}`}>{step && markText(markOf, x.name)}{x.title}</span>}
 							<span class="block-does">{x.does}</span>
 							{step
 								? <button type="button" class="number shape" data-step={step.name} tabindex={index === focused ? 0 : -1} aria-haspopup="dialog" onFocus={() => (setFocused(index), setHovered(x.name))} onBlur={() => setHovered(null)} onKeyDown={(event) => onKey(event, index)} onClick={() => openDerivation(stepDerivation(step, stage, variables))}><span class="hidden">{x.title}, {step.does}, </span>{x.shape}</button>
@@ -114,6 +117,8 @@ export function BlockList({ stage, steps, width, letters, variables, nameOf, wal
 		</div>
 	);
 }
+
+const markText = (markOf: Props["markOf"], name: string): string => (markOf ? { same: "", differs: "≠ ", only: "+ " }[markOf(name)] : "");
 
 function numbersOf(step: Step, variables: Variables<bigint>): string {
 	const flops = value(step.flops, variables);
@@ -166,7 +171,7 @@ function RailEnds({ y1, y2, lane, dotX, state }: ShownEdge & { dotX: number }) {
 }
 
 /** Parameters, FLOPs and cached elements of some steps, each with its sum. */
-export function Totals({ name, steps, variables }: { name: string; steps: Step[]; variables: Variables<bigint> }) {
+export function Totals({ name, steps, variables, isTower = false }: { name: string; steps: Step[]; variables: Variables<bigint>; isTower?: boolean }) {
 	const total = (key: "parameters" | "flops" | "keeps", unit: string) => {
 		const parts = steps.filter((x) => String(x[key]) !== "0");
 		const forms = parts.map((x): Expression => (key === "parameters" ? x.parameters : x[key]));
@@ -177,5 +182,6 @@ export function Totals({ name, steps, variables }: { name: string; steps: Step[]
 		});
 		return <NumberButton derive={derive} label={unit} data-block={key}>{grouped(all)}</NumberButton>;
 	};
+	if (isTower) return <>{total("parameters", "parameters")} parameters · {total("flops", "FLOPs")} FLOPs for one image</>;
 	return <>{total("parameters", "parameters")} parameters · {total("flops", "FLOPs")} FLOPs for {grouped(variables.T!)} tokens × {grouped(variables.B!)} · {total("keeps", "elements in the cache")} cached elements</>;
 }

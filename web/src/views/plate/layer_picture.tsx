@@ -20,10 +20,16 @@ interface Props {
 	walked: string | null;
 	/** How many tokens the cache holds in the picture of the walk. */
 	cachedCells: number;
-	/** The path of the level that a node opens. */
-	zoomPath: (node: PlateNode, step: string) => string;
+	/** The path of the level that a node opens; empty where nodes open no level. */
+	zoomPath?: (node: PlateNode, step: string) => string;
+	/** How a node or a matrix compares with the layer of another model, and the same in words. */
+	markOf?: (node: PlateNode, path?: string) => Mark;
+	sayMark?: (node: PlateNode) => string;
 	open: (node: PlateNode, step: string, from: Element) => void;
 }
+
+/** The same in both layers, different, or only in this one. */
+export type Mark = "same" | "differs" | "only";
 
 export function describeNode(node: PlateNode): string {
 	const parts = node.matrices.map(({ use }) => `${use.path.replace(/\.weight$/, "")}, ${use.shape.map((n) => grouped(n)).join(" by ")}${BigInt(use.copies) > 1n ? `, ${grouped(use.copies)} copies` : ""}`);
@@ -31,7 +37,7 @@ export function describeNode(node: PlateNode): string {
 	return [...parts, ...own].join("; ") || node.id;
 }
 
-export function useLayerLayout({ stage, modelWidth, width, isPhone, letters, scheme, nameOf }: Omit<Props, "walked" | "cachedCells" | "open" | "zoomPath">): LayerLayout {
+export function useLayerLayout({ stage, modelWidth, width, isPhone, letters, scheme, nameOf }: Omit<Props, "walked" | "cachedCells" | "open">): LayerLayout {
 	const contracted = useMemo(() => contract(stage), [stage]);
 	return useMemo(() => layoutLayer(contracted, { width: modelWidth, stage, letters, nameOf }, width, isPhone), [contracted, modelWidth, width, isPhone, letters, scheme]);
 }
@@ -65,12 +71,12 @@ export function LayerPicture(props: Props & { layout: LayerLayout }) {
 			{layout.stream && <Stream layout={layout} active={active} stage={stage} />}
 			{order.map((x, i) => (
 				<g
-					key={x.node.id} data-node={x.node.id} data-steps={x.node.steps.map((y) => y.name).join(" ")} data-zoom={props.zoomPath(x.node, x.node.steps[0]!.name)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
-					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node)} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
+					key={x.node.id} data-node={x.node.id} data-steps={x.node.steps.map((y) => y.name).join(" ")} data-zoom={props.zoomPath?.(x.node, x.node.steps[0]!.name)} data-mark={props.markOf?.(x.node)} class={`plate-node${isLit(x.node.id) ? "" : " dim"}${active === x.node.id ? " active" : ""}`}
+					tabindex={i === Math.min(focused, order.length - 1) ? 0 : -1} role="button" aria-label={describeNode(x.node) + (props.sayMark?.(x.node) ?? "")} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}
 					onPointerEnter={() => setHovered(x.node.id)} onPointerLeave={() => setHovered(null)} onFocus={() => (setFocused(i), setHovered(x.node.id))} onBlur={() => setHovered(null)}
 					onClick={(event) => open(x.node, stepAt(x, event)?.name ?? x.node.steps[0]!.name, event.currentTarget)} onKeyDown={(event) => onKey(event, i, x.node)}
 				>
-					<NodeShape placed={x} cachedCells={props.cachedCells} />
+					<NodeShape placed={x} cachedCells={props.cachedCells} markOf={props.markOf} />
 				</g>
 			))}
 			{layout.nodes.filter((x) => !x.node.steps.length).map((x) => <g key={x.node.id} class={isLit(x.node.id) ? "" : "dim"} transform={`translate(${x.x.toFixed(1)} ${x.y.toFixed(1)})`}><NodeShape placed={x} cachedCells={props.cachedCells} /></g>)}
@@ -118,13 +124,26 @@ function Stream({ layout, active, stage }: { layout: LayerLayout; active: string
 	);
 }
 
-function LabelText({ label }: { label: Label }) {
-	const style = label.on ? { fill: textOn(label.on) } : label.cache ? { fill: "var(--c-kv)" } : undefined;
+function LabelText({ label, isPale, isCrossed }: { label: Label; isPale: boolean; isCrossed: boolean }) {
+	const style = label.on && isPale ? undefined : label.on && isCrossed ? { fill: textOn(label.on), stroke: fill(label.on), strokeWidth: 5, paintOrder: "stroke" } : label.on ? { fill: textOn(label.on) } : label.cache ? { fill: "var(--c-kv)" } : undefined;
 	return <text x={label.x} y={label.y} text-anchor={label.anchor} class={`${label.on ? "" : "haloed"}${label.bold ? " bold" : ""}${label.muted && !label.on ? " muted" : ""}`} style={style}>{label.text}</text>;
 }
 
-function NodeShape({ placed, cachedCells }: { placed: Placed; cachedCells: number }) {
+/** ≠ or + in a disc, where something differs from the other model or is not there. */
+function Badge({ x, y, mark }: { x: number; y: number; mark: Mark }) {
+	if (mark === "same") return null;
+	return (
+		<g class="mark-badge">
+			<circle cx={x} cy={y} r={8.5} />
+			<path d={mark === "only" ? `M${x - 4.5} ${y}h9M${x} ${y - 4.5}v9` : `M${x - 4.5} ${y - 2}h9M${x - 4.5} ${y + 2}h9M${x - 2.5} ${y + 5}l5 -10`} />
+		</g>
+	);
+}
+
+function NodeShape({ placed, cachedCells, markOf }: { placed: Placed; cachedCells: number; markOf?: Props["markOf"] }) {
 	const { boxes, circle, bar, panel, cells, experts, heads, labels, w, h, node } = placed;
+	const isPale = (path: string) => markOf?.(node, path) === "same";
+	const corner = heads ? [heads.x + heads.w, heads.y] : experts ? [w - experts.x, 0] : bar ? [bar.x + bar.w + 2, bar.y] : panel ? [panel.w, 0] : cells ? [cells.x + cells.w, 0] : circle ? [circle.x + 11, 0] : null;
 	const chosen = new Set(experts ? exampleChoice(experts.n, experts.k, experts.groups) : []);
 	const group = (node.steps.find((x) => x.kind === "scores" || x.kind === "state") ?? node.steps[0])?.color ?? "other";
 	return (
@@ -138,7 +157,9 @@ function NodeShape({ placed, cachedCells }: { placed: Placed; cachedCells: numbe
 						const off = (x.sheets - j) * 4;
 						return <rect key={j} x={x.x + off} y={x.y - off} width={x.w} height={x.h} rx={2} style={{ fill: tint(groupOf(x.matrix)), stroke: fill(groupOf(x.matrix)) }} />;
 					})}
-					<rect x={x.x} y={x.y} width={x.w} height={x.h} rx={2} style={{ fill: fill(groupOf(x.matrix)), stroke: x.sheets ? "var(--panel)" : undefined }} />
+					<rect class="own" x={x.x} y={x.y} width={x.w} height={x.h} rx={2} style={isPale(x.matrix.use.path) ? { fill: tint(groupOf(x.matrix)), stroke: fill(groupOf(x.matrix)) } : { fill: fill(groupOf(x.matrix)), stroke: x.sheets ? "var(--panel)" : undefined }} />
+					{x.ghost && <rect class="ghost" x={x.x + (x.w - x.ghost.w) / 2} y={x.y + (x.h - x.ghost.h) / 2} width={x.ghost.w} height={x.ghost.h} rx={2} />}
+					{markOf && <Badge x={x.x + x.w + (x.sheets ? 8 : 0)} y={x.y - (x.sheets ? 8 : 0)} mark={markOf(node, x.matrix.use.path)} />}
 				</g>
 			))}
 			{circle && (
@@ -154,7 +175,11 @@ function NodeShape({ placed, cachedCells }: { placed: Placed; cachedCells: numbe
 				return <rect key={i} x={experts.x + (i % experts.columns) * experts.cell + 0.5} y={experts.y + Math.floor(i / experts.columns) * experts.cell + 0.5} width={experts.cell - 1.5} height={experts.cell - 1.5} style={{ fill: isChosen ? fill("experts") : tint("experts"), stroke: fill("experts"), strokeWidth: 0.6 }} />;
 			})}
 			{heads && <Heads {...heads} group={group} filled={cachedCells} />}
-			{labels.map((x, i) => <LabelText key={i} label={x} />)}
+			{labels.map((x, i) => {
+				const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
+				return <LabelText key={i} label={x} isPale={box !== undefined && isPale(box.matrix.use.path)} isCrossed={box?.ghost !== undefined} />;
+			})}
+			{markOf && !boxes.length && corner && <Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />}
 		</>
 	);
 }

@@ -117,18 +117,27 @@ function rightOf(node: Placed): number {
 	return node.x + (box ? box.x + box.w + ("sheets" in box ? (box as { sheets: number }).sheets * 4 : 0) : node.w);
 }
 
+export type LayerOptions = Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">;
+
 /** The largest picture that fits: beside each other along a horizontal stream, else below each other along a vertical one. */
-export function layoutLayer(contracted: Contracted, options: Omit<MeasureOptions, "scale" | "isNarrow" | "isTight">, available: number, isPhone: boolean): LayerLayout {
-	const largest = Math.max(1, ...contracted.branches.flatMap((b) => b.nodes.flatMap((x) => x.matrices.flatMap((m) => m.use.shape.map(Number)))));
+export const layoutLayer = (contracted: Contracted, options: LayerOptions, available: number, isPhone: boolean): LayerLayout => layoutLayers([[contracted, options]], available, isPhone)[0]!;
+
+/** The largest pictures of several layers in one scale and arrangement, each of which fits; empty if `isCompact` and only a column of nodes would fit. */
+export function layoutLayers(layers: readonly [Contracted, LayerOptions][], available: number, isPhone: boolean, isCompact = false): LayerLayout[] {
+	const largest = Math.max(1, ...layers.flatMap(([x]) => x.branches.flatMap((b) => b.nodes.flatMap((y) => y.matrices.flatMap((m) => m.use.shape.map(Number))))));
 	const gapsOf = (mode: Mode, size: number): [number, number] => (mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28]);
-	const fits = (x: LayerLayout, mode: Mode) => x.width <= available && (mode !== "across" || x.height <= 620);
-	let best: LayerLayout | null = null;
+	const fits = (all: LayerLayout[], mode: Mode) => all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
+	let best: LayerLayout[] = [];
 	for (const [mode, most, least] of isPhone ? PHONE_MODES : MODES) {
-		const lay = (size: number) => assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gapsOf(mode, size));
+		if (isCompact && mode === "down") return [];
+		const lay = (size: number) => layers.map(([contracted, options]) => assemble(contracted, { ...options, scale: size / largest, isNarrow: isPhone, isTight: mode === "tight rows" }, mode, gapsOf(mode, size)));
 		const sizes = SIZES.filter((x) => x <= most && x >= least);
 		let [from, to] = [0, sizes.length - 1];
 		best = lay(sizes[to]!);
-		if (!fits(best, mode)) continue;
+		if (!fits(best, mode)) {
+			if (isCompact) best = [];
+			continue;
+		}
 		// the widest that fits, by bisection
 		while (from < to) {
 			const middle = Math.floor((from + to) / 2);
@@ -136,9 +145,9 @@ export function layoutLayer(contracted: Contracted, options: Omit<MeasureOptions
 			if (fits(found, mode)) [best, to] = [found, middle];
 			else from = middle + 1;
 		}
-		return spread(best, available);
+		return best.map((x) => spread(x, available));
 	}
-	return best!;
+	return best;
 }
 
 /** Spends the width that is left on the stream. */

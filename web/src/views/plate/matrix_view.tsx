@@ -6,7 +6,7 @@ import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { state } from "../../lib/state";
 import { dtypeOf, weightBytes } from "./bytes";
-import { fill, fullName, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
+import { fill, fullName, prefixOf, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
 import { stepDerivation } from "./step_derivation";
 import { headSplit, weightAt, zoomTo } from "./zoom";
 
@@ -45,11 +45,12 @@ export function MatrixView({ model, stage, kind, layer, block, step, width, vari
 	const pictureWidth = isWide ? Math.min(460, width * 0.55) : Math.min(width, 420);
 	const most = Math.max(...weight.shape.slice(-2).map(Number));
 	const [w, h] = drawn(weight, most, pictureWidth - 64, 400);
-	const inLayer = stage.layers;
+	const prefix = prefixOf(stage);
 	const dtype = dtypeOf(model, state);
-	const bytes = inLayer ? weightBytes(model, layer, use.path, dtype) : null;
+	const bytes = layer >= 0 ? weightBytes(model, layer, use.path, dtype) : null;
 	const derive = () => stepDerivation(step, stage, variables);
 	const flops = step.each[0];
+	const isTower = stage.prefix !== undefined;
 	const parts = split?.[1] ?? 0;
 	const size = split ? (split[0] === 0 ? h : w) / parts : 0;
 	const every = Math.max(1, Math.ceil(18 / Math.max(size, 0.1)));
@@ -83,10 +84,10 @@ export function MatrixView({ model, stage, kind, layer, block, step, width, vari
 				<div><dt>Shape</dt><dd><NumberButton derive={derive} label="shape" data-matrix-fact="shape">{use.dims.join(" × ")} = {use.shape.map((n) => grouped(n)).join(" × ")}</NumberButton></dd></div>
 				{BigInt(use.copies) > 1n && <div><dt>Copies</dt><dd>{grouped(use.copies)}, of which a token uses {grouped(use.live)}</dd></div>}
 				<div><dt>Parameters</dt><dd><NumberButton derive={derive} label="parameters" data-matrix-fact="parameters">{use.tied ? `tied to ${use.tied}` : grouped(use.parameters)}</NumberButton></dd></div>
-				{flops !== undefined && <div><dt>FLOPs per token</dt><dd><NumberButton derive={derive} label="FLOPs per token" data-matrix-fact="flops">{grouped(value(flops, variables))}</NumberButton></dd></div>}
+				{flops !== undefined && <div><dt>{isTower ? "FLOPs per patch" : "FLOPs per token"}</dt><dd><NumberButton derive={derive} label={isTower ? "FLOPs per patch" : "FLOPs per token"} data-matrix-fact="flops">{grouped(value(flops, variables))}</NumberButton></dd></div>}
 				{bytes !== null && <div><dt>Bytes in {dtype}</dt><dd><NumberButton derive={() => bytesDerivation(use, bytes, dtype)} label={`bytes in ${dtype}`} data-matrix-fact="bytes">{grouped(bytes)}</NumberButton></dd></div>}
 				{split && <div><dt>Divided</dt><dd>{grouped(parts)} {unitName(split[2])}{parts === 1 ? "" : "s"} of {grouped(partRange(weight, 0)[2])} {split[0] === 0 ? "rows" : "columns"}</dd></div>}
-				{(["path", "hf", "gguf"] as const).map((scheme) => <div key={scheme}><dt>{{ path: "llamath", hf: "Hugging Face", gguf: "GGUF" }[scheme]}</dt><dd><code>{fullName(names, use.path, scheme, inLayer) || "–"}</code></dd></div>)}
+				{(["path", "hf", "gguf"] as const).map((scheme) => <div key={scheme}><dt>{{ path: "llamath", hf: "Hugging Face", gguf: "GGUF" }[scheme]}</dt><dd><code>{fullName(names, use.path, scheme, prefix) || "–"}</code></dd></div>)}
 				<div><dt>Does</dt><dd>{step.does}</dd></div>
 			</dl>
 		</div>

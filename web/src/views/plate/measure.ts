@@ -3,7 +3,7 @@ import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import type { Matrix, PlateNode } from "./contract";
-import { asNumber, type HeadGroups, type Stage } from "./plate_model";
+import { asNumber, type HeadGroups, type Stage, type WeightUse } from "./plate_model";
 
 export interface Label {
 	x: number;
@@ -25,6 +25,8 @@ export interface MatrixBox {
 	matrix: Matrix;
 	/** Further sheets behind it: the experts. */
 	sheets: number;
+	/** The size of the same matrix in another model, around the same center. */
+	ghost?: { w: number; h: number };
 }
 
 export interface Spec {
@@ -55,6 +57,18 @@ export interface MeasureOptions {
 	isNarrow: boolean;
 	/** Leaves out what is also said elsewhere, to save width. */
 	isTight: boolean;
+	/** How the layer compares with one of another model. */
+	other?: Comparison;
+}
+
+/** What a picture of a layer says of the corresponding layer of another model. */
+export interface Comparison {
+	/** Its matrix in the place of one that differs. */
+	matrixOf: (matrix: Matrix) => WeightUse | null;
+	/** Lines below a matrix. */
+	linesOf: (matrix: Matrix) => string[];
+	/** Lines below anything else. */
+	notesOf: (node: PlateNode) => string[];
 }
 
 const LINE = 16;
@@ -80,15 +94,15 @@ export function shapeText({ use }: Matrix, letters: boolean): [string, string] {
 	return [`${dims.at(-1)} →`, dims.slice(0, -1).join(" × ")];
 }
 
-function matrixLines(matrix: Matrix, { letters, nameOf }: MeasureOptions): string[] {
+function matrixLines(matrix: Matrix, { letters, nameOf, other }: MeasureOptions): string[] {
 	const { use } = matrix;
 	const [from, to] = shapeText(matrix, letters);
 	const copies = BigInt(use.copies) > 1n ? [use.live === use.copies ? `× ${grouped(use.copies)}` : `× ${grouped(use.copies)}, ${grouped(use.live)} active`] : [];
-	return [nameOf(use.path), `${from} ${to}`, ...copies, ...(use.tied ? ["tied"] : [])];
+	return [nameOf(use.path), `${from} ${to}`, ...copies, ...(use.tied ? ["tied"] : []), ...(other?.linesOf(matrix) ?? [])];
 }
 
 /** Width and height of a matrix: the residual stream runs across. */
-function drawnSize({ use }: Matrix, { scale, width }: MeasureOptions): [number, number] {
+function drawnSize(use: WeightUse, { scale, width }: MeasureOptions): [number, number] {
 	const [inputs, outputs] = [Number(use.shape.at(-1)), use.shape.slice(0, -1).reduce((n, x) => n * Number(x), 1)];
 	const [across, down] = outputs === width && inputs !== width ? [outputs, inputs] : [inputs, outputs];
 	return [Math.max(MIN_BOX, across * scale), Math.max(MIN_BOX, down * scale)];
@@ -99,7 +113,7 @@ export function measure(node: PlateNode, options: MeasureOptions): Spec {
 		case "matrix": return measureMatrices(node, options);
 		case "heads": return measureHeads(node, options);
 		case "experts": return measureExperts(node, options);
-		case "norm": return measureNorm(node);
+		case "norm": return measureNorm(node, options);
 		case "cache": return measureCache(node, options);
 		default: return measureOperation(node, options);
 	}
@@ -114,17 +128,20 @@ function notesOf(node: PlateNode): string[] {
 function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	const spec: Spec = { node, w: 0, h: 0, portX: 0, portY: 0, boxes: [], labels: [] };
 	const columns = node.matrices.map((matrix) => {
-		const [w, h] = drawnSize(matrix, options);
+		const [boxWidth, boxHeight] = drawnSize(matrix.use, options);
+		const elsewhere = options.other?.matrixOf(matrix);
+		const ghost = elsewhere ? drawnSize(elsewhere, options) : null;
+		const [w, h] = [Math.max(boxWidth, ghost?.[0] ?? 0), Math.max(boxHeight, ghost?.[1] ?? 0)];
 		const lines = matrixLines(matrix, options);
 		const text = Math.max(...lines.map((x, i) => textWidth(x, 13, i ? 400 : 650)));
 		const [from, to] = shapeText(matrix, options.letters);
-		const narrowLines = [lines[0]!, from, to, ...lines.slice(2).flatMap((x) => x.split(/(?<=,) /))];
+		const narrowLines = [lines[0]!, from, to, ...lines.slice(2).flatMap((x) => x.split(/(?<=,) |(?<=→) /))];
 		const narrowText = Math.max(...narrowLines.map((x, i) => textWidth(x, 13, i ? 400 : 650)));
 		const sheets = BigInt(matrix.use.copies) > 1n ? 2 : 0;
-		const inside = [lines, narrowLines].find((x, i) => (i ? narrowText : text) + 10 <= w && x.length * LINE + 8 <= h);
+		const inside = [lines, narrowLines].find((x, i) => (i ? narrowText : text) + 10 <= boxWidth && x.length * LINE + 8 <= boxHeight);
 		const below = inside ? [] : text > Math.max(w, options.isNarrow || options.isTight ? 60 : 84) ? narrowLines : lines;
 		const belowWidth = inside ? 0 : below === lines ? text : narrowText;
-		return { matrix, w, h, sheets, inside, below, width: Math.max(w + sheets * SHEET, belowWidth) };
+		return { matrix, w, h, boxWidth, boxHeight, ghost, sheets, inside, below, width: Math.max(w + sheets * SHEET, belowWidth) };
 	});
 	const top = Math.max(...columns.map((x) => x.sheets)) * SHEET;
 	const height = Math.max(...columns.map((x) => x.h));
@@ -132,7 +149,8 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	for (const column of columns) {
 		const left = x + (column.width - column.w - column.sheets * SHEET) / 2;
 		const y = top + (height - column.h) / 2;
-		spec.boxes.push({ x: left, y, w: column.w, h: column.h, matrix: column.matrix, sheets: column.sheets });
+		const box = { x: left + (column.w - column.boxWidth) / 2, y: y + (column.h - column.boxHeight) / 2, w: column.boxWidth, h: column.boxHeight };
+		spec.boxes.push({ ...box, matrix: column.matrix, sheets: column.sheets, ...(column.ghost && { ghost: { w: column.ghost[0], h: column.ghost[1] } }) });
 		const center = left + column.w / 2;
 		const lines = column.inside ?? column.below;
 		const start = column.inside ? y + column.h / 2 - (lines.length * LINE) / 2 + 12 : top + height + 15;
@@ -151,8 +169,9 @@ function measureMatrices(node: PlateNode, options: MeasureOptions): Spec {
 	}
 	const isShared = node.matrices.some((x) => /(^|\.)shared\./.test(x.use.path));
 	const notes = [...(isShared ? ["shared expert"] : []), ...notesOf(node)];
-	if (notes.length) {
-		const lines = wrapText(notes.join(", "), Math.max(spec.w, 84));
+	const others = options.other?.notesOf(node) ?? [];
+	if (notes.length + others.length) {
+		const lines = [notes.join(", "), ...others].flatMap((x) => wrapText(x, Math.max(spec.w, 84)));
 		const width = Math.max(...lines.map((x) => textWidth(x)));
 		if (width > spec.w) {
 			const shift = (width - spec.w) / 2;
@@ -173,9 +192,9 @@ export const groupOf = (matrix: Matrix): string => matrix.step.color;
 
 const plain = (node: PlateNode, w: number, h: number): Spec => ({ node, w, h, portX: w / 2, portY: h / 2, boxes: [], labels: [] });
 
-function measureNorm(node: PlateNode): Spec {
+function measureNorm(node: PlateNode, { other }: MeasureOptions): Spec {
 	const step = node.steps[0]!;
-	const lines = [/norm$/i.test(step.does) ? step.does : "norm"];
+	const lines = [/norm$/i.test(step.does) ? step.does : "norm", ...(other?.notesOf(node) ?? [])];
 	const w = Math.max(...lines.map((x) => textWidth(x)));
 	const spec = plain(node, w, 46 + lines.length * LINE + 2);
 	spec.bar = { x: w / 2 - 5, y: 0, w: 10, h: 44 };
@@ -184,16 +203,15 @@ function measureNorm(node: PlateNode): Spec {
 	return spec;
 }
 
-function measureCache(node: PlateNode, { stage, letters }: MeasureOptions): Spec {
+function measureCache(node: PlateNode, { letters, other }: MeasureOptions): Spec {
 	const step = node.steps[0]!;
 	const size = step.shape.at(-1);
-	const lines = ["KV cache", `${lastName(step.name)}${size === undefined ? "" : `: ${notation(size, {}, letters)}`}`];
+	const lines = ["KV cache", `${lastName(step.name)}${size === undefined ? "" : `: ${notation(size, {}, letters)}`}`, ...(other?.notesOf(node) ?? [])];
 	const w = Math.max(92, ...lines.map((x) => textWidth(x, 13, 600)));
 	const spec = plain(node, w, 22 + lines.length * LINE + 4);
 	spec.cells = { x: (w - 88) / 2, y: 0, w: 88, h: 18 };
 	spec.labels = lines.map((text, i) => ({ x: w / 2, y: 34 + i * LINE, text, anchor: "middle", cache: true, bold: i === 0 }));
 	spec.portY = 9;
-	void stage;
 	return spec;
 }
 
@@ -206,7 +224,7 @@ function shortUnit(name: string, n: number): string {
 	return n === 1 ? word : `${word}s`;
 }
 
-function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spec {
+function measureHeads(node: PlateNode, { stage, isNarrow, other }: MeasureOptions): Spec {
 	const sharing = stage.heads.find((x): x is HeadGroups & { kind: "heads" } => x.kind === "heads");
 	const softmax = node.steps.find((x) => x.kind === "softmax") ?? node.steps.find((x) => x.kind === "state") ?? node.steps[0]!;
 	const isAttention = node.steps.some((x) => x.kind === "scores");
@@ -227,7 +245,7 @@ function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spe
 	}
 	const pictureHeight = sharing ? Math.min(isNarrow ? 170 : 210, Math.max(56, Math.max(many * 4, few * 9))) : 40;
 	const title = isAttention ? "softmax(q·kᵀ) v" : "state S, updated token by token";
-	const bottom = [...wrapText(title, w), ...wrapText(softmax.does, w, 13).filter(() => isAttention)];
+	const bottom = [...wrapText(title, w), ...wrapText(softmax.does, w, 13).filter(() => isAttention), ...(other?.notesOf(node) ?? []).flatMap((x) => wrapText(x, w))];
 	const spec = plain(node, w, y + pictureHeight + bottom.length * LINE + 8 + (cached ? LINE : 0));
 	spec.heads = { x: 0, y, w, h: pictureHeight, many, few, cached };
 	const lines: Label[] = bottom.map((text, i) => ({ x: w / 2, y: y + pictureHeight + 17 + i * LINE, text, anchor: "middle", muted: i > 0 }));
@@ -237,15 +255,16 @@ function measureHeads(node: PlateNode, { stage, isNarrow }: MeasureOptions): Spe
 	return spec;
 }
 
-function measureExperts(node: PlateNode, { stage }: MeasureOptions): Spec {
+function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
+	const { stage } = options;
 	const found = stage.heads.find((x): x is HeadGroups & { kind: "experts" } => x.kind === "experts");
 	const step = node.steps.find((x) => x.kind === "choice")!;
-	if (!found) return measureOperation(node, { stage } as MeasureOptions);
+	if (!found) return measureOperation(node, options);
 	const [n, k] = [asNumber(found.n), asNumber(found.k)];
 	const columns = n <= 16 ? Math.min(n, 4) : n <= 64 ? 8 : n <= 256 ? 16 : 24;
 	const cell = n <= 16 ? 14 : n <= 64 ? 9 : 6;
 	const rows = Math.ceil(n / columns);
-	const lines = wrapText(step.does.replace(/ with their weights( \(\w+\))?/, ""), Math.max(columns * cell, 96));
+	const lines = [step.does.replace(/ with their weights( \(\w+\))?/, ""), ...(options.other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, Math.max(columns * cell, 96)));
 	const w = Math.max(columns * cell, ...lines.map((x) => textWidth(x)));
 	const spec = plain(node, w, rows * cell + lines.length * LINE + 6);
 	spec.experts = { x: (w - columns * cell) / 2, y: 0, cell, columns, n, k, groups: Number(found.groups) };
@@ -254,11 +273,11 @@ function measureExperts(node: PlateNode, { stage }: MeasureOptions): Spec {
 	return spec;
 }
 
-function measureOperation(node: PlateNode, _options: MeasureOptions): Spec {
+function measureOperation(node: PlateNode, { other }: MeasureOptions): Spec {
 	const step = node.steps[0];
 	const isCircle = node.kind === "sum" || node.kind === "product";
 	const text = step ? (step.kind === "ids" ? "token ids" : step.kind === "conv" ? step.does.replace(/ over.*/, "") : step.does) : node.id === "per_layer_inputs" ? "per-layer input" : node.id === "x" ? "residual stream" : node.id;
-	const lines = wrapText(text, isCircle ? 72 : 118);
+	const lines = [text, ...(other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, isCircle ? 72 : 118));
 	const width = Math.max(...lines.map((x) => textWidth(x)));
 	if (isCircle) {
 		const w = Math.max(24, width);

@@ -14,8 +14,9 @@ import type { PlateNode } from "./contract";
 import { filledCells, Flow, useWalk } from "./flow";
 import { LayerPicture, useLayerLayout } from "./layer_picture";
 import { HeadView, MatrixView } from "./matrix_view";
-import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, schemeNames, shortName, stagesOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
+import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, prefixOf, schemeNames, shortName, stagesOf, towersOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
 import { openX, Skyline } from "./skyline";
+import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
 import { blocksOf, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
 
 const NARROW = 760;
@@ -26,7 +27,7 @@ export function PlateSkyline({ model, barHeight, hasLens = false }: { model: Mod
 	const state = useAppState();
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
-	const open = openPlace(plate, state.layer!);
+	const open = openPlace(model, state.layer!);
 	const isWhole = hasLens && state.zoom === "model";
 	const choose = (layer: number | string) => change({ layer: String(layer), zoom: "" });
 	return (
@@ -43,9 +44,10 @@ function Lens({ at: [left, right], width }: { at: [number, number]; width: numbe
 	return <svg class="lens" width={width} height={22} viewBox={`0 0 ${width} 22`} aria-hidden="true"><path d={`M${left} 0H${right}L${width - 14} 22H14Z`} /></svg>;
 }
 
-/** The open layer, or the part "embedding" or "head". */
-export function openPlace(plate: PlateData, chosen: string): number | string {
-	if (chosen === "embedding" || chosen === "head") return chosen;
+/** The open layer, the part "embedding" or "head", or a stage of a tower such as "vision.1". */
+export function openPlace(model: ModelData, chosen: string): number | string {
+	if (chosen === "embedding" || chosen === "head" || towerAt(model, chosen)) return chosen;
+	const plate = plateOf(model);
 	const layer = Number(chosen);
 	return chosen !== "" && layer < numLayers(plate) ? layer : middleLayer(plate);
 }
@@ -82,10 +84,14 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 	const state = useAppState();
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
-	const open = openPlace(plate, state.layer!);
-	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : null;
+	const open = openPlace(model, state.layer!);
+	const tower = towerAt(model, open);
+	const kind = typeof open === "number" ? plate.kinds[kindAt(plate, open)]! : (tower?.stage?.kind ?? null);
 	const stages = stagesOf(model, state.pass!);
-	const stage = kind ? stageOfKind(stages, kind, open as number) : (stages.find((x) => x.name === open) ?? null);
+	const ofText = typeof open === "number" ? stageOfKind(stages, kind!, open) : (stages.find((x) => x.name === open) ?? null);
+	// layers that text alone skips are shown with an image
+	const withImage = typeof open === "number" && !ofText?.steps.length ? (towersOf(model).crossing[kindAt(plate, open)] ?? null) : null;
+	const stage = tower ? (tower.stage ?? null) : (withImage ?? ofText);
 	const opened = openedAt(state.zoom!, stage, kind);
 	const scene = useRef<HTMLDivElement>(null);
 	useZoomGestures(scene);
@@ -95,7 +101,7 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 			{whole}
 			{state.zoom !== "model" && (
 				<div class="plate-panel" ref={scene}>
-					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} opened={opened} state={state} width={width - (width < 600 ? 26 : 34)} />
+					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} withImage={withImage !== null} opened={opened} state={state} width={width - (width < 600 ? 26 : 34)} />
 				</div>
 			)}
 		</div>
@@ -107,11 +113,13 @@ function stageOfKind(stages: Stage[], kind: LayerKind, layer: number): Stage | n
 	return shown ?? (kind.stage === null ? null : (stages[kind.stage] ?? null));
 }
 
+const nameOfPlace = (open: number | string): string => (typeof open === "number" ? `Layer ${grouped(open)}` : open === "head" ? "Head" : open === "embedding" ? "Embedding" : nameOfTower(open));
+
 /** Model › Layer 12 › attention › q › head 3, and the buttons that go a level up or down. */
 function Path({ model, open, opened, state }: { model: ModelData; open: number | string; opened: Opened; state: State }) {
 	const plate = plateOf(model);
 	const { block, step, head } = opened;
-	const levels: [string, string][] = [["model", model.name], ["", typeof open === "number" ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"]];
+	const levels: [string, string][] = [["model", model.name], ["", nameOfPlace(open)]];
 	if (block) levels.push([block.name, block.title]);
 	if (step) levels.push([`${block!.name}/${step.name}`, step.name]);
 	if (head !== null) levels.push([`${block!.name}/${step!.name}/${head}`, `head ${head}`]);
@@ -140,16 +148,20 @@ interface PanelProps {
 	stage: Stage | null;
 	kind: LayerKind | null;
 	open: number | string;
+	tower: TowerPlace | null;
+	/** Whether the stage is of text and an image, in a layer that text alone skips. */
+	withImage: boolean;
 	opened: Opened;
 	state: State;
 	width: number;
 }
 
-function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
+function Panel({ model, stage, kind, open, tower, withImage, opened, state, width }: PanelProps) {
 	const names = useMemo(() => schemeNames(model), [model]);
 	const scheme = state.names!;
 	const isLayer = typeof open === "number";
-	const nameOf = useCallback((path: string) => shortName(fullName(names, path, scheme, isLayer) || path), [names, scheme, isLayer]);
+	const prefix = prefixOf(stage);
+	const nameOf = useCallback((path: string) => shortName(fullName(names, path, scheme, prefix) || path), [names, scheme, prefix]);
 	const variables = variablesOf(state);
 	const { block, step, head } = opened;
 	const walk = useWalk(stage?.steps.length ?? 0, `${state.pass} ${open}`);
@@ -163,9 +175,10 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 	return (
 		<>
 			<div class="plate-head">
-				<h2>{isLayer ? `Layer ${grouped(open)}` : open === "head" ? "Head" : "Embedding"}{block ? `: ${block.title}` : ""}{step ? `, ${step.name}` : ""}</h2>
+				<h2>{nameOfPlace(open)}{tower?.stage && tower.stage.name !== tower.tower.name ? `: ${tower.stage.name}` : ""}{block ? `: ${block.title}` : ""}{step ? `, ${step.name}` : ""}</h2>
 				{level === "layer" && sizes && <span>{kind.label} · <NumberButton derive={() => sizesDerivation(kind, "parameters")} label="parameters of the layer" data-layer="parameters">{grouped(sizes.parameters)}</NumberButton> parameters{sizes.active !== sizes.parameters && <>, <NumberButton derive={() => sizesDerivation(kind, "active")} label="active parameters of the layer" data-layer="active">{shortCount(sizes.active)}</NumberButton> active</>}</span>}
-				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} /></span>}
+				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} isTower={tower !== null} /></span>}
+				{level === "layer" && tower?.stage && !sizes && <span><Totals name={tower.stage.name} steps={tower.stage.steps} variables={variables} isTower /></span>}
 				{(level === "layer" || level === "block") && (
 					<span class="plate-controls no-print">
 						<Segmented id="choice-names" label="Names" options={[["path", "llamath"], ["hf", "HF"], ["gguf", "GGUF"]]} chosen={scheme} choose={(x) => change({ names: x })} />
@@ -173,9 +186,10 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 					</span>
 				)}
 			</div>
+			{tower && level === "layer" && <TowerStages model={model} place={tower} />}
 			<Scene at={`${open} ${state.zoom}`}>
 				{!stage?.steps.length
-					? <Skipped kind={kind} />
+					? tower ? <UnknownTower model={model} tower={tower.tower} /> : <Skipped kind={kind} />
 					: level === "head"
 						? <HeadView kind={kind} stage={stage} step={step!} head={head!} width={width} />
 						: level === "matrix"
@@ -187,11 +201,13 @@ function Panel({ model, stage, kind, open, opened, state, width }: PanelProps) {
 			{level === "layer" && blocks.length > 0 && (
 				<div class="plate-foot">
 					<Key stage={stage} />
+					{tower?.tower.image && <p class="caption">Shapes and FLOPs of {tower.tower.image}.{tower.tower.unread.length > 0 && ` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}</p>}
+					{withImage && <p class="caption">Text alone skips this layer. Shapes and FLOPs with one image: {towersOf(model).parts[0]!.image}.</p>}
 					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
 					<p class="plate-blocks">Every step: {blocks.map((x) => <button type="button" key={x.name} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
 				</div>
 			)}
-			{isLayer && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
+			{isLayer && !withImage && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
 		</>
 	);
 }

@@ -83,7 +83,33 @@ export interface Stage {
 	stream: Expression[];
 	steps: Step[];
 	heads: HeadGroups[];
+	/** The path of the weights' layer, of a stage of a tower. */
+	prefix?: string;
+	/** The kind of layer, of a tower; null for what stands around its layers. */
+	kind?: LayerKind | null;
 }
+
+/** What an image passes, or why that is not known. */
+export interface Tower {
+	name: string;
+	/** The image for which shapes and FLOPs are given. */
+	image: string;
+	unknown: string;
+	stages: Stage[];
+	/** Weights that are stored, but which no step reads, with their parameters. */
+	unread: [path: string, parameters: Digits][];
+}
+
+interface Towers {
+	parts: Tower[];
+	/** What a kind of layer does with an image: only layers that text alone skips. */
+	crossing: (Stage | null)[];
+}
+
+/** How many layers a stage stands for; 0 for what stands around the layers. */
+export const layerTimes = (stage: Stage): number => (stage.layers ? Number(stage.times) : 0);
+
+export const towersOf = (model: ModelData) => model.towers as Towers;
 
 export const plateOf = (model: ModelData) => model.plate as PlateData;
 export const stagesOf = (model: ModelData, pass: string): Stage[] => {
@@ -150,9 +176,12 @@ export function schemeNames(model: ModelData): Map<string, Record<string, string
 	return new Map(sections.flatMap((x) => x.rows.map((row) => [row.path, row.names])));
 }
 
+/** Where the weights of a stage are in the model. */
+export const prefixOf = (stage: Stage | null): string => stage?.prefix ?? (stage?.layers ? "layers.{l}." : "");
+
 /** The whole name of a weight in a scheme; empty if the scheme has none. */
-export function fullName(names: Map<string, Record<string, string>>, path: string, scheme: string, isInLayer: boolean): string {
-	const whole = isInLayer ? `layers.{l}.${path}` : path;
+export function fullName(names: Map<string, Record<string, string>>, path: string, scheme: string, prefix: string): string {
+	const whole = prefix + path;
 	return scheme === "path" ? whole : (names.get(whole)?.[scheme] ?? "");
 }
 

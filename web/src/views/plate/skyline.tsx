@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { grouped, shortCount } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
+import { onActivate } from "../../lib/roving";
 import { colorOf, fill, kindAt, numLayers, tint, type GroupSize, type Part, type PlateData } from "./plate_model";
 
 interface Props {
@@ -78,11 +79,17 @@ function placesOf(plate: PlateData, width: number) {
 	return { count, isSmall, partWidth, margin, towersWidth, norms, left, right, pitch, perBar, barWidth, layerX, place };
 }
 
+/** The part "embedding", "head", or a tower. */
+function partAt(plate: PlateData, open: string): Part | undefined {
+	const tower = plate.towers.find((x) => x.name === open.split(".")[0]);
+	return tower ?? plate[open === "embedding" ? "before" : "after"].findLast((x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length);
+}
+
 /** The horizontal extent of the open layer or part. */
 export function openX(plate: PlateData, width: number, open: number | string): [number, number] {
 	const { layerX, barWidth, place, partWidth } = placesOf(plate, width);
 	if (typeof open === "number") return [layerX(open), layerX(open) + barWidth];
-	const part = plate[open === "embedding" ? "before" : "after"].findLast((x) => x.groups.some((y) => y.group !== "norm") || !x.groups.length);
+	const part = partAt(plate, open);
 	const x = part ? place.get(part.name)![0] : 0;
 	return [x, x + partWidth];
 }
@@ -102,7 +109,8 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 	const streamY = base + 8 + (kindHeight ? kindHeight + 4 : 0);
 	const labelY = streamY + 22;
 	const openLayer = typeof open === "number" ? open : -1;
-	const openPart = typeof open === "number" ? undefined : plate[open === "embedding" ? "before" : "after"].findLast((x) => !norms.includes(x));
+	const openPart = typeof open === "number" ? undefined : partAt(plate, open);
+	const placeOf = (part: Part) => (towers.includes(part) ? part.name : plate.before.includes(part) ? "embedding" : "head");
 	const at = (event: MouseEvent) => {
 		const x = event.clientX - (event.currentTarget as SVGElement).ownerSVGElement!.getBoundingClientRect().left;
 		return Math.max(0, Math.min(count - 1, Math.floor((x - left) / pitch)));
@@ -140,11 +148,11 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 				const isNorm = norms.includes(part);
 				const w = isNorm ? 6 : partWidth;
 				const h = Math.max(isNorm ? 14 : 2, Number(part.parameters) * unit);
-				const choosable = !towers.includes(part);
+				const choosable = !towers.includes(part) || /^(vision|audio|(audio_)?projector)$/.test(part.name);
 				return (
 					<g key={name} class={`skyline-part${choosable ? " choosable" : ""}`} tabindex={choosable && !isNorm ? 0 : undefined} role={choosable && !isNorm ? "button" : "img"} aria-label={partText(part)} data-part-name={name}
 						onPointerEnter={() => setHovered(name)} onPointerLeave={() => setHovered(null)} onFocus={() => setHovered(name)} onBlur={() => setHovered(null)}
-						onClick={() => choosable && choose(plate.before.includes(part) ? "embedding" : "head")} onKeyDown={(event) => choosable && event.key === "Enter" && choose(plate.before.includes(part) ? "embedding" : "head")}>
+						onClick={() => choosable && choose(placeOf(part))} onKeyDown={(event) => choosable && onActivate(() => choose(placeOf(part)))(event)}>
 						<rect class="hit" x={x - 2} y={top} width={w + 4} height={barHeight} />
 						{part.tied ? <rect class="tied" x={x + 0.75} y={base - 24} width={w - 1.5} height={24} style={{ stroke: fill("head") }} />
 							: isNorm ? <rect x={x} y={base - h} width={w} height={h} style={{ fill: fill("norm") }} />

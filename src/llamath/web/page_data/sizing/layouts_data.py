@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ....analysis.fit.serving_layouts import tp_degrees
+from ....analysis.graph.recorder import record
+from ....analysis.inference.cache_bytes import cache_specs
 from ....analysis.inference.inference_memory import MemoryCalculator
 from ....analysis.parallel_layout import Layout, PipelineStage, pipeline_stages
+from ....analysis.plan.layout_space import divisors
 from ....analysis.plan.plan_ranking import PlanRequest, plan
 from ....analysis.plan.serving_plan import plan_serving
 from ....analysis.plan.training_run import TrainingPlan
@@ -19,38 +22,51 @@ from .inference_data import DEFAULT_GPU
 
 _FIXED = {"cp": 1, "microbatch": 1, "interleave": 1}
 """The page shows a few plans of this part of the search; `plan` tries all."""
+_FIXED_LONG = {"microbatch": 1, "interleave": 1}
+_LONG_CONTEXT = 2**17
+"""Tokens of the sequences that are trained on with context parallelism, or the model's own context if that is less."""
 _TOP = 3
 _NODE = 8
 _LARGEST_PIPELINE = 8
 """The most stages of a schedule that is drawn."""
 _PARTS = ("weights", "gradients", "master", "optimizer", "activations", "logits", "overhead")
-_TIMES = ("arithmetic", "tensor", "expert", "pipeline", "bubble", "data", "update")
+_TIMES = ("arithmetic", "tensor", "context", "expert", "pipeline", "bubble", "data", "update")
 
 
 def layouts(model: Model, calculator: MemoryCalculator, serving_gpus: int, training_gpus: int) -> dict[str, Any]:
     """Return the best plans for training on a cluster and for serving; `training_gpus` is the smallest cluster on which a step fits."""
-    gpu = find_device(DEFAULT_GPU)
+    gpu, cluster = find_device(DEFAULT_GPU), max(4 * training_gpus, _NODE)
+    training = _training(model, (cluster, gpu), PlanRequest(top=_TOP, fixed=_FIXED))
     return {
         "gpu": gpu.name,
-        "training": _training(model, gpu, max(4 * training_gpus, _NODE)),
+        "training": training,
+        "long": None if training is None else _long_training(model, (cluster, gpu), int(training["context"])),
         "serving": _serving(model, calculator, gpu, max(serving_gpus, _NODE)),
     }
 
 
-def _training(model: Model, gpu: Device, gpus: int) -> dict[str, Any] | None:
-    request = PlanRequest(top=_TOP, fixed=_FIXED)
+def _long_training(model: Model, on: tuple[int, Device], context: int) -> dict[str, Any] | None:
+    """Return the best plans for long sequences; None for models whose context is no longer than that of the other plans."""
+    longest = min(_LONG_CONTEXT, model.tree.context or 0)
+    if longest <= context:
+        return None
+    return _training(model, on, PlanRequest(top=_TOP, fixed=_FIXED_LONG, context=longest))
+
+
+def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dict[str, Any] | None:
     try:
-        report = plan(model, (gpus, gpu), request)
+        report = plan(model, on, request)
     except LlamathError:  # such as an optimizer or a dtype that cannot train this model
         return None
     job = TrainingJob(model, TrainRequest(dtype=report.dtype, gradients=request.gradients, context=report.context, fused=True))
     return {
-        "gpus": str(gpus),
+        "gpus": str(report.gpus),
         "context": str(report.context),
         "sequences": str(report.sequences),
         "dtype": report.dtype,
         "peak": str(report.peak),
         "plans": [_training_plan(model, job, x) for x in report.plans],
+        "undivided": next((x.why for x in report.rejected if x.what == f"CP {divisors(report.gpus)[1]:,}"), ""),
     }
 
 
@@ -59,7 +75,7 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
     stages = pipeline_stages(model.tree, layout)
     fullest = job.with_layout(layout).report(every=False).largest_stage
     return {
-        "axes": {name: str(getattr(layout, name)) for name in ("tp", "pp", "ep", "dp")},
+        "axes": {name: str(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")},
         "zero": str(layout.zero),
         "microbatches": str(layout.count),
         "recompute": layout.recompute,
@@ -71,8 +87,36 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
         "rate": found.rate,
         "tokens": found.tokens,
         "memory": str(found.memory),
+        "parts_of_sequence": None if layout.cp == 1 else _parts_of_sequence(job, found),
         "schedule": None if layout.pp == 1 else _drawn_schedule(layout),
     }
+
+
+def _parts_of_sequence(job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
+    """Return what context parallelism gives each rank: two parts of a sequence, and the keys and values of the other ranks."""
+    layout, context = found.layout, job.context
+    graph, width = record(job.model.tree, new_tokens=context), job.saved.kernels.width
+    sizes = []
+    for block, _ in job.model.tree.layers.distinct():
+        specs = cache_specs(graph, layout.tp, {id(block): 1})
+        sizes.append((sum(sum(map(int, x.rows)) * x.tokens(context) for x in specs), sum(sum(map(int, x.rows)) for x in specs)))
+    elements, per_token = max(sizes)
+    parts = [_causal_pairs(i, context // (2 * layout.cp)) for i in range(2 * layout.cp)]
+    return {
+        "parts": 2 * layout.cp,
+        "tokens": str(context // layout.cp),
+        "pairs": [str(parts[i] + parts[-1 - i]) for i in range(layout.cp)],
+        "elements": str(per_token),
+        "bytes": str(width),
+        "gathered": str(layout.microbatch * elements * width),
+        "received": str(layout.microbatch * elements * width * (layout.cp - 1) // layout.cp),
+        "sent": str(int(found.timing.sent.context)),
+    }
+
+
+def _causal_pairs(part: int, tokens: int) -> int:
+    """Return the query-key pairs of one part of a sequence under a causal mask."""
+    return part * tokens * tokens + tokens * (tokens + 1) // 2
 
 
 def _drawn_schedule(layout: Layout) -> dict[str, Any]:

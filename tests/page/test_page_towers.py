@@ -1,0 +1,179 @@
+"""Towers and projectors on the page: their stages, sizes and FLOPs equal the library's, and every level opens."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_page_plate import BOXES, WRONG_TEXT
+
+import llamath
+from llamath.analysis.image_pass import Images, image_pass
+from llamath.core.multimodal import CrossAttentionLayer
+from llamath.core.tree import fold
+from llamath.web.page_data.page_data import build_page_data
+from llamath.web.server.page_html import page_from_data
+from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_expressions import evaluate
+
+assert browser
+SAMPLE = "llama-3.2-11b-vision qwen3-vl-8b qwen2.5-vl-7b llava-1.5-7b gemma-4-31b internvl2.5-1b ministral-3-3b".split()
+DRAWN = "llama-3.2-11b-vision qwen3-vl-8b gemma-4-31b".split()
+IMAGE = Images(count=1, width=1024, height=1024)
+
+
+@cache
+def data_of(slug: str) -> dict[str, Any]:
+    return build_page_data([llamath.load(slug)])
+
+
+def towers_of(slug: str) -> dict[str, Any]:
+    found: dict[str, Any] = data_of(slug)["models"][0]["towers"]
+    return found
+
+
+def stages_of(slug: str) -> list[tuple[str, int, dict[str, Any]]]:
+    """Return every stage with its part and its number."""
+    return [(part["name"], i, x) for part in towers_of(slug)["parts"] for i, x in enumerate(part["stages"])]
+
+
+def tower_tab(browser: Any, tmp_path: Path, slug: str, at: str = "", width: int = 1440, **how: Any) -> Tab:
+    return Tab(browser, tmp_path, page_from_data(data_of(slug)), at, width=width, **how)
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_stages_sum_to_the_pass_of_an_image(slug: str) -> None:
+    found = image_pass(llamath.load(slug).tree, IMAGE)
+    sums = [evaluate(step["flops"], {}) * int(stage["times"]) for _, _, stage in stages_of(slug) for step in stage["steps"]]
+    assert sum(sums) == int(found.flops.total) > 0
+    assert {part["image"] for part in towers_of(slug)["parts"]} == {found.summary}
+
+
+@pytest.mark.parametrize("slug", SAMPLE)
+def test_stages_have_the_weights_of_their_parts(slug: str) -> None:
+    tree = llamath.load(slug).tree
+    for part in towers_of(slug)["parts"]:
+        own = sum(int(x.weight.parameters) * int(x.copies) for x in fold(getattr(tree, part["name"])))
+        used = sum(int(x["parameters"]) * int(x["times"]) for x in part["stages"])
+        assert used + sum(int(n) for _, n in part["unread"]) == own, part["name"]
+        assert [x for x, _ in part["unread"]] == (
+            ["vision.norm_after.weight", "vision.norm_after.bias"] if (slug, part["name"]) == ("llava-1.5-7b", "vision") else []
+        )
+        for stage in part["stages"]:
+            if stage["kind"] is not None:
+                assert stage["kind"]["sizes"]["parameters"] == stage["parameters"]
+
+
+def test_inputs_of_a_stage_are_steps_or_named() -> None:
+    given = {"x", "pixels", "features", "features of the image", "output of the layers", "output of the global layers"}
+    for slug in SAMPLE:
+        crossing = [x for x in towers_of(slug)["crossing"] if x]
+        for stage in [*(x for _, _, x in stages_of(slug)), *crossing]:
+            names = {x["name"] for x in stage["steps"]}
+            for step in stage["steps"]:
+                assert step["takes"] and set(step["takes"]) <= names | given | {"output of the deepstack mergers"}, (slug, step)
+
+
+def test_cross_attention_layers_are_recorded_with_an_image() -> None:
+    tree = llamath.load("llama-3.2-11b-vision").tree
+    data, tokens, width = data_of("llama-3.2-11b-vision")["models"][0], 100, 4096
+    kinds = [kind for kind, n in data["plate"]["order"] for _ in range(n)]
+    for layer, kind in zip(tree.layers, kinds, strict=True):
+        stage = data["towers"]["crossing"][kind]
+        assert (stage is not None) == isinstance(layer, CrossAttentionLayer)
+    stage = next(x for x in data["towers"]["crossing"] if x)
+    flops = {x["name"]: evaluate(x["flops"], {"B": 1, "T": tokens}) for x in stage["steps"]}
+    image = 4 * (40 * 40 + 1)  # tokens of four tiles, each with its class token
+    assert flops["cross_attn.q"] == 2 * tokens * width * width and flops["cross_attn.k"] == 2 * image * width * 1024
+    assert flops["cross_attn.scores"] == 2 * tokens * image * width
+
+
+def test_counted_towers_say_why_they_are_not_opened() -> None:
+    parts = towers_of("deepseek-ocr")["parts"]
+    assert parts and all(not x["stages"] and "what it computes is not known" in x["unknown"] for x in parts)
+
+
+@pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v3"])
+def test_text_models_have_no_towers(slug: str) -> None:
+    assert towers_of(slug)["parts"] == [] and not any(towers_of(slug)["crossing"])
+
+
+# what follows needs Chromium
+
+
+@pytest.mark.parametrize("slug", DRAWN)
+@pytest.mark.parametrize("width", [1440, 1024, 390])
+def test_labels_of_towers_are_whole_at_every_width(browser: Any, tmp_path: Path, slug: str, width: int) -> None:
+    with tower_tab(browser, tmp_path, slug, "#layer=vision", width=width) as tab:
+        for part, i, _ in stages_of(slug):
+            tab.click(f"[data-stage='{part}.{i}']")
+            wait_until_drawn(tab)
+            assert not tab.evaluate(WRONG_TEXT), (part, i)
+            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("slug", DRAWN)
+def test_matrices_of_towers_are_drawn_to_one_scale(browser: Any, tmp_path: Path, slug: str) -> None:
+    for part, i, stage in stages_of(slug):
+        uses = {y["path"]: y for x in stage["steps"] if x["kind"] in ("linear", "lookup") for y in x["uses"] if len(y["shape"]) > 1}
+        with tower_tab(browser, tmp_path, slug, f"#layer={part}.{i}") as tab:
+            scale = float(tab.get_attribute(".layer-picture", "data-scale"))
+            drawn = tab.evaluate(BOXES)
+            assert {x[0] for x in drawn} == set(uses)
+            for path, *sides in drawn:
+                shape = [int(n) for n in uses[path]["shape"]]
+                outputs = 1
+                for n in shape[:-1]:
+                    outputs *= n
+                assert sorted(sides) == pytest.approx(sorted(max(4, n * scale) for n in (outputs, shape[-1])), abs=0.01), path
+
+
+def test_a_tower_opens_down_to_a_head_by_keyboard(browser: Any, tmp_path: Path) -> None:
+    with tower_tab(browser, tmp_path, "llama-3.2-11b-vision", reduced_motion="reduce") as tab:
+        title = "document.querySelector('.plate-path [aria-current]').textContent"
+        tab.focus(".plate-whole-wide [data-part-name=vision]")
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(title) == "Vision tower" and tab.text_content(".plate-panel h2") == "Vision tower: layer"
+        assert tab.get_attribute("[data-stage='vision.1']", "aria-pressed") == "true"
+        assert "19,672,320" in tab.text_content("[data-layer=parameters]")
+        tab.focus(".layer-picture [data-node='attn.q']")
+        tab.keyboard.press("Enter")
+        facts = {x: tab.text_content(f"[data-matrix-fact={x}]") for x in ("shape", "parameters", "flops")}
+        assert "1,280 × 1,280" in facts["shape"] and "1,638,400" in facts["parameters"] and "3,276,800" in facts["flops"]
+        names = tab.text_content(".matrix-facts")
+        assert "vision.layers.{l}.attn.q.weight" in names and "vision_model.transformer.layers.{l}.self_attn.q_proj.weight" in names
+        tab.focus("[data-head='0']")
+        tab.keyboard.press("ArrowDown")
+        tab.keyboard.press("Enter")
+        assert tab.evaluate(title) == "head 1" and tab.locator("[data-head-weight]").count() == 4
+        tab.click("[data-level=layer]")
+        tab.focus("[data-stage='projector.0']")
+        tab.keyboard.press("Enter")
+        assert tab.text_content(".plate-panel h2") == "Projector" and "31,461,376 parameters" in tab.text_content(".plate-head")
+        assert "layer=projector.0" in tab.evaluate("new Promise((done) => setTimeout(() => done(location.hash), 100))")
+
+
+def test_layers_that_text_skips_are_shown_with_an_image(browser: Any, tmp_path: Path) -> None:
+    with tower_tab(browser, tmp_path, "llama-3.2-11b-vision", "#layer=3") as tab:
+        assert "Text alone skips this layer" in tab.text_content(".plate-panel")
+        assert tab.locator(".layer-picture [data-matrix='cross_attn.k.weight']").count() == 1 and not tab.locator(".flow").count()
+
+
+def test_unknown_towers_list_their_weights(browser: Any, tmp_path: Path) -> None:
+    with tower_tab(browser, tmp_path, "deepseek-ocr", "#layer=vision") as tab:
+        assert "what it computes is not known" in tab.text_content(".plate-panel") and tab.locator(".skipped li").count() == 12
+    for at in ("#layer=vision", "#layer=projector.3", "#layer=audio"):
+        with tower_tab(browser, tmp_path, "llama-3-8b", at) as tab:
+            assert tab.text_content(".plate-panel h2").startswith("Layer 16")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_towers_have_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for slug, at, width in (("llama-3.2-11b-vision", "#layer=vision", 1440), ("deepseek-ocr", "#layer=vision", 390)):
+        with tower_tab(browser, tmp_path, slug, at, width=width, color_scheme=theme, bypass_csp=True) as tab:
+            found = Axe().run(tab, context=".hero-plate").response["violations"]
+            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]
