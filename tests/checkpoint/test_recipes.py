@@ -274,6 +274,37 @@ def test_hqq_stores_the_same_tensors(bits: int, group: int, axis: int) -> None:
     assert {x.suffix[1:]: (x.dtype, x.shape) for x in to.tensors(128, 256)} == expected
 
 
+@pytest.mark.parametrize(("words", "shape"), [("uint8", ("U8", (96, 1))), ("bfloat16", ("BF16", (48, 1))), ("float32", ("F32", (24, 1)))])
+def test_bitsandbytes_packs_into_the_declared_dtype(words: str, shape: tuple[str, tuple[int, ...]]) -> None:
+    """FSDP needs 4-bit weights in the dtype of the others; bitsandbytes 0.50 packs 16 × 12 weights into these tensors."""
+    section = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": words}
+    to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    values = next(x for x in to.tensors(16, 12) if x.suffix == ".weight")
+    assert (values.dtype, values.shape) == shape
+    bnb = pytest.importorskip("bitsandbytes")
+    import torch
+
+    layer = bnb.nn.Linear4bit(12, 16, bias=False, quant_storage=getattr(torch, words)).to("cpu")
+    assert tuple(layer.weight.shape) == shape[1] and layer.weight.dtype == getattr(torch, words)
+
+
+def test_transforms_in_the_weights_store_nothing() -> None:
+    plain = {key: x for key, x in _with_transform("weight_input").items() if key != "transform_config"}
+    sizes = [storage_of({**LLAMA, "quantization_config": x}).bytes for x in (_with_transform("weight_input"), plain)]
+    assert sizes[0] == sizes[1]
+
+
+def test_torchao_quantizes_the_head_where_its_config_says_so() -> None:
+    section = {"quant_method": "torchao", "quant_type": "int8_weight_only", "modules_to_not_convert": ["lm_head", "up_proj"]}
+    untied = {**LLAMA, "tie_word_embeddings": False}
+    names = [
+        dict(quantized_modules(storage_of({**untied, "quantization_config": {**section, "include_input_output_embeddings": x}})))
+        for x in (False, True)
+    ]
+    assert names[1].keys() - names[0].keys() == {"lm_head"} and not any("up_proj" in x for x in names[1])
+
+
 @pytest.mark.parametrize("name", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig"])
 def test_torchao_stores_the_same_tensors(name: str) -> None:
     torch = pytest.importorskip("torch")
@@ -455,6 +486,13 @@ def test_overrides_change_bits_of_single_layers() -> None:
     assert {x for x, to in names.items() if to == "gptq-8bit-g16"} == {f"model.layers.3.mlp.{x}_proj" for x in ("gate", "up", "down")}
 
 
+def _with_transform(location: str) -> dict[str, Any]:
+    """A recipe of compressed-tensors whose linear layers are rotated."""
+    rotation = {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": location, "inverse": False, "ignore": ["lm_head"]}]}
+    groups = {"a": {"targets": ["Linear"], "weights": _weights()}}
+    return {"quant_method": "compressed-tensors", "config_groups": groups, "transform_config": {"config_groups": {"u": rotation}}}
+
+
 @pytest.mark.parametrize(
     ("section", "problem"),
     [
@@ -484,6 +522,14 @@ def test_overrides_change_bits_of_single_layers() -> None:
         ({"quant_method": "bitsandbytes"}, "neither load_in_4bit nor load_in_8bit"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": {"type": "posit"}}}}, "type posit"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": "16"}, "group_size 16 of NVFP4"),
+        ({"quant_method": "awq", "format": "llm-awq"}, "AWQ version llm-awq"),
+        ({"quant_method": "awq", "backend": "llm-awq"}, "AWQ version llm-awq"),
+        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "bitblas"}, "GPTQ checkpoint_format bitblas"),
+        ({"quant_method": "gptq", "bits": 4, "format": "qqq"}, "GPTQ checkpoint_format qqq"),
+        ({"quant_method": "gptq", "bits": 4, "pack_dtype": "int16"}, "GPTQ pack_dtype int16"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_storage": "uint4"}, "bnb_4bit_quant_storage uint4"),
+        (_with_transform("input"), "transform_config with hadamard at input"),
+        (_with_transform("k_cache"), "transform_config with hadamard at k_cache"),
     ],
 )
 def test_unknown_recipes_are_refused_by_name(section: dict[str, Any], problem: str) -> None:
@@ -609,6 +655,50 @@ def test_verify_finds_missing_input_scales(tmp_path: Path) -> None:
     (found,) = [x for x in verdict.findings if x.severity == "warning"]
     assert found.code == "missing_scale" and "without input_scale, which all others have" in found.message
     assert found.tensors == ("model.layers.7.mlp.up_proj.weight",)
+
+
+FP8_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("packed", "section", "message"),
+    [
+        (False, FP8_BLOCKS, "no tensor is quantized, though the config has the fp8 recipe"),
+        (True, None, "210 matrices are quantized (fp8), though the config declares no quantization"),
+        (True, {"quant_method": "unheard-of"}, "the recipe cannot be checked: unknown quantization quant_method unheard-of"),
+    ],
+)
+def test_a_recipe_that_contradicts_the_files_is_told(packed: bool, section: dict[str, Any] | None, message: str, tmp_path: Path) -> None:
+    plain = quantized_headers.plain("smollm2-135m")
+    verdict = _checkpoint(tmp_path, section or {}, quantized_headers.packed(plain, quantized_headers.fp8_blocks) if packed else iter(plain))
+    if section is None:
+        config = json.loads((tmp_path / "config.json").read_text())
+        del config["quantization_config"]
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        verdict = llamath.verify(tmp_path).verdict
+    assert message in " ".join(x.message for x in verdict.findings)
+    assert verdict.ok is (section is not None and section["quant_method"] == "unheard-of")
+    for command in ("count", "memory", "fit"):
+        done = CliRunner().invoke(cli, [command, str(tmp_path), "--brief", *(["--on", "3090"] if command == "fit" else [])])
+        assert done.exit_code == 0 and message.split("(")[0].strip() in " ".join(done.stderr.split()), command
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "expected"),
+    [
+        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": True, "sym": True}, "gptq-4bit-g128"),
+        ("quantize_config.json", {"bits": 4, "group_size": 64, "quant_method": "awq", "version": "gemv"}, "awq-4bit-g64"),
+        ("quant_config.json", {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMM"}, "awq-4bit-g64"),
+    ],
+)
+def test_recipes_in_files_of_their_own_are_read(name: str, keys: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    """AutoGPTQ and AutoAWQ wrote them there before transformers had a section for them."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / name).write_text(json.dumps(keys))
+    storage = MemoryCalculator(llamath.load(str(tmp_path)), MemoryRequest()).storage
+    assert storage is not None and storage.packer.name == expected
+    (tmp_path / name).write_text(json.dumps({"bits": 4, "quant_method": "unheard-of"}))
+    assert CliRunner().invoke(cli, ["memory", str(tmp_path)]).exit_code == 2
 
 
 def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:

@@ -16,7 +16,7 @@ from ..embedded import resolve_name
 from ..utils.errors import FormatError, RemoteError, UnknownModel, safe
 from ..utils.record_type import Record
 from ..utils.strict_json import CONFIG_FILES, read_json
-from .quantization_section import quantization_section, with_modelopt_recipe
+from .quantization_section import quantization_section, with_recipe_file
 
 if TYPE_CHECKING:
     from .formats.choose_files import Shard
@@ -451,7 +451,7 @@ def _read_config_in(folder: str) -> tuple[Mapping[str, Any] | None, str]:
 
 
 def _read_config_json(path: str, resolved: str = "") -> Mapping[str, Any]:
-    """Read a local configuration, a config.json with the recipe in ModelOpt's file next to it; `resolved` is the path without links."""
+    """Read a local configuration, a config.json with the recipe in a file next to it; `resolved` is the path without links."""
     from .formats.folder import resolve_inside
 
     folder, name = os.path.split(path)
@@ -460,7 +460,7 @@ def _read_config_json(path: str, resolved: str = "") -> Mapping[str, Any]:
         return read_json(resolve_inside(folder or ".", other)) if os.path.isfile(os.path.join(folder, other)) else None
 
     keys = read_json(resolved or path, finite=False)
-    return with_modelopt_recipe(keys, read) if name == "config.json" else keys
+    return with_recipe_file(keys, read) if name == "config.json" else keys
 
 
 def _find_config_in_folder(folder: str, problems: list[FormatError] | None) -> FoundConfig:

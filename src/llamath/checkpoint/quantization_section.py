@@ -7,8 +7,8 @@ from typing import Any
 
 from .quantization import QUANTIZATION_KEYS
 
-MODELOPT_FILE = "hf_quant_config.json"
-"""The file next to a config.json that has ModelOpt's recipe."""
+RECIPE_FILES = {"hf_quant_config.json": "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files next to a config.json that have the recipe of ModelOpt, AutoGPTQ and AWQ, and the method where they do not name one."""
 
 
 def quantization_section(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -20,8 +20,11 @@ def quantization_section(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def with_modelopt_recipe(keys: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | None]) -> Mapping[str, Any]:
-    """Return a config.json with the recipe in ModelOpt's own file if it has none itself; `read` reads a file next to it."""
-    if quantization_section(keys) is not None or (recipe := read(MODELOPT_FILE)) is None:
+def with_recipe_file(keys: Mapping[str, Any], read: Callable[[str], Mapping[str, Any] | None]) -> Mapping[str, Any]:
+    """Return a config.json with the recipe in a file of its own if it has none itself; `read` reads a file next to it."""
+    if quantization_section(keys) is not None:
         return keys
-    return {**keys, "quantization_config": recipe}
+    for name, method in RECIPE_FILES.items():
+        if (recipe := read(name)) is not None:
+            return {**keys, "quantization_config": recipe if method == "modelopt" else {"quant_method": method, **recipe}}
+    return keys

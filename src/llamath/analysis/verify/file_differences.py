@@ -21,8 +21,8 @@ _MAX_NOTES = 3
 """The most findings that are noted; `verify` lists all."""
 _IN_FILE_NOTES = frozenset(("missing_shard", "missing_index", "single_shard", "files"))
 """Codes of findings that `file_notes` says, too."""
-_TOLD = frozenset(("training_state", "other_part"))
-"""Codes of remarks about tensors that a model's own count leaves out."""
+_TOLD = frozenset(("training_state", "other_part", "recipe"))
+"""Codes of remarks about tensors that a model's own count leaves out, and about a recipe that is not understood."""
 _ABOUT_SIZES = frozenset(
     ("layers", "shape", "shard", "missing", "missing_shard", "single_shard", "unexpected", "other_part", "duplicate", "overlap")
 )

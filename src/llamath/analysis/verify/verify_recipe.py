@@ -30,9 +30,11 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
     if manifest.format == "gguf":
         return
     yield from _missing_scales(manifest, checkpoint)
+    kinds = {x.weight: x.kind for x in packings_of(manifest, checkpoint.packing_config).values() if x.role == "values"}
     try:
         packer = declared_weight_format(model.config.data)
         if packer.recipe is None:
+            yield from _undeclared(kinds)
             return
         choices = _choices(model)
     except UnknownQuantization as error:
@@ -40,7 +42,7 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
         return
     except LlamathError:
         return
-    packed = {x.weight for x in packings_of(manifest, checkpoint.packing_config).values() if x.role == "values"}
+    packed = kinds.keys()
     dtypes = dict(zip(manifest.columns.name, manifest.columns.dtype, strict=True))
     plain, excluded = [], []
     for name in (*packed, *(x for x, dtype in dtypes.items() if dtype in PLAIN_FLOATS and x not in packed)):
@@ -53,9 +55,15 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
             plain.append(name)
     recipe = f"the {packer.recipe.method} recipe"
     if plain and not packed:
-        yield Finding(code="recipe_unused", severity="info", message=f"no tensor is quantized, though the config has {recipe}")
+        is_seen = packer.recipe.method == "mlx"  # MLX looks at the tensors to tell what is quantized
+        yield Finding(
+            code="recipe_unused",
+            severity="info" if is_seen else "warning",
+            message=f"no tensor is quantized, though the config has {recipe}",
+            hint="" if is_seen else "loaders expect packed tensors: remove the section on quantization from the config of plain weights",
+        )
         return
-    if plain and packer.recipe.method != "mlx":  # MLX looks at the tensors to tell what is quantized
+    if plain and packer.recipe.method != "mlx":
         message = f"{_matrices(plain)} not quantized, though {recipe} says so: {summarize_names(plain)}"
         hint = "loaders expect packed tensors there: list these modules as exceptions in the recipe"
         yield Finding(code="recipe_plain", severity="warning", message=message, hint=hint, tensors=tuple(plain))
@@ -64,6 +72,15 @@ def recipe_findings(model: Model, checkpoint: OpenedCheckpoint) -> Iterator[Find
         message = f"{_matrices(names)} quantized, though {recipe} leaves them out ({safe(excluded[0][1], 60)}): {summarize_names(names)}"
         hint = "loaders expect plain tensors there: remove these modules from its exceptions"
         yield Finding(code="recipe_excluded", severity="warning", message=message, hint=hint, tensors=tuple(names))
+
+
+def _undeclared(kinds: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a finding about packed weights of a config without a recipe."""
+    if kinds:
+        packed, names = ", ".join(sorted(set(kinds.values()))), list(kinds)
+        message = f"{_matrices(names)} quantized ({packed}), though the config declares no quantization: {summarize_names(names)}"
+        hint = "loaders need the section on quantization: take the config.json that belongs to these files"
+        yield Finding(code="recipe_missing", severity="warning", message=message, hint=hint, tensors=tuple(names))
 
 
 def _matrices(names: Sequence[str]) -> str:

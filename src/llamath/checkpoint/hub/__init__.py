@@ -16,7 +16,7 @@ from ..formats import checkpoint_files as checkpoint
 from ..formats.choose_files import gguf_parts
 from ..formats.folder import Folder
 from ..formats.manifest import Manifest
-from ..quantization_section import with_modelopt_recipe
+from ..quantization_section import with_recipe_file
 from ..repo_id import parse_repo
 from .bucket import open_bucket
 from .http_client import Limits, Session
@@ -76,14 +76,14 @@ def find_config(text: str, *, limits: Limits | None = None) -> tuple[Mapping[str
     with open_folder(text, limits) as opened:
         if opened.file.endswith(".json"):
             keys = opened.folder.json(opened.file)
-            return _with_modelopt_recipe(keys, opened.file, opened.folder), opened.folder.path(opened.file)
+            return _with_recipe_file(keys, opened.file, opened.folder), opened.folder.path(opened.file)
         if config := _find_config(opened.folder):
-            return _with_modelopt_recipe(config[1], config[0], opened.folder), opened.folder.path(config[0])
+            return _with_recipe_file(config[1], config[0], opened.folder), opened.folder.path(config[0])
         return None, opened.folder.name
 
 
-def _with_modelopt_recipe(keys: Mapping[str, Any], name: str, folder: Folder) -> Mapping[str, Any]:
-    """Return a config.json with the recipe in ModelOpt's file next to it; folders on web servers, which cannot be listed, are not asked."""
+def _with_recipe_file(keys: Mapping[str, Any], name: str, folder: Folder) -> Mapping[str, Any]:
+    """Return a config.json with the recipe in a file next to it; folders on web servers, which cannot be listed, are not asked."""
     if name != "config.json" or (isinstance(folder, WebFolder) and not isinstance(folder, HubFolder)):
         return keys
 
@@ -95,7 +95,7 @@ def _with_modelopt_recipe(keys: Mapping[str, Any], name: str, folder: Folder) ->
                 raise
             return None
 
-    return with_modelopt_recipe(keys, read)
+    return with_recipe_file(keys, read)
 
 
 def read_sums(text: str, *, limits: Limits | None = None) -> Mapping[str, str]:

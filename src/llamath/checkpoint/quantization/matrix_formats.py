@@ -291,10 +291,10 @@ def bnb_int8_format() -> MatrixFormat:
     return MatrixFormat(name="bnb-int8", title="LLM.int8(), a scale for each row", parts=parts, compute_rate="int8")
 
 
-def bnb_4bit_format(kind: str = "nf4", nested: bool = False) -> MatrixFormat:
-    """Return bitsandbytes NF4 or FP4, without the JSON of its state; `nested` is double quantization."""
+def bnb_4bit_format(kind: str = "nf4", nested: bool = False, words: str = "U8") -> MatrixFormat:
+    """Return bitsandbytes NF4 or FP4, without the JSON of its state; `nested` is double quantization, `words` what it is packed in."""
     parts = [
-        MatrixPart(".weight", "U8", (per(ALL, 2), Axis(""))),
+        MatrixPart(".weight", words, (per(ALL, 2 * DTYPES[words].size(1)), Axis(""))),
         MatrixPart(".weight.absmax", "U8" if nested else "F32", (per(ALL, 64),)),
         *([MatrixPart(".weight.nested_absmax", "F32", (per(ALL, 64 * 256),))] if nested else ()),
         MatrixPart(".weight.quant_map", "F32", _constant(16)),

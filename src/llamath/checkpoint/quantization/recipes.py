@@ -352,7 +352,8 @@ def _fp8(config: Keys, dtype: str) -> Recipe:
 
 def _awq(config: Keys, _: str) -> Recipe:
     bits, group = _bits(config, (4,), "bits" if "bits" in config else "w_bit", 4), _group(config, config.get("q_group_size", 128))
-    version = str(config.get("version", "gemm")).lower()
+    version = next((str(x).lower() for key in ("version", "checkpoint_format", "format") if (x := config.get(key)) is not None), "gemm")
+    version = "llm-awq" if config.get("backend") == "llm-awq" else version
     if version not in ("gemm", "gemv", "gemv_fast", "exllama", "ipex", "auto"):
         raise _unknown(f"AWQ version {version}")
     to = formats.awq_format(bits, group, version)
@@ -363,7 +364,12 @@ def _awq(config: Keys, _: str) -> Recipe:
 def _gptq(config: Keys, _: str) -> Recipe:
     allowed = (2, 3, 4, 5, 6, 7, 8)
     bits, group = _bits(config, allowed), _group(config, 128)
-    marlin = config.get("checkpoint_format") == "marlin" or config.get("is_marlin_format") is True
+    layout = str(config.get("checkpoint_format") or config.get("format") or "gptq").lower()
+    marlin = layout == "marlin" or config.get("is_marlin_format") is True
+    if layout not in ("gptq", "gptq_v2", "marlin"):
+        raise _unknown(f"GPTQ checkpoint_format {layout}")
+    if (word := config.get("pack_dtype")) is not None and str(word).removeprefix("torch.") != "int32":
+        raise _unknown(f"GPTQ pack_dtype {word}")
     make = formats.marlin_format if marlin else formats.gptq_format
     to, dynamic = make(bits, group), config.get("dynamic") or {}
     if not isinstance(dynamic, Mapping):
@@ -393,12 +399,19 @@ def _gptq(config: Keys, _: str) -> Recipe:
     return Recipe(method="gptq", name=to.name, choose=choose, patterns=(*map(str, dynamic), *skipped.patterns))
 
 
+_BNB_WORDS = {"uint8": "U8", "int8": "I8", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
+"""The dtypes that bitsandbytes packs its 4 bits into."""
+
+
 def _bitsandbytes(config: Keys, _: str) -> Recipe:
     if config.get("load_in_4bit") or config.get("_load_in_4bit"):
         kind = str(config.get("bnb_4bit_quant_type", "fp4"))
         if kind not in ("nf4", "fp4"):
             raise _unknown(f"bnb_4bit_quant_type {kind}")
-        to = formats.bnb_4bit_format(kind, bool(config.get("bnb_4bit_use_double_quant")))
+        words = str(config.get("bnb_4bit_quant_storage") or "uint8").removeprefix("torch.")
+        if words not in _BNB_WORDS:
+            raise _unknown(f"bnb_4bit_quant_storage {words}")
+        to = formats.bnb_4bit_format(kind, bool(config.get("bnb_4bit_use_double_quant")), _BNB_WORDS[words])
     elif config.get("load_in_8bit") or config.get("_load_in_8bit"):
         to = formats.bnb_int8_format()
     else:
@@ -511,6 +524,8 @@ def _torchao(config: Keys, dtype: str) -> Recipe:
     else:
         raise _unknown(f"torchao quant_type {kind}")
     lists = ("modules_to_not_convert",)
+    if config.get("include_input_output_embeddings"):  # the head as well; torchao passes over embeddings in these formats
+        config = {**config, lists[0]: [x for x in _strings(config, *lists) or () if x not in ("lm_head", "embed_out")]}
     return Recipe(method="torchao", name=to.name, choose=_skipping(config, to, lists), patterns=_strings(config, *lists) or ())
 
 
@@ -683,6 +698,7 @@ def _cache_name(scheme: object) -> str:
 
 def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
     groups = config.get("config_groups")
+    _refuse_online_transforms(config.get("transform_config"))
     sparsity = config.get("sparsity_config")
     kind = sparsity.get("format") or "dense" if isinstance(sparsity, Mapping) else "dense"
     if kind == "sparse-24-bitmask" and isinstance(sparsity, Mapping):
@@ -741,6 +757,24 @@ def _compressed_tensors(config: Keys, dtype: str) -> Recipe:
         kv_cache=_cache_name(config.get("kv_cache_scheme")),
         cache_scales=_compressed_cache_scales(config.get("kv_cache_scheme"), dtype),
     )
+
+
+_FUSED = ("weight_input", "weight_output")
+"""Where compressed-tensors multiplies a transform into the weights, so that nothing of it is stored."""
+
+
+def _refuse_online_transforms(config: object) -> None:
+    """Refuse transforms of activations by name: their matrices are stored beside the weights, and the model computes with them."""
+    if not config:
+        return
+    schemes = config.get("config_groups") if isinstance(config, Mapping) else None
+    for scheme in schemes.values() if isinstance(schemes, Mapping) else (None,):
+        applied = scheme.get("apply") if isinstance(scheme, Mapping) else None
+        for x in applied if isinstance(applied, Sequence) else (None,):
+            where = x.get("location") if isinstance(x, Mapping) else None
+            if where not in _FUSED:
+                kind = scheme.get("type") if isinstance(scheme, Mapping) else None
+                raise _unknown(f"compressed-tensors transform_config with {kind} at {where}, whose matrices are stored, too")
 
 
 def _sparse_24(config: Keys, sparsity: Keys, dtype: str) -> Recipe:

@@ -20,8 +20,7 @@ from ...checkpoint.formats.dtypes import PLAIN
 from ...checkpoint.formats.folder import resolve_inside
 from ...checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from ...checkpoint.open import OpenedCheckpoint
-from ...checkpoint.quantization import QUANTIZATION_KEYS
-from ...checkpoint.quantization_section import quantization_section
+from ...checkpoint.quantization_section import RECIPE_FILES, quantization_section, with_recipe_file
 from ...checkpoint.tensor_parallel_shard import SHARD_KEY, TensorParallelShard
 from ...core.blocks import Decoder
 from ...core.expr import Expr
@@ -49,7 +48,6 @@ from .plan_edit import plan_edit
 from .plan_shards import plan_shard, stored_cuts
 
 _META_FILE = "consolidated.00.pth"
-_RECIPE_FILE = "hf_quant_config.json"
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
 """Files of multimodal models, copied like the tokenizer."""
 
@@ -118,7 +116,7 @@ class _Edited(NamedTuple):
     parameters: Change
     stored_bytes: Change
     folder: str  # with the tokenizer
-    recipe: bytes = b""  # the new hf_quant_config.json
+    recipes: Mapping[str, bytes]  # the new files beside config.json that have a recipe, by name
 
 
 def edit_checkpoint(source: str, target: str, options: EditOptions, progress: Progress = lambda _done, _all: None) -> EditReport:
@@ -212,7 +210,7 @@ def _plan_tree_edit(source: EditSource, options: EditOptions) -> _Edited:
         parameters=_change(model.parameters.total, after.parameters.total),
         stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
         folder=source.folder,
-        recipe=_recipe(source.folder, names),
+        recipes=_recipes(source.folder, names),
     )
 
 
@@ -264,7 +262,7 @@ def _shard(path: str, options: EditOptions) -> _Edited:
             parameters=_change(model.parameters.total, rank.parameters.total),
             stored_bytes=_change(sum(x.bytes for x in source.tensors.values()), sum(x.size for x in tensors)),
             folder=source.folder,
-            recipe=_recipe(source.folder, None),
+            recipes=_recipes(source.folder, None),
         )
     except BaseException:
         source.reader.close()
@@ -291,7 +289,7 @@ def _join(path: str) -> _Edited:
             parameters=_change(before, ranks.model.parameters.total),
             stored_bytes=_change(sum(x.bytes for rank in ranks.sources for x in rank.tensors.values()), sum(x.size for x in tensors)),
             folder=first.folder,
-            recipe=_recipe(first.folder, None),
+            recipes=_recipes(first.folder, None),
         )
     except BaseException:
         ranks.reader.close()
@@ -337,9 +335,7 @@ def _check_result(edited: _Edited) -> None:
         stored.append(Tensor(x.name, x.dtype, x.shape, 0, start, start + x.size))
     files = (CheckpointFile("model.safetensors", stored[-1].end if stored else 0),)
     manifest = Manifest(format="safetensors", files=files, tensors=tuple(stored))
-    keys = dict(edited.config)
-    if edited.recipe and not any(key in keys for key in QUANTIZATION_KEYS):
-        keys["quantization_config"] = parse_json(edited.recipe, _RECIPE_FILE)
+    keys = with_recipe_file(edited.config, lambda name: parse_json(edited.recipes[name], name) if name in edited.recipes else None)
     planned = _PlannedCheckpoint(name=edited.folder, manifest=manifest, keys=keys)
     report = verify_opened(planned, edited.folder, load(keys), own_config=True)
     known = {x.code for x in edited.source.report.findings} if isinstance(edited.source, EditSource) else set()
@@ -365,19 +361,20 @@ def _files(edited: _Edited) -> list[ConcatFile]:
     paths = {name: path for name, path in find_tokenizer_files(folder).items() if os.path.dirname(path) == folder}
     paths |= {name: resolve_inside(folder, name) for name in _PROCESSOR_FILES if os.path.isfile(os.path.join(folder, name))}
     copies = [ConcatFile(name, [read_tokenizer_file(path)]) for name, path in paths.items()]
-    if edited.recipe:
-        copies.append(ConcatFile(_RECIPE_FILE, [edited.recipe]))
+    copies += [ConcatFile(name, [data]) for name, data in edited.recipes.items()]
     return [*safetensors_files(edited.tensors, MAX_SHARD_SIZE), *copies, ConcatFile("config.json", [_json_bytes(edited.config)])]
 
 
-def _recipe(folder: str, names: NameNumbers | None) -> bytes:
-    """Return the new hf_quant_config.json; empty if there is none."""
-    if not os.path.isfile(os.path.join(folder, _RECIPE_FILE)):
-        return b""
-    data = read_tokenizer_file(resolve_inside(folder, _RECIPE_FILE))
-    keys = parse_json(data, _RECIPE_FILE)
-    renamed = keys if names is None else names.rename_all(keys)
-    return data if renamed == keys else _json_bytes(renamed)
+def _recipes(folder: str, names: NameNumbers | None) -> dict[str, bytes]:
+    """Return the new files that have a recipe of their own, by name."""
+    recipes = {}
+    for name in RECIPE_FILES:
+        if os.path.isfile(os.path.join(folder, name)):
+            data = read_tokenizer_file(resolve_inside(folder, name))
+            keys = parse_json(data, name)
+            renamed = keys if names is None else names.rename_all(keys)
+            recipes[name] = data if renamed == keys else _json_bytes(renamed)
+    return recipes
 
 
 def _json_bytes(keys: Mapping[str, Any]) -> bytes:
