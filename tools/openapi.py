@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from docs import JSON_KEYS, REFERENCE
-from llamath.cli.report_tools import TOOLS, ReportTool, is_list, parameter_schema, parameters, required
+from llamath.cli.report_tools import TOOLS, ReportTool, is_list, parameter_of_models, parameter_schema, parameters, required
 
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "src" / "llamath" / "web" / "openapi.json"
@@ -43,9 +43,15 @@ SAMPLES: dict[str, list[str]] = {
 """Values that the commands accept, for requests that are made from this description."""
 EXAMPLES = ("model", "models", "on", "context", "ram", "target", "number", "words")
 """Parameters whose sample values make a good request together."""
+CONFIGS: list[dict[str, Any]] = [
+    {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99},
+    {"dim": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 99},
+]
+"""A config.json and a params.json, as examples."""
 REFUSALS = {"403": "Refused", "413": "Refused", "421": "Refused"}
 API_ERRORS = {
     "400": "An unknown, repeated or malformed parameter; or, as plain text, a request of more than 16 KiB.",
+    "408": "The config did not arrive in time.",
     "422": "A value that the command refuses, or an answer that takes too long.",
     "424": "The hub did not answer.",
     "429": "There are too many requests, or the server is busy.",
@@ -64,7 +70,8 @@ def keys(name: str) -> dict[str, Any]:
     return found
 
 
-def parameter(name: str, x: click.Parameter) -> dict[str, Any]:
+def parameter(name: str, x: click.Parameter, *, sent: bool = False) -> dict[str, Any]:
+    """Return a parameter; with `sent`, it may be left out for a config in the body."""
     schema = parameter_schema(name, x, MODEL)
     description = schema.pop("description")
     if name in SAMPLES:
@@ -75,33 +82,53 @@ def parameter(name: str, x: click.Parameter) -> dict[str, Any]:
     if name in EXAMPLES:
         values = [SAMPLES[name][:1]] if is_list(x) and name != "models" else [SAMPLES[name]] if is_list(x) else SAMPLES[name]
         result["examples"] = {f"example {i}": {"value": value} for i, value in enumerate(values, 1)}
-    return result | ({"required": True} if required(name, x) else {}) | ({"style": "form", "explode": True} if is_list(x) else {})
+    if sent:
+        schema.pop("minItems", None)
+        result["description"] = f"{description.rstrip('.')}. `-` is the config that is sent, which is added if it is not named."
+    return (
+        result | ({"required": True} if required(name, x) and not sent else {}) | ({"style": "form", "explode": True} if is_list(x) else {})
+    )
 
 
 def path(tool: ReportTool) -> dict[str, Any]:
-    return {
-        "parameters": [{"$ref": "#/components/parameters/Origin"}, {"$ref": "#/components/parameters/Site"}],
+    own, models = parameters(tool, local=False).items(), parameter_of_models(tool)
+    operations = {
         "get": {
             "operationId": tool.name,
             "summary": tool.description,
             "description": f"The JSON of `llamath {tool.name} --json`, byte for byte.",
-            "parameters": [parameter(name, x) for name, x in parameters(tool, local=False).items()],
-            "responses": {
-                "200": {
-                    "description": "The report.",
-                    "headers": {
-                        "Cache-Control": {"$ref": "#/components/headers/NoStore"},
-                        "X-Content-Type-Options": {"$ref": "#/components/headers/NoSniff"},
-                        "Llamath-Exit-Code": {"$ref": "#/components/headers/ExitCode"},
-                        "Llamath-Notes": {"$ref": "#/components/headers/Notes"},
-                    },
-                    "content": {"application/json": {"schema": {"type": "object", "minProperties": 1, "properties": keys(tool.name)}}},
-                },
-                **{status: {"$ref": f"#/components/responses/{name}"} for status, name in REFUSALS.items()},
-                "404": {"$ref": "#/components/responses/UnknownModel"},
-                **{status: {"$ref": f"#/components/responses/Api{status}"} for status in API_ERRORS},
-            },
-        },
+            "parameters": [parameter(name, x) for name, x in own],
+            "responses": responses(tool.name),
+        }
+    }
+    if models:
+        text = f"The JSON of `llamath {tool.name} - --json`, byte for byte, of a config that is sent: a config.json or params.json."
+        operations["post"] = {
+            "operationId": f"{tool.name}_of_config",
+            "summary": tool.description,
+            "description": text,
+            "parameters": [*(parameter(name, x, sent=name == models) for name, x in own), {"$ref": "#/components/parameters/Name"}],
+            "requestBody": {"$ref": "#/components/requestBodies/Config"},
+            "responses": responses(tool.name, sent=True),
+        }
+    return {"parameters": [{"$ref": "#/components/parameters/Origin"}, {"$ref": "#/components/parameters/Site"}], **operations}
+
+
+def responses(name: str, *, sent: bool = False) -> dict[str, Any]:
+    """Return what a route answers, to a config that is `sent` or without one."""
+    headers = {
+        "Cache-Control": {"$ref": "#/components/headers/NoStore"},
+        "X-Content-Type-Options": {"$ref": "#/components/headers/NoSniff"},
+        "Llamath-Exit-Code": {"$ref": "#/components/headers/ExitCode"},
+        "Llamath-Notes": {"$ref": "#/components/headers/Notes"},
+    } | ({"Llamath-Model": {"$ref": "#/components/headers/Model"}} if sent else {})
+    schema = {"type": "object", "minProperties": 1, "properties": keys(name)}
+    refusals = REFUSALS | ({"411": "Refused", "415": "Refused"} if sent else {})
+    return {
+        "200": {"description": "The report.", "headers": headers, "content": {"application/json": {"schema": schema}}},
+        **{status: {"$ref": f"#/components/responses/{x}"} for status, x in refusals.items()},
+        "404": {"$ref": "#/components/responses/UnknownModel"},
+        **{status: {"$ref": f"#/components/responses/Api{status}"} for status in API_ERRORS if sent or status != "408"},
     }
 
 
@@ -111,13 +138,33 @@ def api_components() -> dict[str, dict[str, Any]]:
     busy = {"Retry-After": {"required": True, "schema": {"type": "string", "pattern": "^[0-9]+$"}}}
     texts = {key: {"type": "string"} for key in ("message", "hint", "code")}
     inner = {"type": "object", "required": ["message", "hint", "code"], "properties": texts, "additionalProperties": False}
+    examples = {f"example {i}": {"value": x} for i, x in enumerate(CONFIGS, 1)}
     return {
+        "parameters": {
+            "Name": {
+                "name": "Llamath-Name",
+                "in": "header",
+                "description": "The name of the file that the config comes from, percent-encoded; it labels the model.",
+                "schema": {"type": "string", "maxLength": 700, "pattern": "^([A-Za-z0-9._~-]|%[0-9A-F]{2})+$"},
+            }
+        },
+        "requestBodies": {
+            "Config": {
+                "description": "A config.json or params.json of at most 4 MiB, with its length declared.",
+                "required": True,
+                "content": {"application/json": {"schema": {"type": "object"}, "examples": examples}},
+            }
+        },
         "schemas": {"Error": {"type": "object", "required": ["error"], "properties": {"error": inner}, "additionalProperties": False}},
         "headers": {
             "ExitCode": {
                 "required": True,
                 "description": "The exit code of the command: 1 is a negative verdict.",
                 "schema": {"type": "string", "enum": ["0", "1"]},
+            },
+            "Model": {
+                "description": "The id by which this server knows the model that was sent, in pages (/model/ID) and as MODEL.",
+                "schema": {"type": "string", "pattern": "^~[0-9a-f]{12}$"},
             },
             "Notes": {"description": "What the command says on stderr, as a JSON string.", "schema": {"type": "string"}},
         },
@@ -141,7 +188,7 @@ def description() -> dict[str, Any]:
     data["paths"] = {name: x for name, x in data["paths"].items() if not name.startswith("/api/")}
     data["paths"] |= {f"/api/{x.name}": path(x) for x in TOOLS.values() if not x.local}
     for kind, values in api_components().items():
-        data["components"][kind] |= values
+        data["components"][kind] = data["components"].get(kind, {}) | values
     return data
 
 

@@ -46,6 +46,7 @@ from .families.wrappers import (
 )
 from .model import Model
 from .utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, UnknownModel, nearest, safe
+from .utils.file_diagnosis import diagnose_keys
 from .utils.strict_json import MAX_BYTES, parse_json
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class _Module(Protocol):
     def named_parameters(self, **how: Any) -> Any: ...
 
 
-Source = str | os.PathLike[str] | Keys | ModelArgs | Preset | _SupportsToDict | _Module | Model
+Source = str | os.PathLike[str] | Keys | ModelArgs | Preset | FoundConfig | _SupportsToDict | _Module | Model
 Via = Literal["transformers"]
 """Who builds a model that no family here describes."""
 
@@ -234,6 +235,8 @@ def _refuse_generic_changes(model: Model) -> None:
 
 def _find(source: object, problems: list[FormatError] | None) -> FoundConfig:
     """Find the configuration of a source, whatever kind of source it is."""
+    if isinstance(source, FoundConfig):
+        return source
     if isinstance(source, Preset):
         return _preset_config(source)
     if isinstance(source, ModelArgs):
@@ -408,6 +411,11 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
     model_type = config.get("model_type", "")
     if not model_type:
         where = f" in the configuration of the text model of {safe(wrapper, 60)}, which may be of any family" if wrapper else ""
+        if not wrapper and (other := diagnose_keys(data)):
+            raise ConfigError(
+                f"{source.source} is {other}, not a model's configuration",
+                hint="the configuration of a model is its config.json, which has a model_type",
+            )
         raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
     family = find_family(model_type, source.source)
     tree, outer = _build_tree(family, config), None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from llamath.checkpoint.naming.scheme import UnnamedWeight
 from llamath.cli import cli
 from llamath.core.tree import fold, walk
 from llamath.render.text.count_text import count_text
+from support.csv_tables import csv_rows
 from support.reference_data import tiny_configs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -158,10 +158,10 @@ def test_printed_rows_sum_to_the_printed_total(slug: str) -> None:
 @pytest.mark.parametrize("slug", ["llama-3-8b", "mixtral-8x7b", "gemma-2-2b"])
 def test_csv_and_markdown_sum_to_the_total(slug: str) -> None:
     total = llamath.load(slug).parameters.total
-    assert sum(int(row["total"]) for row in csv.DictReader(run("count", slug, "--format", "csv").splitlines())) == total
-    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--format", "markdown").splitlines()[2:]]
+    assert sum(int(row["total"]) for row in csv_rows(run("count", slug, "--format", "csv"))) == total
+    rows = [line.strip("| ").split(" | ") for line in run("count", slug, "--format", "markdown").splitlines()[6:]]
     assert sum(int(row[-1]) for row in rows) == total
-    assert sum(int(row["parameters"]) for row in csv.DictReader(run("count", slug, "--unfold", "--format", "csv").splitlines())) == total
+    assert sum(int(row["parameters"]) for row in csv_rows(run("count", slug, "--unfold", "--format", "csv"))) == total
 
 
 def test_one_layer_can_be_shown() -> None:

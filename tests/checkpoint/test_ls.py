@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import subprocess
@@ -20,8 +18,9 @@ from llamath.analysis.count.name_folding import unfold_pattern
 from llamath.analysis.verify.listing import TensorRow, TensorTotals, list_checkpoint, list_tensors
 from llamath.checkpoint.formats.manifest import CheckpointFile, Manifest, Tensor
 from llamath.cli.ls import command
-from llamath.render.text.checkpoints.ls_text import ls_csv, ls_text
+from llamath.render.text.checkpoints.ls_text import ls_rows, ls_text
 from support import quantized_headers as make
+from support.csv_tables import csv_rows
 
 EVIL = ["\x1b[31mred", "a\u202eb", "x\ny", "\x7f\x9b1m", "\u200bq", "=cmd()", "m" * (1 << 16), "é.ü", '"quoted",', "{0..3}"]
 
@@ -206,7 +205,7 @@ def test_packing_is_read_from_the_config(tmp_path: Path) -> None:
 def test_csv_has_every_tensor_and_equal_sums(tmp_path: Path) -> None:
     headers = list(make.packed(make.plain("llama-3.1-8b"), make.awq))
     path = write(tmp_path / "model.safetensors", headers)
-    tables = [list(csv.DictReader(io.StringIO(ls(path, "--format", "csv", *more)))) for more in ((), ("--unfold",))]
+    tables = [csv_rows(ls(path, "--format", "csv", *more)) for more in ((), ("--unfold",))]
     whole = json.loads(ls(path, "--json"))
     for rows in tables:
         sums = [sum(int(x[column]) for x in rows) for column in ("copies", "elements", "parameters", "bytes")]
@@ -257,8 +256,8 @@ def test_hostile_text_is_escaped(tmp_path: Path, options: tuple[str, ...]) -> No
     if options == ("--json",):
         assert [x["name"] for x in json.loads(text)["tensors"]] == EVIL
     if "csv" in options:
-        assert [x[0] for x in csv.reader(io.StringIO(text))][6] == "'=cmd()"
-        assert all(len(x) == (11 if "--unfold" in options else 9) for x in csv.reader(io.StringIO(text)))
+        rows = [list(x.values()) for x in csv_rows(text)]
+        assert rows[5][0] == "'=cmd()" and all(len(x) == (11 if "--unfold" in options else 9) for x in rows)
     else:
         assert len(text) < 2 * len(EVIL[6]) if options == ("--json",) else len(text) < 10_000
 
@@ -269,7 +268,7 @@ def test_a_megabyte_name_is_cut(tmp_path: Path) -> None:
         text = "\n".join(lines)
         assert "\x1b" not in text
         assert len(text) < 50_000
-    assert "\x1b" not in ls_csv(report, True)
+    assert "\x1b" not in "".join(ls_rows(report, True, "csv"))
 
 
 def test_hostile_path_is_escaped(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 import llamath
+from llamath.cli import cli
+from llamath.cli.command_group import COMMANDS
 from llamath.render import png
 from llamath.render.csv_rows import tables_rows
 from llamath.utils.errors import LlamathError
@@ -91,11 +94,85 @@ def test_no_cell_of_csv_is_a_formula(value: str) -> None:
     assert lines[4:] == [f"'{value}", "-1.5", "\\u{1b}[31m"] and lines[0] == "# =s"
 
 
-@pytest.mark.parametrize("name", ["config", "gpus", "ls", "verify"])
-def test_other_tables_are_printed_too(typed: Typed, name: str) -> None:
-    folder = Path(__file__).parents[2] / "examples" / "tiny-llama"
-    found = typed(name, {"config": "gpt2", "gpus": "h100"}.get(name, folder), "--format", "markdown")
-    assert found.status == 0 and "| --- |" in found.out and f"`llamath {name} " in found.out
+FOLDER = str(Path(__file__).parents[2] / "examples" / "tiny-llama")
+WITHOUT_TABLES = {"run", "chat", "serve", "export", "gallery", "mcp"}
+"""Commands that answer with text, pages or a server."""
+OTHER_TABLES = {
+    "count": ("llama-3-8b", "--unfold", "--layer", "3"),
+    "facts": ("deepseek-v3",),
+    "config": ("gpt2",),
+    "diff": ("llama-2-7b", "llama-3-8b", "gpt2"),
+    "trace": ("llama-3-8b",),
+    "ls": (FOLDER, "--unfold"),
+    "verify": (FOLDER, "--set", "num_key_value_heads=4"),
+    "convert": (FOLDER, "x.gguf", "--dry-run"),
+    "merge": ("BASE", "ADAPTER", "merged", "--dry-run"),
+    "edit": (FOLDER, "edited", "--drop-layers", "1", "--dry-run"),
+    "same": (FOLDER, FOLDER),
+    "hash": (FOLDER,),
+    "logits": (FOLDER, FOLDER, "--ids", "1,2,3"),
+    "flops": ("llama-3-8b",),
+    "measure": ("--context", "8", "--tokens", "2"),
+    "gpus": ("h100",),
+}
+"""Commands with tables, besides those above, whose cells are compared."""
+
+
+def formats_of(name: str) -> set[str]:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return {y for x in command.params if x.name == "format" and isinstance(x.type, click.Choice) for y in x.type.choices}
+
+
+def test_every_command_with_a_table_has_both_formats() -> None:
+    with_tables = {name for name in COMMANDS if formats_of(name) >= {"csv", "markdown"}}
+    assert with_tables == COMMANDS.keys() - WITHOUT_TABLES
+    assert with_tables == OTHER_TABLES.keys() | {line.split()[0] for line, _ in TABLES}
+
+
+@pytest.mark.parametrize("form", ["csv", "markdown"])
+@pytest.mark.parametrize("name", OTHER_TABLES)
+def test_every_table_says_what_it_is_of(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    if name == "measure":
+        pytest.importorskip("torch")
+    base, adapter = tiny_adapter(tmp_path) if name == "merge" else ("", "")
+    words = [{"BASE": base, "ADAPTER": adapter}.get(x, x) for x in OTHER_TABLES[name]]
+    found = typed(name, *words, "--format", form)
+    assert found.status == int(name == "verify"), found.err
+    first, second, third, fourth, *rest = found.out.splitlines()
+    shown = [Path(x).name if "/" in x else x for x in words]
+    if form == "csv":
+        assert first.startswith("# ") and second == f"# llamath {' '.join([name, *shown])}" and not third
+        header, *rows = csv.reader(x for x in [fourth, *rest][: [*rest, ""].index("") + 1] if not x.startswith("# "))
+        assert (rows or name == "same") and {len(x) for x in rows} <= {len(header)} and not all(x.isdigit() for x in header)
+    else:
+        assert first and not second and third == f"`llamath {' '.join([name, *shown])}`" and not fourth
+        table = [x for x in rest if x.startswith("|")]
+        assert len(table) > (1 if name == "same" else 2) and set(table[1]) <= set("|-: ")
+
+
+def tiny_adapter(folder: Path) -> tuple[str, str]:
+    """Write an adapter of the tiny model that changes nothing; return both folders."""
+    adapter = folder / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"]}))
+    query = next(x.shape for x in llamath.load(FOLDER).weights if x.path.endswith("0.attn.q.weight"))
+    header, at = {}, 0
+    for letter, shape in (("A", [1, int(query[1])]), ("B", [int(query[0]), 1])):
+        size = 4 * shape[0] * shape[1]
+        name = f"base_model.model.model.layers.0.self_attn.q_proj.lora_{letter}.weight"
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    (adapter / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    return FOLDER, str(adapter)
+
+
+def test_every_picture_is_drawn_as_svg_and_png() -> None:
+    options = {name: {y for x in cli.get_command(click.Context(cli), name).params for y in x.opts} for name in COMMANDS}
+    drawing = {name for name, own in options.items() if "--svg" in own}
+    assert drawing == {name for name, own in options.items() if "--png" in own} == {x.split()[0] for x in PICTURES}
 
 
 @pytest.mark.parametrize("line", PICTURES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -17,6 +15,7 @@ from llamath import hardware
 from llamath.cli import cli
 from llamath.hardware import Device
 from llamath.utils.errors import LlamathError
+from support.csv_tables import csv_rows
 
 DEVICES = {x.name: x for x in hardware.devices()}
 
@@ -203,7 +202,7 @@ def test_gpus_command_filters() -> None:
 
 
 def test_gpus_json_and_csv_agree() -> None:
-    rows = list(csv.DictReader(io.StringIO(run("--format", "csv"))))
+    rows = csv_rows(run("--format", "csv"))
     for row, x in zip(rows, json.loads(run("--json"))["gpus"], strict=True):
         assert row["name"] == x["name"] and int(row["memory"]) == x["memory"] and int(row["bandwidth"]) == x["bandwidth"]
         assert {y: int(row[y]) for y in hardware.DTYPES if row[y]} == x["flops"]

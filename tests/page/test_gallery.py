@@ -18,9 +18,10 @@ from llamath.catalog import presets
 from llamath.cli import cli
 from llamath.utils.errors import LlamathError
 from llamath.web.gallery.gallery_entry import catalog_entry, gallery_entry
+from llamath.web.gallery.known_forms import FORMS
 from llamath.web.gallery.site_files import MARKER, write_gallery
 from llamath.web.gallery.site_pages import site_assets
-from support.browser_page import browser, new_context, page_data, wait_until_drawn
+from support.browser_page import browser, new_context, page_data, shown_text, wait_until_drawn
 
 assert browser
 SAMPLE = ["llama-2-7b", "llama-3-8b", "deepseek-v3", "gemma-3-27b", "gpt2", "jamba-v0.1", "qwen2-vl-7b", "falcon-mamba-7b"]
@@ -36,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_site_has_a_page_for_each_model(site: Path) -> None:
     files = {str(x.relative_to(site)) for x in site.rglob("*") if x.is_file()}
-    assert files == {"index.html", MARKER, *(f"models/{x}.html" for x in SAMPLE), *(f"assets/{x}" for x in site_assets())}
+    assert files == {"index.html", MARKER, *(f"models/{x}.html" for x in SAMPLE), *(f"assets/{x}" for x in site_assets()), FORMS}
     page = (site / "models/gpt2.html").read_text()
     assert all(f'"../assets/{x}"' in page for x in site_assets() if x.startswith("page-"))
     assert max(len((site / f"models/{x}.html").read_bytes()) for x in SAMPLE) < 150_000
@@ -295,3 +296,49 @@ def test_nothing_scrolls_sideways_and_text_has_12_pixels(browser: Any, site: Pat
 def test_printed_gallery_has_the_models_without_controls(tab: Any) -> None:
     tab.emulate_media(media="print")
     assert tab.is_visible("table.models") and tab.locator("select:visible, input:visible, .button:visible").count() == 0
+
+
+def open_config(tab: Any, folder: Path, config: dict[str, Any]) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+    tab.set_input_files("#file-input", str(folder / "config.json"))
+
+
+@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+@pytest.mark.parametrize("slug", ["llama-3.1-70b", "llama-2-13b", "gpt2-xl", "deepseek-v3"])
+def test_config_of_every_known_form_is_counted(tab: Any, site: Path, tmp_path: Path, slug: str, at: str) -> None:
+    model = llamath.load(slug)
+    tab.goto((site / at).as_uri())
+    open_config(tab, tmp_path, dict(model.config.data))
+    tab.wait_for_selector("[data-part=designed]")
+    assert shown_text(tab, "[data-part=designed]") == f"{model.parameters.total:,}"
+    own = json.loads(tab.text_content("pre[aria-label='config.json']"))
+    assert llamath.load(own).parameters.total == model.parameters.total
+
+
+@pytest.mark.parametrize("at", ["index.html", "models/gpt2.html"])
+def test_config_without_a_known_form_is_named(tab: Any, site: Path, tmp_path: Path, at: str) -> None:
+    tab.goto((site / at).as_uri())
+    open_config(tab, tmp_path, {"model_type": "novel", "num_hidden_layers": 3})
+    tab.wait_for_selector(".wrong")
+    text = tab.text_content(".wrong")
+    assert 'it describes model_type "novel" (3 layers)' in text and "`llamath count config.json` counts it" in text
+    open_config(tab, tmp_path, dict(llamath.load("llama-3-8b").config.data) | {"attention_bias": True})
+    tab.wait_for_selector(".wrong:has-text('attention_bias differs')")
+    (tmp_path / "notes.txt").write_text("hello, this is a text")
+    tab.set_input_files("#file-input", str(tmp_path / "notes.txt"))
+    tab.wait_for_selector(".wrong:has-text('it is a text file, not a checkpoint')")
+
+
+def test_closed_forms_are_loaded_only_for_a_config(browser: Any, site: Path, tmp_path: Path) -> None:
+    with SiteTab(browser, site, "") as tab:
+        asked: list[str] = []
+        tab.on("request", lambda x: asked.append(x.url))
+        tab.reload()
+        assert not [x for x in asked if x.endswith(FORMS)]
+        open_config(tab, tmp_path, {"model_type": "novel"})
+        tab.wait_for_selector(".wrong")
+        assert [x for x in asked if x.endswith(FORMS)]
+        refused = tab.evaluate("() => { try { trustedTypes.createPolicy('other', {}); return false } catch { return true } }")
+        assert refused and tab.evaluate(
+            "() => { try { document.createElement('script').src = 'x.js'; return false } catch { return true } }"
+        )

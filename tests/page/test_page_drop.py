@@ -18,7 +18,8 @@ from llamath.checkpoint.formats import checkpoint_files as checkpoint
 from llamath.checkpoint.formats.manifest import Manifest
 from llamath.utils.errors import FormatError, LlamathError
 from llamath.web.server.page_html import model_page
-from support.browser_page import Tab, browser, wait_until_drawn
+from support.browser_page import Tab, browser, new_context, shown_text, wait_until_drawn
+from support.serving import Place, served
 
 __all__ = ["browser"]
 U64, U32 = struct.Struct("<Q"), struct.Struct("<I")
@@ -408,16 +409,43 @@ def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path)
     assert own.get("rope_scaling") is None and own["max_position_embeddings"] == 8192
 
 
+UTF_16 = json.dumps({"model_type": "llama"}).encode("utf-16")
 ANSWERS = {
     "text.safetensors": (b"Dear reader, this is a letter.\n" * 9, "it is a text file, not a checkpoint"),
-    "params.json": (json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(), "this is Meta's params.json"),
+    "params.json": (
+        json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(),
+        "this is Meta's params.json of a model (32 layers, width 4096), whose FFN size this page cannot compute. `llamath count params.json`",
+    ),
     "deep.json": (
         b'{"model_type": "llama", "num_hidden_layers": 1000000000000000000}',
         "num_hidden_layers is 1000000000000000000; at most 100000",
     ),
     "many.json": (b'{"model_type": "llama", "num_hidden_layers": 1000000000}', "num_hidden_layers is 1000000000; at most 100000"),
-    "other.json": (b'{"model_type": "qwen2"}', "llamath export other.json"),
+    "other.json": (
+        b'{"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 3584}',
+        'it describes model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width 3584), and this page has the closed forms of Llama 3 8B',
+    ),
+    "a b's.json": (
+        b'{"model_type": "qwen2"}',
+        "`llamath count 'a b'\\''s.json'` counts it, `llamath export 'a b'\\''s.json' -o page.html`",
+    ),
+    "-x.json": (b'{"model_type": "qwen2"}', "`llamath count './-x.json'`"),
+    "a\u202eb.json": (b'{"model_type": "qwen2"}', "`llamath count FILE`"),
     "bad.index.json": (b'{"weights": []}', "the file contains no weight_map"),
+    "model.safetensors.index (1).json": (b'{"weights": []}', "the file contains no weight_map"),
+    "utf16.json": (UTF_16, "it is UTF-16 text, not JSON"),
+    "utf16.safetensors": (UTF_16, "it is UTF-16 text, not a checkpoint"),
+    "tokenizer.json": (b'{"version": "1.0", "added_tokens": [], "model": {}}', "it is a tokenizer, not a model's configuration"),
+    "adapter_config.json": (b'{"peft_type": "LORA"}', "it is the configuration of an adapter"),
+    "generation_config.json": (b'{"_from_model_config": true}', "it is the settings of text generation"),
+    "package.json": (b'{"name": "x"}', "it has no model_type, which every config.json has"),
+    "weights.bin": (b"PK\3\4" + bytes(40), "`llamath ls weights.bin` reads it, and executes nothing in it"),
+    "weights.pth": (b"\x80\2}q\0.", "it is a pickle, such as an old PyTorch file"),
+    "page.gguf": (b"<!doctype html><title>Sign in</title>", "it is an HTML page, not a checkpoint"),
+    "pointer.gguf": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "it is a Git LFS pointer, not the file itself"),
+    "cut.safetensors": (safetensors_file('{"w":' + entry() + "}", 7), "the file is 9 bytes short"),
+    "empty.gguf": (b"", "it is an empty file"),
+    "picture.json": (b"\x89PNG\r\n\x1a\n", "it is a picture, not JSON"),
 }
 
 
@@ -426,6 +454,34 @@ def test_every_file_gets_a_clear_answer(tab: Any, tmp_path: Path, name: str) -> 
     data, answer = ANSWERS[name]
     (path,) = write_files(tmp_path, iter([(name, data)]))
     assert answer in drop(tab, path)["wrong"]
+
+
+def test_files_of_a_checkpoint_are_read_as_one(tab: Any, tmp_path: Path) -> None:
+    shards = {f"model-{i}.safetensors": safetensors_file(f'{{"layers.{i}.w":{entry()}}}', 16) for i in range(3)}
+    paths = write_files(tmp_path, iter({**shards, "model.safetensors.index.json": b"{}"}.items()))
+    tab.set_input_files("#file-input", [str(x) for x in paths])
+    tab.wait_for_selector(".file")
+    assert tab.text_content("#files-title") == "model-0.safetensors and 2 more"
+    assert shown_text(tab, "[data-part=values]") == "12" and "48 bytes of tensors" in tab.text_content("[data-part=stored]")
+    tab.set_input_files("#file-input", [str(paths[0]), str(paths[0])])
+    tab.wait_for_selector(".wrong")
+    assert "the tensor layers.0.w occurs twice" in tab.text_content(".wrong")
+    (other,) = write_files(tmp_path, iter([("a.json", b"{}")]))
+    tab.set_input_files("#file-input", [str(paths[0]), str(other)])
+    tab.wait_for_selector(".wrong:has-text('these are 2 files')")
+
+
+def test_folder_is_named_as_one(tab: Any) -> None:
+    tab.evaluate("""() => {
+      const moved = new DataTransfer();
+      moved.items.add(new File([], "Llama 3"));
+      moved.items[0].constructor.prototype.webkitGetAsEntry = () => ({ isDirectory: true });
+      dispatchEvent(new DragEvent("drop", { dataTransfer: moved, cancelable: true }));
+    }""")
+    tab.wait_for_selector(".wrong")
+    assert "it is a folder. Drop its config.json" in tab.text_content(".wrong") and "`llamath serve 'Llama 3'`" in tab.text_content(
+        ".wrong"
+    )
 
 
 def test_an_index_shows_its_files(tab: Any, tmp_path: Path) -> None:
@@ -444,3 +500,104 @@ def test_dragging_a_file_is_answered_at_once(tab: Any) -> None:
     assert tab.locator(".drop-zone.dragging").count() == 1
     tab.evaluate(drag, "dragleave")
     tab.locator(".drop-overlay").wait_for(state="detached")
+
+
+CONFIGS = ["qwen2.5-7b", "deepseek-v3", "gemma-3-4b", "gpt-oss-20b", "falcon-mamba-7b"]
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    pytest.importorskip("uvicorn")
+    with served([llamath.load("llama-3-8b")]) as found:
+        yield found
+
+
+@pytest.fixture
+def visitor(browser: Any, place: Place) -> Iterator[Any]:
+    """A tab of the server, whose requests go nowhere else, and whose page makes no error."""
+    context, wrong = new_context(browser), []
+    context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
+    page = context.new_page()
+    page.on("pageerror", lambda x: wrong.append(str(x)))
+    page.on("request", lambda x: None if x.url.startswith(place.address) else wrong.append(x.url))
+    yield page
+    context.close()
+    assert not wrong
+
+
+def config_file(folder: Path, slug: str, name: str = "config.json") -> Path:
+    model = llamath.load(slug)
+    path = folder / name
+    path.write_text(json.dumps(dict((model.outer or model.config).data)))
+    return path
+
+
+@pytest.mark.parametrize("slug", CONFIGS)
+def test_config_of_any_family_opens_on_the_server(visitor: Any, place: Place, tmp_path: Path, slug: str) -> None:
+    model = llamath.load(slug)
+    visitor.goto(place.address)
+    visitor.set_input_files("#file-input", str(config_file(tmp_path, slug)))
+    visitor.wait_for_url("**/models/~1/~*#view=b")
+    visitor.wait_for_selector(f"h1:has-text('config.json ({model.family.name})')")
+    assert f"{model.parameters.total:,}" in visitor.text_content("main")
+    visitor.click("[data-view=difference]")
+    delta = model.parameters.total - 8_030_261_248
+    assert f"{abs(delta):,}" in visitor.text_content("main")
+    visitor.go_back()
+    visitor.set_input_files("#file-input", str(config_file(tmp_path, "gpt2", "x <img src=x onerror=pwned()>.json")))
+    visitor.wait_for_selector("[data-view=b]:has-text('x <img src=x onerror=pwned()>.json')")
+    assert visitor.locator("img").count() == 0
+
+
+def test_params_json_opens_on_the_server(visitor: Any, place: Place, tmp_path: Path) -> None:
+    params = {
+        "dim": 4096,
+        "n_layers": 32,
+        "n_heads": 32,
+        "n_kv_heads": 8,
+        "vocab_size": 128256,
+        "multiple_of": 1024,
+        "ffn_dim_multiplier": 1.3,
+    }
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    visitor.goto(f"{place.address}choose")
+    visitor.set_input_files("#file-input", str(tmp_path / "params.json"))
+    visitor.wait_for_url("**/model/~*")
+    assert "8,030,261,248" in visitor.text_content("main")
+    visitor.click("text=Another model")
+    visitor.wait_for_url("**/choose")
+    assert "params.json (llama)" in visitor.text_content(".models a.model >> nth=1")
+
+
+def test_config_is_compared_from_the_gallery(visitor: Any, place: Place, tmp_path: Path) -> None:
+    visitor.goto(f"{place.address}choose#with=gpt2")
+    visitor.set_input_files("#file-input", str(config_file(tmp_path, "llama-3.2-1b")))
+    visitor.wait_for_url("**/models/gpt2/~*")
+
+
+SERVER_ANSWERS = {
+    "many.json": (b'{"model_type":"llama","hidden_size":64,"intermediate_size":96,"num_hidden_layers":1000000000,"num_attention_heads":4,"vocab_size":9}', "1,000,000,000 layers"),
+    "new.json": (b'{"model_type": "novel"}', "novel"),
+    "tokenizer.json": (b'{"version": "1.0", "added_tokens": [], "model": {}}', "the file tokenizer.json is a tokenizer, not a model's configuration"),
+    "utf16.json": (UTF_16, "the file utf16.json is UTF-16 text, not JSON"),
+    "cut.json": (b'{"model_type": "llama", "hidden_si', "the file cut.json is not JSON"),
+    "large.json": (b" " * (5 << 20), "the file is too long for a config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERVER_ANSWERS)
+def test_server_answers_every_file_clearly(visitor: Any, place: Place, tmp_path: Path, name: str) -> None:
+    data, answer = SERVER_ANSWERS[name]
+    (tmp_path / name).write_bytes(data)
+    visitor.goto(place.address)
+    assert answer in drop(visitor, tmp_path / name)["wrong"]
+    assert visitor.url == place.address
+
+
+def test_server_that_has_ended_is_named(browser: Any, tmp_path: Path) -> None:
+    context = new_context(browser)
+    page = context.new_page()
+    with served([llamath.load("gpt2")]) as short:
+        page.goto(short.address)
+    assert "Does `llamath serve` still run?" in drop(page, config_file(tmp_path, "gpt2"))["wrong"]
+    context.close()

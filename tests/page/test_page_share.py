@@ -43,11 +43,18 @@ def command_output(*args: str) -> str:
     return done.stdout.rstrip("\n")
 
 
+def markdown_output(*args: str) -> str:
+    """Return what a command prints as Markdown, without the line that names the command."""
+    summary, _, command, _, *rest = command_output(*args, "--format", "markdown").splitlines()
+    assert command == f"`llamath {' '.join(args)}`"
+    return "\n".join([summary, "", *rest])
+
+
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
 def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load(slug)])) as tab:
         assert copied_text(tab, "[aria-label='Copy as text']") == command_output("count", slug)
-        assert copied_text(tab, "[aria-label='Copy as Markdown']") == command_output("count", slug, "--format", "markdown")
+        assert copied_text(tab, "[aria-label='Copy as Markdown']") == markdown_output("count", slug)
         assert copied_text(tab, "[aria-label='Copy as JSON']") == command_output("count", slug, "--json")
         tab.wait_for_selector(".status-line:has-text('Copied')")
 
@@ -55,8 +62,13 @@ def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) ->
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
     pair = ("llama-2-7b", "llama-3-8b")
     with Tab(browser, tmp_path, model_page([llamath.load(x) for x in pair])) as tab:
-        for form, option in (("text", []), ("Markdown", ["--format", "markdown"]), ("JSON", ["--json"])):
-            assert copied_text(tab, f"[aria-label='Copy as {form}']") == command_output("diff", *pair, *option), form
+        printed = {
+            "text": command_output("diff", *pair),
+            "Markdown": markdown_output("diff", *pair),
+            "JSON": command_output("diff", *pair, "--json"),
+        }
+        for form, text in printed.items():
+            assert copied_text(tab, f"[aria-label='Copy as {form}']") == text, form
 
 
 def test_copy_of_a_section_equals_its_tables(browser: Any, tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ def place() -> Iterator[Place]:
 
 
 def exported_page(up: str, *slugs: str, ids: tuple[str, ...] = ()) -> str:
-    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | {"served": {"up": up, "ids": list(ids or slugs)}})
+    served_as = {"served": {"up": up, "ids": list(ids or slugs)}}
+    return page_from_data(build_page_data([llamath.load(x) for x in slugs]) | served_as, connects=True)
 
 
 def test_served_page_equals_exported_page_except_for_links(place: Place) -> None:

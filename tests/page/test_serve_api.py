@@ -98,5 +98,5 @@ def test_every_response_is_described(place: Place, path: str, how: dict[str, Any
 @pytest.mark.skipif(shutil.which("schemathesis", path=sysconfig.get_path("scripts")) is None, reason="schemathesis is not installed")
 def test_schemathesis_finds_no_failure(place: Place) -> None:
     found = requested(place.address, 20)
-    assert found["requests"] >= 300 and found["operations"] == len(FILE["paths"])
+    assert found["requests"] >= 300 and found["operations"] == sum(x in ("get", "post") for path in FILE["paths"].values() for x in path)
     assert not found["failures"] and not found["errors"], found["output"]

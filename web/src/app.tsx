@@ -5,6 +5,7 @@ import { Header, type SectionLink } from "./components/header";
 import { showSection } from "./components/section_link";
 import { StatusLine } from "./components/status_line";
 import { data } from "./lib/data";
+import { openOnPage } from "./lib/files/open_config";
 import { state, useAppState } from "./lib/state";
 import { applyTheme } from "./lib/theme";
 import { COMPARISON_SECTIONS, ComparisonPage } from "./views/comparison_page";
@@ -62,7 +63,7 @@ export function App() {
 			<Header title={title} links={links} showKeys={showKeys} />
 			<main id="content" tabIndex={-1}>
 				{view === DESIGN ? <DesignPage /> : view === COMPARISON ? <ComparisonPage /> : page}
-				<Files />
+				<Files openConfig={openOnPage} sends={Boolean(data.served)} />
 			</main>
 			<footer>
 				<div class="wrap">

@@ -9,7 +9,7 @@ import click
 
 from .command_group import command as make_command
 from .model_options import MODEL, TARGET_DTYPE, dry_run_option, force_option, local_model, parse_changes, set_option
-from .output import echo, echo_json
+from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath convert Llama-3.2-1B/original llama-hf --names hf",
@@ -35,7 +35,7 @@ class _Size(click.ParamType[int]):
         return size
 
 
-@make_command("convert", _EXAMPLES)
+@make_command("convert", _EXAMPLES, formats=TABLES)
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
 @click.option(
@@ -71,4 +71,4 @@ def command(source: str, target: str, *, dtype: str | None, changes: tuple[str, 
     if form == "json":
         echo_json({"model": source, **done.to_json()})
     else:
-        echo(conversion_text(done, bar.seconds, options["dry_run"]))
+        echo_report(done, form, lambda x: conversion_text(x, bar.seconds, options["dry_run"]))

@@ -10,7 +10,7 @@ from ..model import Model
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import is_generic, svg_option, takes_checkpoint
-from .output import PictureFiles, echo, echo_json, warn
+from .output import TABLES, PictureFiles, echo, echo_json, echo_table, warn
 
 if TYPE_CHECKING:
     from ..analysis.count.header_count import HeaderCount
@@ -26,7 +26,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("count", _EXAMPLES, brief=True, formats=("csv", "markdown", "tree"))
+@make_command("count", _EXAMPLES, brief=True, formats=(*TABLES, "tree"))
 @takes_checkpoint
 @click.option("--layer", type=click.IntRange(min=0), metavar="N", help="This layer only.")
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
@@ -94,9 +94,14 @@ def _print(model: Model, layer: int | None, unfold: bool, names: str | None, for
 
         echo(tree_text(model))
     elif unfold or form:
+        from ..analysis.count.count_report import CountReport
         from ..render.csv_rows import folded_rows, unfolded_rows
 
-        for line in unfolded_rows(model, scheme, layer, form) if unfold else folded_rows(model, scheme, layer, form or "csv"):
+        rows = unfolded_rows(model, scheme, layer, form) if unfold else folded_rows(model, scheme, layer, form or "csv")
+        if form:
+            echo_table(CountReport(model=model).summary, rows, form)
+            return
+        for line in rows:
             echo(line)
     else:
         from ..render.text.count_text import count_text
@@ -110,7 +115,7 @@ def _print_generic(
     """Print the count of a model without a family."""
     from ..analysis.generic.state_dict_count import StateDictCount
 
-    if layer is not None or svg is not None or names not in (None, "hf") or form in ("csv", "markdown"):
+    if layer is not None or svg is not None or names not in (None, "hf") or form in TABLES:
         raise click.UsageError(f"the model is counted {model.claim}: there is only --json, --brief, --unfold, --format tree and the table")
     report = StateDictCount(model=model)
     if form == "json":

@@ -11,7 +11,7 @@ import click
 from ..render.progress import Progress
 from .command_group import command as make_command
 from .model_options import MODEL, note_broken_files, parse_changes, set_option, svg_option, via_option
-from .output import PictureFiles, echo
+from .output import TABLES, PictureFiles, echo, echo_table
 
 if TYPE_CHECKING:
     from ..analysis.diff.model_diff import DiffReport, MultiDiffReport
@@ -26,7 +26,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("diff", _EXAMPLES, brief=True, formats=("csv", "markdown"))
+@make_command("diff", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("models", nargs=-1, required=True, metavar="A [B …]", type=MODEL)
 @set_option
 @via_option
@@ -51,12 +51,24 @@ def command(
     with Progress("comparing models"):
         report = diff(first, *others, changes=parse_changes(changes), via=via)
     note_broken_files(*models)
-    for line in _lines(report, form):
-        echo(line)
+    if form is not None and form in TABLES:
+        echo_table(report.summary, _rows(report, form), form)
+    else:
+        for line in _lines(report, form):
+            echo(line)
     if svg is not None and isinstance(report, DiffReport):
         from ..render.svg.waterfall_svg import waterfall_svg
 
         svg.write(waterfall_svg(report))
+
+
+def _rows(report: DiffReport | MultiDiffReport, form: str) -> Iterable[str]:
+    from ..analysis.diff.model_diff import DiffReport
+    from ..render.text import diff_text
+
+    if isinstance(report, DiffReport):
+        return diff_text.diff_csv(report) if form == "csv" else diff_text.diff_markdown(report)
+    return diff_text.multi_diff_rows(report, form)
 
 
 def _lines(report: DiffReport | MultiDiffReport, form: str | None) -> Iterable[str]:
@@ -67,9 +79,5 @@ def _lines(report: DiffReport | MultiDiffReport, form: str | None) -> Iterable[s
         first = report.a if isinstance(report, DiffReport) else report.models[0]
         return [json.dumps({"model": first.name, **report.to_json()})]
     if isinstance(report, DiffReport):
-        if form is None or form == "brief":
-            return [report.summary if form else diff_text.diff_text(report)]
-        return diff_text.diff_csv(report) if form == "csv" else diff_text.diff_markdown(report)
-    if form == "brief":
-        return [x.summary for x in report.differences]
-    return diff_text.multi_diff_rows(report, form) if form else [diff_text.multi_diff_text(report)]
+        return [report.summary if form else diff_text.diff_text(report)]
+    return [x.summary for x in report.differences] if form else [diff_text.multi_diff_text(report)]

@@ -8,7 +8,7 @@ import click
 
 from .command_group import command as make_command
 from .model_options import MODEL, dry_run_option, force_option, local_model
-from .output import echo, echo_json
+from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath edit Llama-3.2-1B pruned --drop-layers 10:14",
@@ -19,7 +19,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("edit", _EXAMPLES, brief=True)
+@make_command("edit", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("source", metavar="SRC", type=MODEL)
 @click.argument("target", metavar="DST")
 @click.option("--drop-layers", metavar="LAYERS", help="Layers to remove: 20:28 for layers 20 to 27, or a list such as 3,5,-1.")
@@ -49,4 +49,4 @@ def command(source: str, target: str, *, form: str | None, **options: Any) -> No
     if form == "json":
         echo_json(report.to_json())
     else:
-        echo(report.summary if form == "brief" else edit_text(report, options["dry_run"]))
+        echo_report(report, form, lambda x: edit_text(x, options["dry_run"]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .command_group import command as make_command
 from .model_options import takes_model
-from .output import echo, echo_json, note
+from .output import TABLES, echo_report, note
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -14,20 +14,15 @@ if TYPE_CHECKING:
 _EXAMPLES = ("llamath facts llama-3-8b", "llamath facts deepseek-v3 --json", "llamath facts llama-3-8b --set num_key_value_heads=32")
 
 
-@make_command("facts", _EXAMPLES, brief=True)
+@make_command("facts", _EXAMPLES, brief=True, formats=TABLES)
 @takes_model
 def command(model: Model, *, form: str | None) -> None:
     """Show what MODEL is, on one page: sizes, layers, attention, positions, weights, KV cache, FLOPs, and the smallest hardware."""
     from ..api import facts
 
     report = facts(model)
-    if form == "json":
-        echo_json(report.to_json())
-    elif form == "brief":
-        echo(report.summary)
-    else:
-        from ..render.text.facts_text import facts_text
+    from ..render.text.facts_text import facts_text
 
-        echo(facts_text(report))
-        for text in report.notes:
-            note(text)
+    echo_report(report, form, facts_text)
+    for text in report.notes if form is None else ():
+        note(text)

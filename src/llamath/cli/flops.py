@@ -11,7 +11,7 @@ from ..utils.errors import LlamathError, safe
 from ..utils.key_values import number, parse_key_values, plain
 from .command_group import command as make_command
 from .model_options import batch_option, context_option, dtype_option, images_option, kv_dtype_option, on_option, takes_model
-from .output import echo, echo_json
+from .output import TABLES, echo, echo_json, echo_table
 
 _EXAMPLES = (
     "llamath flops llama-3.1-405b --context 8k",
@@ -24,7 +24,7 @@ _ATTENTION = {"causal": "full", "absorbed": "unpacked", "eager": "flash"}
 """Default of --attention -> the other choice."""
 
 
-@make_command("flops", _EXAMPLES, brief=True, formats=("csv", "markdown", "conventions"))
+@make_command("flops", _EXAMPLES, brief=True, formats=(*TABLES, "conventions"))
 @takes_model
 @context_option("Tokens of each sequence: 8192, 128k, max.")
 @batch_option
@@ -67,10 +67,10 @@ def command(model: Model, *, on: str | None, mfu: str | None, attention: str, fo
     )
     if form == "json":
         echo_json({"model": model.name, **report.to_json()})
-    elif form in ("csv", "markdown"):
+    elif form is not None and form in TABLES:
         from ..render.text.flops_text import flops_rows
 
-        echo("\n".join(flops_rows(report, form)))
+        echo_table(report.summary, flops_rows(report, form), form)
     elif form == "brief":
         echo(report.summary)
     else:

@@ -7,7 +7,7 @@ import click
 from ..api import gpus as find_gpus
 from .command_group import command as make_command
 from .model_options import GPU
-from .output import TABLES, echo, echo_json, echo_report
+from .output import TABLES, echo_json, echo_report, echo_table
 
 _EXAMPLES = ("llamath gpus", "llamath gpus rtx 40", "llamath gpus h100-sxm", "llamath gpus amd --format csv")
 
@@ -25,6 +25,6 @@ def command(words: tuple[str, ...], *, form: str | None) -> None:
     if form == "json":
         echo_json(devices.to_json())
     elif form == "csv":
-        echo("\n".join(gpus_csv(devices)))
+        echo_table(devices.summary, gpus_csv(devices), form)
     else:
         echo_report(devices, form, gpus_text)

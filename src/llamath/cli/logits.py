@@ -13,7 +13,7 @@ from ..utils.errors import LlamathError, MissingExtra, safe
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, device_option, engine_option, is_installed
 from .model_options import MODEL, local_model, parse_changes, set_option
-from .output import echo, echo_json, note, print_error
+from .output import TABLES, echo, echo_json, echo_report, note, print_error
 
 if TYPE_CHECKING:
     from ..analysis.verify.logits_agreement import LogitsComparison
@@ -36,7 +36,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("logits", _EXAMPLES, brief=True)
+@make_command("logits", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("a", metavar="A", type=MODEL)
 @click.argument("b", metavar="B", type=MODEL)
 @click.argument("prompt", required=False)
@@ -94,7 +94,7 @@ def command(
     elif form == "brief":
         echo(logits_text(report).partition("\n")[0])
     else:
-        echo(logits_text(report))
+        echo_report(report, form, logits_text)
     return int(not report.same)
 
 

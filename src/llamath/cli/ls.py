@@ -9,7 +9,7 @@ from ..utils.errors import safe
 from ..utils.number_format import format_count
 from .command_group import command as make_command
 from .model_options import MODEL
-from .output import echo, echo_report, warn
+from .output import TABLES, echo, echo_table, warn
 
 _EXAMPLES = (
     "llamath ls ./my-checkpoint",
@@ -18,7 +18,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("ls", _EXAMPLES, brief=True, formats=("csv", "markdown", "tree"))
+@make_command("ls", _EXAMPLES, brief=True, formats=(*TABLES, "tree"))
 @click.argument("path", type=MODEL)
 @click.option("--unfold", is_flag=True, help="Every tensor on its own line.")
 def command(path: str, *, unfold: bool, form: str | None) -> None:
@@ -32,12 +32,10 @@ def command(path: str, *, unfold: bool, form: str | None) -> None:
         echo(remark, err=True)
     if form == "json":
         echo(listing.json_text().replace("\x7f", "\\u007f"))  # no control character of a file's names reaches the terminal
-    elif form == "csv":
-        from ..render.text.checkpoints.ls_text import ls_csv
+    elif form is not None and form in TABLES:
+        from ..render.text.checkpoints.ls_text import ls_rows
 
-        echo(ls_csv(listing, unfold))
-    elif form == "markdown":
-        echo_report(listing, form, lambda x: x.summary)
+        echo_table(listing.summary, ls_rows(listing, unfold, form), form)
     elif form == "brief":
         for text in file_notes(listing.manifest):
             warn(text)

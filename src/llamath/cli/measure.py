@@ -11,7 +11,7 @@ from ..render.progress import Progress
 from .command_group import command as make_command
 from .generation_options import compute_dtype_option, engine_option, open_model
 from .model_options import MODEL, force_option
-from .output import echo_report, write_file
+from .output import TABLES, echo_report, write_file
 
 _EXAMPLES = (
     "llamath measure  # with the bundled model",
@@ -23,7 +23,7 @@ _DEFAULTS = {"device": "cpu", "changes": (), "sampling": None, "temperature": No
 """Options of generation that do not matter here."""
 
 
-@make_command("measure", _EXAMPLES, brief=True)
+@make_command("measure", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("model", required=False, type=MODEL)
 @engine_option
 @compute_dtype_option()

@@ -8,7 +8,7 @@ import click
 
 from .command_group import command as make_command
 from .model_options import MODEL, dry_run_option, force_option, local_model
-from .output import echo, echo_json
+from .output import TABLES, echo, echo_json, echo_report
 
 _EXAMPLES = (
     "llamath merge Llama-3.2-1B my-lora merged",
@@ -16,7 +16,7 @@ _EXAMPLES = (
 )
 
 
-@make_command("merge", _EXAMPLES, brief=True)
+@make_command("merge", _EXAMPLES, brief=True, formats=TABLES)
 @click.argument("base", metavar="BASE", type=MODEL)
 @click.argument("adapter", metavar="ADAPTER", type=MODEL)
 @click.argument("target", metavar="DST")
@@ -39,4 +39,4 @@ def command(base: str, adapter: str, target: str, *, dtype: str | None, form: st
     if form == "json":
         echo_json({**done.to_json(), "model": base, "adapter": adapter})
     else:
-        echo(done.summary if form == "brief" else conversion_text(done, bar.seconds, options["dry_run"]))
+        echo_report(done, form, lambda x: conversion_text(x, bar.seconds, options["dry_run"]))

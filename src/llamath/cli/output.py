@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -122,6 +122,14 @@ def echo_report(report: _R, form: str | None, text: Callable[[_R], str]) -> None
         echo("\n".join(report_rows(report, form or "", stated_command())))
     else:
         echo(report.summary if form == "brief" else text(report))
+
+
+def echo_table(summary: str, rows: Iterable[str], form: str) -> None:
+    """Write the rows of a table of CSV or Markdown, after what it is of and the command, as `echo_report` does."""
+    from ..render.csv_rows import stated_rows
+
+    for line in stated_rows(summary, rows, form, stated_command()):
+        echo(line)
 
 
 _OPTIONS_OF_OUTPUT = {"--svg": 1, "--png": 1, "--format": 1, "--force": 0, "--json": 0, "--brief": 0}

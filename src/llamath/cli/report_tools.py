@@ -102,6 +102,12 @@ def required(name: str, parameter: click.Parameter) -> bool:
     return parameter.required or (name == "model" and isinstance(parameter, click.Argument))
 
 
+def parameter_of_models(tool: ReportTool) -> str:
+    """Return the argument of a tool that names its models; empty if it takes none."""
+    own = parameters(tool, local=False).items()
+    return next((name for name, x in own if isinstance(x, click.Argument) and isinstance(x.type, ModelName)), "")
+
+
 def is_list(parameter: click.Parameter) -> bool:
     """Whether a parameter may be given several times."""
     return parameter.nargs == -1 or parameter.multiple

@@ -68,9 +68,9 @@ def command(models: tuple[str, ...], *, hub: bool, host: str, port: int, browser
 
 def api_functions() -> Api:
     """Return the functions that answer `/api/NAME`: the commands themselves, for models that the server finds."""
-    from ..web.server.json_api import ApiAnswer
+    from ..web.server.json_api import ApiAnswer, ApiTool
     from ..web.server.model_ids import refuse_huge
-    from .report_tools import TOOLS, ReportTool, answer
+    from .report_tools import TOOLS, ReportTool, answer, parameter_of_models
 
     def answers(tool: ReportTool) -> ApiFunction:
         def call(values: Sequence[tuple[str, str]], resolve: ModelResolver) -> ApiAnswer:
@@ -78,7 +78,7 @@ def api_functions() -> Api:
 
         return call
 
-    return {name: answers(tool) for name, tool in TOOLS.items() if not tool.local}
+    return {name: ApiTool(answer=answers(tool), models=parameter_of_models(tool)) for name, tool in TOOLS.items() if not tool.local}
 
 
 def is_interactive() -> bool:

@@ -64,7 +64,7 @@ def _shape(shape: Iterable[int]) -> str:
     return "×".join(str(int(x)) for x in shape)
 
 
-_TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model".split())
+_TEXT_COLUMNS = frozenset("group weight name dims shape cause where key moves model dtype codec role file".split())
 """Columns of text; all others are right-aligned in Markdown."""
 
 
@@ -76,13 +76,10 @@ def report_rows(report: Report, form: str, command: str) -> Iterator[str]:
 def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) -> Iterator[str]:
     """Yield tables of `html_table`, after what they are of and the command that prints them.
 
-    These are comments (`# …`) in CSV and paragraphs in Markdown; a blank line separates tables.
+    A blank line separates tables.
     """
     mark = "# " if form == "csv" else ""
-    yield f"{mark}{_line(summary)}"
-    if form == "markdown":
-        yield ""
-    yield f"# {command}" if form == "csv" else f"`{command}`"
+    yield from _statement(summary, form, command)
     for table in tables:
         if isinstance(table, HTMLTable):
             yield ""
@@ -92,6 +89,22 @@ def tables_rows(summary: str, tables: Iterable[str], form: str, command: str) ->
             rows = [tuple(_cell(x, form) for x in row) for row in table.rows]
             right = [bool(rows) and all(row[i][:1] in "0123456789-−+≈" for row in rows) for i in range(len(table.header))]
             yield from format_table(table.header, rows, form, right)
+
+
+def stated_rows(summary: str, rows: Iterable[str], form: str, command: str) -> Iterator[str]:
+    """Yield the rows of a table, after what it is of and the command that prints it."""
+    yield from _statement(summary, form, command)
+    yield ""
+    yield from rows
+
+
+def _statement(summary: str, form: str, command: str) -> Iterator[str]:
+    """Yield what tables are of and the command that prints them: comments (`# …`) in CSV, paragraphs in Markdown."""
+    if form == "csv":
+        yield f"# {_line(summary)}"
+        yield f"# {command}"
+    else:
+        yield from (_line(summary), "", f"`{command}`")
 
 
 def _line(text: str) -> str:

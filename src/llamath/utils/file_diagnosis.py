@@ -52,6 +52,8 @@ _KINDS = (
         r"bad gateway|service unavailable|gateway time-?out|request has expired)",
         "login",
     ),
+    _Kind("utf_16", "UTF-16 text", r"\A(?:\xff\xfe)?(?:[\t\r\n\x20-\x7e]\x00){4}", "JSON is UTF-8: save it as that"),
+    _Kind("utf_16", "UTF-16 text", r"\A(?:\xfe\xff)?(?:\x00[\t\r\n\x20-\x7e]){4}", "JSON is UTF-8: save it as that"),
     _Kind("unknown_format", "a gzip archive", r"\A\x1f\x8b\x08", "unpack it first: `gzip -dk {file}`"),
     _Kind("unknown_format", "a Zstandard archive", r"\A\x28\xb5\x2f\xfd", "unpack it first: `zstd -dk {file}`"),
     _Kind("unknown_format", "an xz archive", r"\A\xfd7zXZ\x00", "unpack it first: `xz -dk {file}`"),
@@ -76,6 +78,36 @@ _KINDS = (
 """What stands in the place of files, by first bytes; the first that matches counts."""
 
 _OTHER = "expected safetensors, GGUF, PyTorch's .pth and .bin, or .npz"
+
+
+_OBJECTS = (
+    ("a tokenizer", ("added_tokens", "model")),
+    ("the configuration of a tokenizer", ("tokenizer_class",)),
+    ("the configuration of an adapter, which changes weights of another model", ("peft_type",)),
+    ("an index of weight files", ("weight_map",)),
+    ("the configuration of an image processor", ("image_processor_type",)),
+    ("the configuration of a feature extractor", ("feature_extractor_type",)),
+    ("the configuration of a processor", ("processor_class",)),
+    ("a configuration of diffusers", ("_class_name",)),
+    ("the state of a training run", ("log_history",)),
+    ("a configuration of DeepSpeed", ("zero_optimization",)),
+    ("the settings of text generation", ("_from_model_config",)),
+    ("the settings of text generation", ("do_sample",)),
+    ("the settings of text generation", ("eos_token_id", "transformers_version")),
+    ("a description of software packages", ("dependencies",)),
+)
+"""What an object in JSON without a model type is, by keys that it has; the first that matches counts."""
+
+
+def diagnose_keys(keys: Iterable[str]) -> str:
+    """Return what an object in JSON is that is no configuration of a model; empty if nothing tells it."""
+    own = frozenset(keys)
+    return next((what for what, needed in _OBJECTS if own.issuperset(needed)), "")
+
+
+def page_objects() -> list[list[object]]:
+    """Return (what an object is, keys that it has) for JSON files that the page opens itself."""
+    return [[what, list(needed)] for what, needed in _OBJECTS]
 
 
 def page_patterns() -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 // The header: the mark, the models of this page and their comparison, links to sections, the theme.
 import { data, type ModelData } from "../lib/data";
+import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState } from "../lib/state";
 import { shownTheme } from "../lib/theme";
 import { PageMenu } from "./export/page_menu";
@@ -45,7 +46,7 @@ export const pageUrl = (up: string, ids: readonly string[]) => `${up}${ids.lengt
 
 function OtherModels() {
 	if (data.gallery) {
-		const links = data.gallery as { all: string; with: string };
+		const links = data.gallery as SiteLinks;
 		return (
 			<>
 				<a class="button" href={links.all}>All models</a>

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from ...core.tree import Block, Stack, Weight
 from ...utils.record_type import Record
+from ...utils.report import Report, html_table
 from .divergence import Divergence
 
 
@@ -53,7 +54,7 @@ class TreeDifference(Record):
         return str(self.b)
 
 
-class LogitsComparison(Record):
+class LogitsComparison(Report):
     """Comparison of two checkpoints on the same tokens."""
 
     json_fields: ClassVar[tuple[str, ...]] = (
@@ -79,6 +80,36 @@ class LogitsComparison(Record):
     divergence: Divergence | None = None  # None: there is only one token
     facts: tuple[TreeDifference, ...] = ()
     hints: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The verdict, on what and in which dtype."""
+        verdict = "identical" if self.identical else f"{'same' if self.same else 'different'}, {self.relative:.2g} of the largest logit"
+        return f"{self.a.name} and {self.b.name}: {verdict}; {len(self.tokens):,} tokens in {self.dtype}, tolerance {self.tolerance:g}"
+
+    def html_tables(self) -> Iterator[str]:
+        """The differences, their percentiles, the hidden states after each layer, and the settings that differ."""
+        yield html_table(("measure", "value"), list(self._measures()))
+        if self.divergence is not None:
+            kld = {x.percent: x.value for x in self.divergence.kld.percentiles}
+            rows = [(x.percent, kld.get(x.percent), x.value) for x in self.divergence.delta_p.percentiles]
+            yield html_table(("percentile", "KLD, nats", "Δp"), rows, caption="of the next token's probabilities")
+        if self.layers:
+            yield html_table(("layer", "relative difference"), list(enumerate(self.layers)), caption="of the hidden state after each layer")
+        if self.facts:
+            yield html_table(("setting", "A", "B", "layers"), [(x.path, x.a_text, x.b_text, x.layers) for x in self.facts])
+
+    def _measures(self) -> Iterator[tuple[str, object]]:
+        yield from (("largest logit of A", self.largest_logit), ("mean logit difference", self.mean_difference))
+        yield from (("largest logit difference", self.max_difference), ("largest difference / largest logit", self.relative))
+        yield from (("mean KL(A‖B), nats", self.kl_mean), ("largest KL(A‖B), nats", self.kl_max))
+        yield from (("tokens", len(self.tokens)), ("tokens with the same top-1 token", self.same_top1))
+        if self.losses:
+            yield from (("loss of A, nats/token", self.losses[0]), ("loss of B, nats/token", self.losses[1]))
+        if self.divergence is not None:
+            yield from (("perplexity of A", self.divergence.perplexity_a.value), ("perplexity of B", self.divergence.perplexity_b.value))
+        if self.first is not None:
+            yield f"first difference: {self.first.module}", self.first.difference
 
     @property
     def identical(self) -> bool:

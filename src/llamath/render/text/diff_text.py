@@ -307,8 +307,6 @@ def diff_csv(report: DiffReport) -> Iterator[str]:
 def diff_markdown(report: DiffReport) -> Iterator[str]:
     """Return three tables: causes, weights, and config keys."""
     a, b = _escape_markdown(report.a.name), _escape_markdown(report.b.name)
-    yield f"**{a} → {b}: {format_signed(report.delta)}** ({report.total.a:,} → {report.total.b:,})"
-    yield ""
     causes = ((x.label, format_signed(x.delta), x.where) for x in report.causes)
     yield from format_table(("cause", "difference", "where"), causes, "markdown")
     yield ""

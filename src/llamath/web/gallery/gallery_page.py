@@ -8,6 +8,9 @@ from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
+from ..page_data.file_formats import file_formats
+from ..page_data.ui_strings import UI_STRINGS
+
 VIEWS = ("table", "cards", "timeline", "plot", "compare")
 KINDS = ("dense", "moe", "hybrid", "recurrent", "bidirectional", "vision", "audio")
 PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "vocabulary", "released")
@@ -15,12 +18,12 @@ PLOTTED = ("kv", "total", "active", "context", "flops", "layers", "width", "voca
 
 
 def gallery_data(
-    entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False
+    entries: Sequence[Mapping[str, Any]], *, link: str, pair_link: str = "", chunks: int = 0, hub: bool = False, forms: str = ""
 ) -> dict[str, Any]:
     """Return the data of the page.
 
-    `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with `{a}` and `{b}`, if Python makes one; and
-    `chunks` the number of requests that bring the rest of the entries.
+    `link` is the address of a model's page, with `{id}`; `pair_link` that of a comparison, with `{a}` and `{b}`, if Python makes one;
+    `chunks` the number of requests that bring the rest of the entries; and `forms` the address of the script with the closed forms.
     """
     return {
         "models": list(entries),
@@ -29,6 +32,9 @@ def gallery_data(
         "pair_link": pair_link,
         "chunks": chunks,
         "hub": hub,
+        "forms": forms,
+        "files": file_formats(),
+        "words": UI_STRINGS,
         "version": version("llamath"),
     }
 
@@ -62,5 +68,6 @@ def _settings() -> list[list[Any]]:
         ["x", "released", list(PLOTTED), []],
         ["y", "kv", list(PLOTTED), []],
         ["differ", "all", ["all", "only"], []],
+        ["section", "", "section", []],
         ["theme", "", ["light", "dark"], []],
     ]

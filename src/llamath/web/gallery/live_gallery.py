@@ -29,9 +29,9 @@ class LiveGallery:
         """The number of chunks."""
         return -(-len(slugs()) // _CHUNK)
 
-    def page(self) -> str:
-        """Return the page, with the models of this launch complete, and the presets as the catalog has them."""
-        own = [gallery_entry(model, model_id) for model_id, model in self.own.items()]
+    def page(self, posted: Mapping[str, Model] | None = None) -> str:
+        """Return the page, with the models of this launch and of `posted` configs complete, and the presets as the catalog has them."""
+        own = [gallery_entry(model, model_id) for model_id, model in {**self.own, **(posted or {})}.items()]
         entries = [*own, *map(catalog_entry, presets())]
         data = gallery_data(entries, link=_LINK, pair_link="models/{a}/{b}", chunks=self.num_chunks, hub=self.hub)
         return document("Choose a model", data, "gallery", plain_links(entries, _LINK), connects=True)

@@ -22,11 +22,14 @@ from ..page_data.page_data import build_page_data
 from ..server.model_ids import load_preset, refuse_huge
 from .gallery_entry import gallery_entry
 from .gallery_page import gallery_data, plain_links
+from .known_forms import FORMS, form_of, forms_script
 from .site_pages import site_assets, site_page
 
 MARKER = "llamath-gallery.json"
 """The file by which a folder is recognized as a gallery: the files that the command wrote there."""
 _LINK = "models/{id}.html"
+_Written = tuple[dict[str, Any], dict[str, Any] | None]
+"""The entry of a model, and its closed forms if there are any."""
 _OnProgress = Callable[[int, int], None]
 """Is called with the number of finished models and of all."""
 
@@ -66,8 +69,9 @@ def write_gallery(
     os.makedirs(parent, exist_ok=True)
     new = tempfile.mkdtemp(prefix=f".{os.path.basename(folder)}.", dir=parent)
     try:
-        entries = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
-        _write_shared(new, entries)
+        written = _write_pages(new, sources, processes, on_progress or (lambda *_: None))
+        entries = [entry for entry, _ in written]
+        _write_shared(new, entries, [form for _, form in written if form])
         files = sorted(os.path.relpath(os.path.join(where, x), new) for where, _, names in os.walk(new) for x in names)
         size = sum(os.path.getsize(os.path.join(new, x)) for x in files)
         _write(new, MARKER, json.dumps({"llamath_gallery": 1, "files": files}, indent=0))
@@ -97,28 +101,28 @@ def _check_folder(folder: str, force: bool) -> list[str]:
     return []
 
 
-def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[dict[str, Any]]:
-    """Write the page of each model, and return their entries."""
+def _write_pages(new: str, sources: Sequence[str], processes: int | None, on_progress: _OnProgress) -> list[_Written]:
+    """Write the page of each model, and return their entries and closed forms."""
     os.mkdir(os.path.join(new, "models"))
     ids = _ids_of(sources) if sources else dict.fromkeys(slugs(), "")
     tasks = [(new, model_id, source) for model_id, source in ids.items()]
-    entries = []
+    written = []
     most = min(processes or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(tasks))
     on_progress(0, len(tasks))
     if most == 1:
         for task in tasks:
-            entries.append(_write_model(task))
-            on_progress(len(entries), len(tasks))
-        return entries
+            written.append(_write_model(task))
+            on_progress(len(written), len(tasks))
+        return written
     with ProcessPoolExecutor(most, mp_context=get_context("spawn")) as pool:
         try:
-            for entry in pool.map(_write_model, tasks, chunksize=4):
-                entries.append(entry)
-                on_progress(len(entries), len(tasks))
+            for pair in pool.map(_write_model, tasks, chunksize=4):
+                written.append(pair)
+                on_progress(len(written), len(tasks))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return entries
+    return written
 
 
 def _ids_of(sources: Sequence[str]) -> dict[str, str]:
@@ -134,24 +138,26 @@ def _ids_of(sources: Sequence[str]) -> dict[str, str]:
     return ids
 
 
-def _write_model(task: tuple[str, str, str]) -> dict[str, Any]:
-    """Write one page, and return the model's entry."""
+def _write_model(task: tuple[str, str, str]) -> _Written:
+    """Write one page, and return the model's entry and closed forms."""
     new, model_id, source = task
     model: Model = load_with_checkpoint(source) if source else load_preset(model_id)
     refuse_huge(model)
-    data = build_page_data([model]) | {"gallery": {"all": "../index.html", "with": f"../index.html#with={model_id}"}}
+    links = {"all": "../index.html", "with": f"../index.html#with={model_id}", "forms": f"../{FORMS}", "link": "{id}.html"}
+    data = build_page_data([model]) | {"gallery": links}
     name = str(data["models"][0]["name"])
     text = site_page(name, data, "page", "../", [f"{model.parameters.total:,} parameters", '<a href="../index.html">All models</a>'])
     _write(new, f"models/{model_id}.html", text)
-    return gallery_entry(model, model_id)
+    return gallery_entry(model, model_id), form_of(model_id, name, data["models"][0]["design"])
 
 
-def _write_shared(new: str, entries: list[dict[str, Any]]) -> None:
-    """Write the first page, and the scripts and styles."""
+def _write_shared(new: str, entries: list[dict[str, Any]], forms: list[dict[str, Any]]) -> None:
+    """Write the first page, the closed forms, and the scripts and styles."""
     os.mkdir(os.path.join(new, "assets"))
     for name, text in site_assets().items():
         _write(new, f"assets/{name}", text)
-    data = gallery_data(entries, link=_LINK)
+    _write(new, FORMS, forms_script(forms))
+    data = gallery_data(entries, link=_LINK, forms=FORMS)
     _write(new, "index.html", site_page("Gallery of language models", data, "gallery", "", plain_links(entries, _LINK)))
 
 

@@ -23,15 +23,20 @@ def model_texts(model: Model) -> dict[str, Any]:
     """Return the texts of one model."""
     with unstyled():
         text = count_text(model)
+    markdown = [CountReport(model=model).summary, "", *folded_rows(model, None, None, "markdown")]
     is_small = sum(int(x.copies) for x in fold(model.tree)) <= MAX_LISTED_WEIGHTS
-    return {"text": text, "markdown": "\n".join(folded_rows(model, None, None, "markdown")), "json": _parts(model) if is_small else None}
+    return {
+        "text": text,
+        "markdown": "\n".join(markdown),
+        "json": _parts(model) if is_small else None,
+    }
 
 
 def diff_texts(report: DiffReport) -> dict[str, Any]:
     """Return the texts of a comparison."""
     with unstyled():
         text = diff_text(report)
-    return {"text": text, "markdown": "\n".join(diff_markdown(report)), "json": json.dumps(report.to_json())}
+    return {"text": text, "markdown": "\n".join([report.summary, "", *diff_markdown(report)]), "json": json.dumps(report.to_json())}
 
 
 def _parts(model: Model) -> dict[str, Any]:

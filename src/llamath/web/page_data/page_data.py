@@ -9,19 +9,13 @@ from typing import Any
 
 from ...analysis.diff.causes import CAUSE_TITLES, METHOD, Cause, CausePart
 from ...analysis.diff.model_diff import DiffReport, WeightEntry, diff
-from ...checkpoint.formats import safetensors
-from ...checkpoint.formats.dtypes import DTYPES, GGML, PLAIN
-from ...checkpoint.formats.gguf import KINDS, MAX_ARRAY, MAX_DIMS, MAX_KEY, MAX_KEYS, MAX_NAME, MAX_STRINGS, MAX_TENSORS, REQUIRED_TYPES
 from ...checkpoint.naming.scheme import Scheme, UnnamedWeight
-from ...config_keys import NO_EFFECT
 from ...core.expr import Expr, product, total
 from ...core.parameter_count import Section, WeightRow
 from ...core.tree import Folded, fold, fold_field
-from ...families.classes import HEADED
 from ...model import Model
 from ...render.text.diff_text import format_setting
 from ...utils.errors import safe
-from ...utils.file_diagnosis import page_patterns
 from ...utils.number_format import format_percent, format_ranges, format_signed, short_count
 from .attention_data import build_attention
 from .block_data import build_block_diagrams
@@ -30,6 +24,7 @@ from .clipboard_texts import diff_texts, model_texts
 from .experts_data import build_experts
 from .facts_data import facts_data
 from .family_sliders import build_design, derived_dimension
+from .file_formats import file_formats
 from .page_settings import page_settings
 from .parameters_data import build_parameters, component_bytes
 from .plate_data import build_plate
@@ -38,58 +33,6 @@ from .sizing.layouts_data import layouts
 from .sizing.training_data import training
 from .tower_data import build_towers
 from .ui_strings import UI_STRINGS
-
-_IDENTITY_KEYS = frozenset(("architectures", "model_type"))
-"""Config keys that only identify the model."""
-
-_GROUP_PATTERNS = [
-    ["norm", r"norm|(^|\.)ln_"],
-    ["experts", r"exps|expert"],
-    ["router", r"router|gate_inp|mlp\.gate\.weight"],
-    ["embedding", r"embed|embd|wte|wpe"],
-    ["attention", r"attn|attention|mixer|ssm|conv"],
-    ["mlp", r"mlp|ffn|feed_forward"],
-    ["head", r"lm_head|^output"],
-]
-"""The group of a tensor by its name; the first match applies."""
-
-
-def _file_formats() -> dict[str, Any]:
-    """Return the dtypes, metadata types and limits by which the page reads the headers of dropped files.
-
-    A dtype is (name, elements per block, bytes per block), a metadata type is (name, bytes, DataView method).
-    """
-    return {
-        "types": [[x.name, x.block, x.bytes] for x in DTYPES.values()],
-        "plain": list(PLAIN),
-        "ggml": [[number, x.name] for number, x in GGML.items()],
-        "kinds": [[x.name, x.size, _getter(x.name)] for x in KINDS],
-        "groups": _GROUP_PATTERNS,
-        "others": page_patterns(),
-        "packed": ["U8", "I16", "I32", "I64", "U32"],
-        "typed": [[key, x.name] for key, x in REQUIRED_TYPES.items()],
-        "limits": {
-            "safetensors": safetensors.MAX_HEADER,
-            "tensors": safetensors.MAX_TENSORS,
-            "strings": safetensors.MAX_STRINGS,
-            "dimensions": safetensors.MAX_DIMENSIONS,
-            "name": safetensors.MAX_NAME,
-            "array": MAX_ARRAY,
-            "dims": MAX_DIMS,
-            "key": MAX_KEY,
-            "keys": MAX_KEYS,
-            "tensor": MAX_NAME,
-            "listed": MAX_STRINGS,
-            "many": MAX_TENSORS,
-        },
-        "headed": list(HEADED),
-        "nothing": sorted(set(NO_EFFECT) - _IDENTITY_KEYS),
-    }
-
-
-def _getter(name: str) -> str:
-    """Return the DataView method, such as getBigUint64 for UINT64."""
-    return "getUint8" if name == "BOOL" else f"get{'Big' if 'INT64' in name else ''}{name.capitalize()}"
 
 
 def _diff_data(report: DiffReport) -> dict[str, Any]:
@@ -176,7 +119,7 @@ def build_page_data(models: Sequence[Model]) -> dict[str, Any]:
         "settings": page_settings(model_data, known_gpus),
         "roof": ROOF,
         "difference": _comparison(*models) if len(models) == 2 else None,
-        "files": _file_formats(),
+        "files": file_formats(),
         "words": UI_STRINGS,
         "version": version("llamath"),
     }

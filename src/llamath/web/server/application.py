@@ -1,7 +1,7 @@
 """The page over HTTP for a browser on this machine: requests need the token of this launch, a known host name and no foreign origin.
 
-A request names models only by id (see `web/server/pages.py`); no path, address or body is ever taken from it. The server sets no cookie
-and allows no other origin. `openapi.json` describes the same for programs.
+A request names models only by id (see `web/server/pages.py`), or carries a config (`web/server/posted_configs.py`); no path or address is
+ever taken from it. The server sets no cookie and allows no other origin. `openapi.json` describes the same for programs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .error_page import error_page
 from .json_api import Api, error_json, respond
 from .page_html import read_asset
 from .pages import Pages
+from .posted_configs import MAX_POSTED
 from .work_slots import PageError
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> Starlett
     handlers = _RouteHandlers(pages)
     access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy)))
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
-    for name, function in api.items():
-        routes.append(Route(f"/{policy.token}/api/{name}", partial(respond, function=function, pages=pages), methods=["GET"]))
+    for name, tool in api.items():
+        methods = ["GET", "POST"] if tool.models else ["GET"]
+        routes.append(Route(f"/{policy.token}/api/{name}", partial(respond, tool=tool, pages=pages), methods=methods))
     application = Starlette(routes=routes, middleware=[access_check])
     application.router.redirect_slashes = False
     return application
@@ -159,12 +161,19 @@ async def _guard_request(entry: _OneTimeEntry, request: Request, call_next: _Req
     if status == 404 and entry.redeem(request.url.path):
         response: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
     elif status:
-        response = PlainTextResponse("refused", status, {"Allow": "GET, HEAD"} if status == 405 else None)
+        response = PlainTextResponse("refused", status, {"Allow": _ALLOWED[_is_api(request)]} if status == 405 else None)
     else:
         response = await call_next(request)
     response.headers.update(_SECURITY_HEADERS)
     response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'" if status else "frame-ancestors 'none'"
     return response
+
+
+_ALLOWED = {False: "GET, HEAD", True: "GET, HEAD, POST"}
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.split("/")[2:3] == ["api"]
 
 
 def _refusal_status(request: Request, policy: AccessPolicy) -> int:
@@ -173,11 +182,28 @@ def _refusal_status(request: Request, policy: AccessPolicy) -> int:
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if not policy.is_known_host(host) or len(headers.getlist("host")) != 1:
         return 421
-    if request.method not in ("GET", "HEAD"):
+    sends_config = request.method == "POST" and _is_api(request)
+    if request.method not in ("GET", "HEAD") and not sends_config:
         return 405
     if (origin is not None and origin != f"http://{host}") or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return 403
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+    if not sends_config and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers):
         return 413
     token = request.url.path.split("/")[1] if request.url.path.count("/") > 1 else ""
-    return 0 if hmac.compare_digest(token.encode("utf-8", "surrogateescape"), policy.token.encode()) else 404
+    if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), policy.token.encode()):
+        return 404
+    return _refusal_of_body(request) if sends_config else 0
+
+
+def _refusal_of_body(request: Request) -> int:
+    """Return the HTTP status with which a body is refused, or 0: it is JSON of a declared and limited length.
+
+    Pages of other sites cannot send this type without asking first, which is refused.
+    """
+    headers = request.headers
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json" or "content-encoding" in headers:
+        return 415
+    length = headers.get("content-length", "")
+    if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
+        return 411
+    return 413 if len(length) > 12 or int(length) > MAX_POSTED else 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ...model import Model
 from ...utils.errors import LlamathError, RemoteError, UnknownModel
 from ...utils.record_type import Record
+from .posted_configs import ID_HEADER, PostedConfig, read_posted
 from .work_slots import PageError
 
 if TYPE_CHECKING:
@@ -50,24 +51,42 @@ ModelResolver = Callable[[str], Model]
 """Finds a model of this server by name."""
 ApiFunction = Callable[[Sequence[tuple[str, str]], ModelResolver], ApiAnswer]
 """Answers the parameters of a request."""
-Api = Mapping[str, ApiFunction]
-"""The functions by the name of their route."""
 
 
-async def respond(request: Request, function: ApiFunction, pages: Pages) -> Response:
-    """Return the answer to a request, compressed if the client accepts that."""
+class ApiTool(Record):
+    """What answers one route, and its parameter for models, of which one may be a config that is sent."""
+
+    answer: ApiFunction
+    models: str = ""
+
+
+Api = Mapping[str, ApiTool]
+"""The tools by the name of their route."""
+_SENT = "-"
+"""The name of the config in the body, as that of standard input on the command line."""
+
+
+async def respond(request: Request, tool: ApiTool, pages: Pages) -> Response:
+    """Return the answer to a request, compressed if the client accepts that; the body of a POST is a config."""
     from starlette.responses import Response
 
     values = request.query_params.multi_items()
     accepts_gzip = "gzip" in request.headers.get("accept-encoding", "")
+    sent: PostedConfig | None = None
+
+    def find_model(text: str) -> Model:
+        return sent.model if sent is not None and text == _SENT else pages.find_model(text)
 
     def work() -> tuple[ApiAnswer, bytes, bool]:
-        answer = function(values, pages.find_model)
+        answer = tool.answer(values, find_model)
         data = answer.text.encode()
         is_compressed = accepts_gzip and len(data) >= _MIN_COMPRESSED
         return answer, gzip.compress(data, 5, mtime=0) if is_compressed else data, is_compressed
 
     try:
+        if request.method == "POST":
+            sent = await read_posted(request)
+            values += [] if (tool.models, _SENT) in values else [(tool.models, _SENT)]
         answer, data, is_compressed = await pages.work.run(work)
     except PageError as error:
         answer = ApiAnswer(text=error_json(error, "busy" if error.status == 429 else "too_slow"), error=error)
@@ -75,6 +94,9 @@ async def respond(request: Request, function: ApiFunction, pages: Pages) -> Resp
     headers = {"Vary": "Accept-Encoding", "Llamath-Exit-Code": str(2 if answer.error else answer.exit_code)}
     if answer.notes and not answer.error:
         headers["Llamath-Notes"] = json.dumps(" ".join(answer.notes.split())[:_MAX_NOTES])
+    if sent is not None and answer.error is None and sent.has_page:
+        pages.keep(sent)
+        headers[ID_HEADER] = sent.id
     headers |= {"Content-Encoding": "gzip"} if is_compressed else {}
     headers |= {"Retry-After": "2"} if answer.status == 429 else {}
     return Response(data, answer.status, headers, media_type="application/json")

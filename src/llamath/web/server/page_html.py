@@ -22,11 +22,11 @@ def model_page(models: Sequence[Model]) -> str:
     return page_from_data(build_page_data(models))
 
 
-def page_from_data(data: Mapping[str, Any]) -> str:
-    """Return the page for data from `build_page_data`."""
+def page_from_data(data: Mapping[str, Any], *, connects: bool = False) -> str:
+    """Return the page for data from `build_page_data`; one that `connects` may send configs to its server."""
     title = " and ".join(x["name"] for x in data["models"])
     without_script = [f"{escape(x['name'])}: {int(x['counts'][0]['value']):,} parameters" for x in data["models"]]
-    return document(title, data, "page", without_script)
+    return document(title, data, "page", without_script, connects=connects)
 
 
 def document(title: str, data: Mapping[str, Any], bundle: str, without_script: Sequence[str], *, connects: bool = False) -> str:
@@ -81,7 +81,7 @@ def content_security_policy(code: str, style: str, *, connects: bool = False) ->
     )
 
 
-def pack_json(data: Mapping[str, Any]) -> str:
+def pack_json(data: Mapping[str, Any] | Sequence[Any]) -> str:
     """Return JSON compressed by deflate, in base64: about a sixth of its size, and nothing that an HTML parser could interpret."""
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return b64encode(zlib.compress(text.encode(), 9)).decode()

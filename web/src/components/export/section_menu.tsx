@@ -27,13 +27,14 @@ const SETTING_NAMES: Record<string, (value: string) => string> = {
 	sizes: (x) => `dimensions ${x}`,
 };
 
-const modelName = () => (state.view === "difference" ? data.models.map((x) => x.name).join(" → ") : data.models[state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0]!.name);
+const FILES = "files";
+const modelName = (id = "") => (id === FILES ? document.getElementById(`${FILES}-title`)!.textContent! : state.view === "difference" ? data.models.map((x) => x.name).join(" → ") : data.models[state.view === "b" || (state.view === "design" && state.like === "b") ? 1 : 0]!.name);
 
 /** The model and the settings of a section: those that it shows, and others that are not at their initial values. */
 export function modelAndSettings(id: string): string {
 	const isUsed = ([name, initial, , parts]: (typeof data.settings)[number]) => Boolean(state[name]) && (state[name] !== initial || parts.includes(id));
 	const settings = data.settings.filter(isUsed).flatMap(([name]) => SETTING_NAMES[name]?.(state[name]!) ?? []);
-	return `${[modelName(), ...settings].join(", ")}; llamath ${data.version}`;
+	return `${[modelName(id), ...(id === FILES ? [] : settings)].join(", ")}; llamath ${data.version}`;
 }
 
 const linkTo = (id: string) => `${location.href.split("#")[0]}${writeState({ ...state, section: id })}`;
@@ -49,7 +50,7 @@ function inTheme<T>(theme: string, make: () => T): T {
 }
 
 function PictureItems({ picture, id, title, theme, close }: { picture: Picture; id: string; title: string; theme: string; close: () => void }) {
-	const name = `${modelName()}-${id}${picture.name === "picture" ? "" : `-${picture.name}`}-${theme}`;
+	const name = `${modelName(id)}-${id}${picture.name === "picture" ? "" : `-${picture.name}`}-${theme}`;
 	const draw = () => inTheme(theme, () => svgDocument(picture, title, modelAndSettings(id)));
 	const save = async (format: string) => {
 		const drawn = draw();

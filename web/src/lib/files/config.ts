@@ -3,6 +3,7 @@ import type { PageData } from "../data";
 import { designOf, encodeSizes, type Design, type Dimensions } from "../design";
 import { value } from "../expressions";
 import { refuseOther, type FormatData } from "./headers";
+import { shellWord } from "./shell_word";
 import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
 const MAX_CONFIG_BYTES = 32 * 2 ** 20;
@@ -28,7 +29,8 @@ export function forgetKeptKeys(): void {
 }
 
 export const isConfig = (file: File): boolean => /\.json$/i.test(file.name) && !isIndex(file);
-export const isIndex = (file: File): boolean => /\.index\.json$/i.test(file.name);
+/** An index, also where a browser has numbered a second download. */
+export const isIndex = (file: File): boolean => /\.index( ?\(\d+\))?\.json$/i.test(file.name);
 
 /** JSON whose equality is that of the values. */
 function canonicalJson(x: Json): string {
@@ -88,25 +90,75 @@ function withDefaults({ values, tied }: Dimensions, design: Design): Dimensions 
 
 const isMeta = (config: Config) => ["dim", "n_layers", "n_heads"].every((key) => config.has(key)) && !config.has("model_type");
 
-/** Reads a config; what this page cannot compute is refused with the command that can. */
-export async function readConfig(file: File, data: PageData): Promise<OpenedConfig> {
-	const files = data.files as FormatData;
+/** A model whose closed forms are known. */
+export interface Known {
+	name: string;
+	design: Design;
+}
+
+const firstOf = (config: Config, keys: string[]) => keys.map((key) => config.get(key)).find((x) => typeof x === "bigint");
+
+/** What a config says that it describes: `model_type "qwen2" (Qwen2ForCausalLM, 28 layers, width 3584)`. */
+function described(config: Config): string {
+	const [type, classes] = [config.get("model_type"), config.get("architectures")];
+	const layers = firstOf(config, ["num_hidden_layers", "n_layer", "n_layers", "num_layers"]);
+	const width = firstOf(config, ["hidden_size", "n_embd", "d_model", "dim"]);
+	const name = Array.isArray(classes) && typeof classes[0] === "string" ? classes[0].slice(0, 60) : "";
+	const details = [name, layers === undefined ? "" : `${String(layers).slice(0, 40)} layers`, width === undefined ? "" : `width ${String(width).slice(0, 40)}`].filter(Boolean);
+	return `${typeof type === "string" ? `model_type ${JSON.stringify(type.slice(0, 60))}` : "a model"}${details.length ? ` (${details.join(", ")})` : ""}`;
+}
+
+/** Refuses JSON without a model type, by what it is. */
+function refuseOtherJson(config: Config, files: FormatData): void {
+	const isNested = [...config.values()].some((x) => x instanceof Map && x.has("model_type"));
+	if (config.has("model_type") || isNested || isMeta(config)) return;
+	const found = files.objects.find(([, keys]) => keys.every((key) => config.has(key)));
+	refuse(found ? "other json" : "no type", found?.[0]);
+}
+
+export async function parseConfig(file: File, files: FormatData): Promise<Config> {
 	refuseIf(file.size > MAX_CONFIG_BYTES, "config");
 	await refuseOther(file, files, "JSON");
 	const config = parseStrictJson(new Uint8Array(await file.arrayBuffer()), MAX_CONFIG_VALUES);
 	if (!(config instanceof Map)) return refuse("object");
+	refuseOtherJson(config, files);
+	return config;
+}
+
+/** The model among those that are known whose closed forms count a config, and the config's dimensions; any other config is refused. */
+export function matchConfig(config: Config, known: readonly Known[], files: FormatData): { index: number; dimensions: Dimensions } {
+	if (isMeta(config)) return refuse("meta", described(config));
+	const type = config.get("model_type");
+	let why: unknown = null;
+	for (const [index, { design, name }] of known.entries()) {
+		if (!design.letters.length || design.type !== type) continue;
+		try {
+			return { index, dimensions: withDefaults(readDimensions(config, design, files), design) };
+		} catch (error) {
+			if (!(error instanceof FileError)) throw error;
+			why ??= new FileError(known.length > 2 ? `${error.message} (the nearest is ${name})` : error.message);
+		}
+	}
+	if (why) throw why;
+	return refuse("forms", described(config), known.length > 2 ? `${known.length} other models` : known.map((x) => x.name).join(" and "));
+}
+
+/** Adds the commands that open what a page cannot. */
+export function withCommands(error: unknown, file: File): unknown {
+	const name = shellWord(file.name);
+	return error instanceof FileError ? new FileError(`${error.message}. \`llamath count ${name}\` counts it, \`llamath export ${name} -o page.html\` makes its page`) : error;
+}
+
+/** Reads a config; what this page cannot compute is refused with the commands that can. */
+export async function readConfig(file: File, data: PageData): Promise<OpenedConfig> {
+	const files = data.files as FormatData;
+	const config = await parseConfig(file, files);
 	try {
-		if (isMeta(config)) return refuse("meta");
-		const type = config.get("model_type");
-		const designs = data.models.map(designOf);
-		const index = designs.findIndex((x) => x.letters.length && x.type === type);
-		if (index < 0) return refuse("forms", typeof type === "string" ? JSON.stringify(type.slice(0, 60)) : "none");
-		const design = designs[index]!;
-		const dimensions = withDefaults(readDimensions(config, design, files), design);
-		Object.assign(keptKeys, { like: "ab"[index], name: file.name, entries: neutralKeys(config, design, files.nothing) });
+		const { index, dimensions } = matchConfig(config, data.models.map((x) => ({ name: x.name, design: designOf(x) })), files);
+		Object.assign(keptKeys, { like: "ab"[index], name: file.name, entries: neutralKeys(config, designOf(data.models[index]!), files.nothing) });
 		return { view: "design", like: "ab"[index]!, sizes: encodeSizes(dimensions) };
 	} catch (error) {
-		throw error instanceof FileError ? new FileError(`${error.message}: \`llamath export ${file.name} -o page.html\` makes its page`) : error;
+		throw withCommands(error, file);
 	}
 }
 

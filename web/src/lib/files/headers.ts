@@ -1,5 +1,6 @@
 // Readers of safetensors and GGUF headers; they reject the same files as the library's Python readers.
-import { parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
+import { shellWord } from "./shell_word";
+import { FileError, parseStrictJson, refuse, refuseIf, type Json } from "./strict_json";
 
 /** A metadata type of GGUF: its name, its bytes, and the method of DataView that reads it. */
 type Kind = [name: string, width: number, getter: string];
@@ -12,6 +13,10 @@ export interface FormatData {
 	kinds: Kind[];
 	groups: [group: string, pattern: string][];
 	others: [what: string, pattern: string][];
+	/** Files that the command line reads, and the page does not. */
+	elsewhere: [what: string, pattern: string][];
+	/** What an object in JSON is that has these keys, and no model type. */
+	objects: [what: string, keys: string[]][];
 	packed: string[];
 	typed: [key: string, kind: string][];
 	limits: Record<string, number>;
@@ -233,6 +238,26 @@ export async function refuseOther(file: Blob, formats: Pick<Formats, "others">, 
 export const readHeader = async (file: Blob, formats: Formats): Promise<Header> => {
 	const start = String.fromCharCode(...(await bytesAt(file, 0, 9)));
 	if (start.startsWith("GGUF")) return gguf(file, formats);
+	const other = formats.elsewhere.find(([, pattern]) => new RegExp(pattern, "s").test(start));
+	if (other) refuse("elsewhere", other[0], shellWord(file instanceof File ? file.name : ""));
 	if (start.slice(5) !== "\0\0\0{") await refuseOther(file, formats, "a checkpoint");
 	return safetensors(file, formats);
 };
+
+/** Reads the headers of the files of one checkpoint as one. */
+export async function readHeaders(files: readonly File[], formats: Formats): Promise<Header> {
+	const headers: Header[] = [];
+	for (const file of files) {
+		try {
+			headers.push(await readHeader(file, formats));
+		} catch (error) {
+			throw error instanceof FileError ? new FileError(`${file.name}: ${error.message}`) : error;
+		}
+	}
+	const names = new Set<string>();
+	for (const x of headers.flatMap((header) => header.tensors)) {
+		refuseIf(names.has(x.name), "twice", x.name);
+		names.add(x.name);
+	}
+	return { format: headers[0]!.format, tensors: headers.flatMap((x) => x.tensors), metadata: headers[0]!.metadata };
+}

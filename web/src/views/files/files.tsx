@@ -1,4 +1,4 @@
-// Files of the reader: dropped or chosen, read in the page and sent nowhere.
+// Files of the reader, dropped or chosen: headers are read in the page, and a config goes to the page's own server if it has one.
 import "./files.css";
 import { Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -7,12 +7,13 @@ import { Section } from "../../components/section";
 import { announce } from "../../components/status_line";
 import { data } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, sumFormula } from "../../lib/derivation";
-import { isConfig, isIndex, readConfig, readIndex, type OpenedIndex } from "../../lib/files/config";
-import { indexFormats, readHeader, type FileTensor, type FormatData, type Formats, type Header } from "../../lib/files/headers";
-import { FileError } from "../../lib/files/strict_json";
+import { isConfig, isIndex, readIndex, type OpenedIndex } from "../../lib/files/config";
+import { indexFormats, readHeader, readHeaders, type FileTensor, type FormatData, type Formats, type Header } from "../../lib/files/headers";
+import type { OpenConfig } from "../../lib/files/open_config";
+import { shellWord } from "../../lib/files/shell_word";
+import { FileError, refuse } from "../../lib/files/strict_json";
 import { gibibytes, gigabytes, grouped, matchWords, percent, shortCount, sum, times } from "../../lib/format";
 import { modelPart } from "../../lib/model_parts";
-import { change } from "../../lib/state";
 import { IciclePicture } from "../parameters/icicle";
 import { bySize, joined, leafCell, type Cell } from "../parameters/measures";
 
@@ -88,7 +89,7 @@ function TensorList({ rows }: { rows: Row[] }) {
 	);
 }
 
-function Contents({ file, header }: { file: File; header: Header }) {
+function Contents({ name, size, header }: { name: string; size: number; header: Header }) {
 	const { tensors } = header;
 	const rows = foldLayers(tensors);
 	const [elements, bytes] = [sum(tensors.map((x) => x.elements)), sum(tensors.map((x) => x.bytes))];
@@ -104,10 +105,10 @@ function Contents({ file, header }: { file: File; header: Header }) {
 			</p>
 			<p data-part="stored">
 				<NumberButton derive={deriveSum("bytes")} label="bytes">{grouped(bytes)}</NumberButton> bytes of tensors: <NumberButton derive={deriveSum("bytes")} label="bytes">{gigabytes(bytes)}</NumberButton>, <NumberButton derive={deriveSum("bytes")} label="bytes">{gibibytes(bytes)}</NumberButton>
-				<span class="caption">; {header.format}, a file of {grouped(file.size)} bytes, of which only the header was read, here in the browser</span>
+				<span class="caption">; {header.format}, {grouped(size)} bytes, of which only the header was read, here in the browser</span>
 			</p>
 			{types.some((x) => formats.packed.includes(x.dtype)) && <p class="caption">Integers may be packed values: <code>llamath count FILE</code> counts the parameters that they stand for.</p>}
-			{elements > 0n && <IciclePicture name={file.name} cells={cellsOf(rows, elements)} whole={elements} measure="elements" />}
+			{elements > 0n && <IciclePicture name={name} cells={cellsOf(rows, elements)} whole={elements} measure="elements" />}
 			<div class="scroll" role="region" aria-label="types in the file" tabIndex={0}>
 				<table>
 					<caption class="hidden">types in the file</caption>
@@ -138,32 +139,58 @@ function IndexContents({ index }: { index: OpenedIndex }) {
 }
 
 interface Opened {
-	file: File;
+	name: string;
+	size: number;
 	header?: Header;
 	index?: OpenedIndex;
 	wrong?: string;
 }
 
+/** What was dropped: files, and whether the first of them is a folder. */
+interface Dropped {
+	files: File[];
+	isFolder: boolean;
+}
+
+function droppedIn(event: DragEvent): Dropped {
+	const items = [...(event.dataTransfer?.items ?? [])].filter((x) => x.kind === "file");
+	return { files: [...(event.dataTransfer?.files ?? [])], isFolder: items.some((x) => x.webkitGetAsEntry?.()?.isDirectory) };
+}
+
+/** Reads what is no config: one file, or the weight files of one checkpoint. */
+async function readFiles(files: File[]): Promise<Opened> {
+	const [file] = files as [File];
+	const size = files.reduce((sum, x) => sum + x.size, 0);
+	if (files.length === 1) return { name: file.name, size, ...(isIndex(file) ? { index: await readIndex(file, data) } : { header: await readHeader(file, formats) }) };
+	const weights = files.filter((x) => !isIndex(x));
+	if (weights.some((x) => !/\.(safetensors|gguf)$/i.test(x.name))) return refuse("several", files.length);
+	const header = await readHeaders(weights, formats);
+	return { name: weights.length === 1 ? weights[0]!.name : `${weights[0]!.name} and ${weights.length - 1} more`, size: weights.reduce((sum, x) => sum + x.size, 0), header };
+}
+
 const hasFiles = (event: DragEvent) => event.dataTransfer?.types.includes("Files") ?? false;
 
-export function Files() {
+export function Files({ openConfig, sends }: { openConfig: OpenConfig; sends: boolean }) {
 	const [opened, setOpened] = useState<Opened | null>(null);
 	const [isDragging, setDragging] = useState(false);
 	const input = useRef<HTMLInputElement>(null);
 	const button = useRef<HTMLButtonElement>(null);
-	const read = async (file: File) => {
+	const read = async ({ files, isFolder }: Dropped) => {
+		const [file] = files;
+		if (!file) return;
+		const name = files.length > 1 ? `${files.length} files` : file.name;
 		try {
-			if (isConfig(file)) {
-				const to = await readConfig(file, data);
+			if (isFolder) return refuse("folder", shellWord(file.name));
+			if (files.length === 1 && isConfig(file)) {
+				announce(`${file.name}: reading`);
+				const done = await openConfig(file);
 				setOpened(null);
-				change({ ...to, section: "" });
-				scrollTo(0, 0);
-				return announce(`${file.name}: dimensions loaded`);
+				return announce(done);
 			}
-			setOpened(isIndex(file) ? { file, index: await readIndex(file, data) } : { file, header: await readHeader(file, formats) });
-			announce(`${file.name}: read`);
+			setOpened(await readFiles(files));
+			announce(`${name}: read`);
 		} catch (error) {
-			setOpened({ file, wrong: error instanceof FileError ? error.message : `it cannot be read (${(error as Error).name})` });
+			setOpened({ name, size: 0, wrong: error instanceof FileError ? error.message : `it cannot be read (${(error as Error).name})` });
 		}
 	};
 	useEffect(() => {
@@ -179,8 +206,7 @@ export function Files() {
 		const drop = (event: DragEvent) => {
 			event.preventDefault();
 			setDragging(false);
-			const file = event.dataTransfer?.files[0];
-			if (file) void read(file);
+			void read(droppedIn(event));
 		};
 		const listeners: [string, (event: DragEvent) => void][] = [["dragover", over], ["dragleave", leave], ["drop", drop]];
 		for (const [name, listener] of listeners) addEventListener(name as "drop", listener);
@@ -197,23 +223,22 @@ export function Files() {
 		<Section
 			id="files"
 			topic="Your own file"
-			title={isShown ? opened.file.name : "What is in a file of yours"}
-			lead={isShown ? undefined : "config.json, safetensors, GGUF or an index of safetensors. It is read in this page and sent nowhere."}
+			title={isShown ? opened.name : "What is in a file of yours"}
+			lead={isShown ? undefined : `${sends ? "config.json and params.json of any family" : "config.json"}, safetensors (one file or all of a checkpoint), GGUF, or an index of safetensors. ${sends ? "A config is counted by the llamath that serves this page; of the others, the header is read in this page." : "It is read in this page and sent nowhere."}`}
 			controls={isShown ? <button type="button" class="button" onClick={close}>Close the file</button> : null}
 		>
 			<div class={`drop-zone ${isDragging ? "dragging" : ""}`}>
 				<button type="button" class="button" ref={button} onClick={() => input.current!.click()}>Open a file</button>
 				<span>{isDragging ? "Drop it anywhere on the page" : "or drop one anywhere on the page"}</span>
-				<input ref={input} type="file" id="file-input" accept=".json,.safetensors,.gguf" hidden aria-label="a file to read" onChange={(event) => {
+				<input ref={input} type="file" id="file-input" accept=".json,.safetensors,.gguf" multiple hidden aria-label="a file to read" onChange={(event) => {
 					const element = event.currentTarget;
-					const file = element.files?.[0];
-					if (file) void read(file).then(() => (element.value = ""));
+					void read({ files: [...(element.files ?? [])], isFolder: false }).then(() => (element.value = ""));
 				}} />
 			</div>
-			{opened?.wrong && <p class="callout wrong" role="alert"><span id="file-wrong" tabIndex={-1}>{opened.file.name}: {opened.wrong}</span> <button type="button" class="button" onClick={close}>Close the file</button></p>}
+			{opened?.wrong && <p class="callout wrong" role="alert"><span id="file-wrong" tabIndex={-1}>{opened.wrong.startsWith("the file ") ? "" : `${opened.name}: `}{opened.wrong}</span> <button type="button" class="button" onClick={close}>Close the file</button></p>}
 			{opened && (opened.header || opened.index) && (
-				<div class="file" data-file={opened.file.name}>
-					<Fragment key={opened.file.name}>{opened.header ? <Contents file={opened.file} header={opened.header} /> : <IndexContents index={opened.index!} />}</Fragment>
+				<div class="file" data-file={opened.name}>
+					<Fragment key={opened.name}>{opened.header ? <Contents name={opened.name} size={opened.size} header={opened.header} /> : <IndexContents index={opened.index!} />}</Fragment>
 				</div>
 			)}
 			{isDragging && <div class="drop-overlay" aria-hidden="true">Drop a config.json, safetensors, GGUF or index file</div>}

@@ -44,6 +44,8 @@ interface GalleryData {
 	pair_link: string;
 	chunks: number;
 	hub: boolean;
+	/** The address of the script with the closed forms of a static gallery; empty without one. */
+	forms: string;
 	version: string;
 }
 
@@ -117,7 +119,7 @@ export function filtered(state: State): Entry[] {
 export function sorted(models: Entry[], sort: string): Entry[] {
 	const key = sort.replace(/^-/, "");
 	const sign = sort.startsWith("-") ? -1 : 1;
-	const place = (x: Entry) => (x.id.startsWith("~") ? Number(x.id.slice(1)) : Infinity);
+	const place = (x: Entry) => (x.id.startsWith("~") ? gallery.models.indexOf(x) : Infinity);
 	const compare = (a: unknown, b: unknown): number => {
 		if (a == null || a === "" || b == null || b === "") return Number(a == null || a === "") - Number(b == null || b === "");
 		return sign * (typeof a === "number" || typeof b === "number" ? Number(a) - Number(b) : String(a).localeCompare(String(b), "en", { numeric: true, sensitivity: "base" }));

@@ -5,11 +5,15 @@ import { Segmented, Select } from "../../components/controls";
 import { DialogHost } from "../../components/dialog";
 import { Mark } from "../../components/header";
 import { StatusLine } from "../../components/status_line";
-import { change, useAppState } from "../../lib/state";
+import { shellWord } from "../../lib/files/shell_word";
+import { change, state, useAppState } from "../../lib/state";
 import { applyTheme, shownTheme } from "../../lib/theme";
 import { Cards } from "./cards";
 import { Compare } from "./compare";
 import { comparedName, filtered, gallery, linkTo, linkToPair, sorted, useRest, valuesOf } from "./entries";
+import { openInSite, openOnServer, type OpenConfig } from "../../lib/files/open_config";
+import { refuse } from "../../lib/files/strict_json";
+import { Files } from "../files/files";
 import { Plot } from "./plot";
 import { ModelTable } from "./table";
 import { Timeline } from "./timeline";
@@ -116,6 +120,13 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 	);
 }
 
+const isServed = Boolean(gallery.pair_link);
+/** Opens a config beside the model with which the next one is compared, if there is one. */
+const openConfig: OpenConfig = (file) => {
+	if (isServed) return openOnServer(file, "", (id) => linkTo(id, state));
+	return gallery.forms ? openInSite(file, gallery.forms, gallery.link) : Promise.resolve().then(() => refuse("no forms", shellWord(file.name)));
+};
+
 export function GalleryApp() {
 	const state = useAppState();
 	const loaded = useRest();
@@ -143,6 +154,7 @@ export function GalleryApp() {
 					{view === "plot" && <Plot models={models} />}
 					{view === "compare" && <Compare />}
 				</div>
+				<Files openConfig={openConfig} sends={isServed} />
 			</main>
 			<footer>
 				<div class="wrap">

@@ -5,14 +5,12 @@ Names and metadata come from the file: all are escaped before they are shown.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ....analysis.verify.listing import STATE, Listing, TensorRow
 from ....utils.errors import safe
 from ....utils.number_format import format_count, format_list
+from ...csv_rows import format_table
 from ...table import align, bold, dim, fit_table, note_lines, terminal_width, wrap
 
 _MAX_FILES, _END_FILES = 12, 3
@@ -184,24 +182,19 @@ def _metadata(listing: Listing) -> Iterator[str]:
         yield f"  and {len(keys) - _MAX_KEYS:,} more"
 
 
-def ls_csv(listing: Listing, unfold: bool) -> str:
-    """Return a line for each folded row, or for each tensor with its file and offset."""
-    text = io.StringIO()
-    write = csv.writer(text, lineterminator="\n").writerow
-    write((*_CSV_HEADER, "file", "offset") if unfold else _CSV_HEADER)
-    if unfold:
-        names = [_csv_name(x.name) for x in listing.files]
-        for row, x in zip(listing.unfolded(), listing.manifest.tensors, strict=True):
-            write((*_csv_cells(row), names[x.file], x.start))
-    else:
-        for row in listing.rows:
-            write(_csv_cells(row))
-    return text.getvalue().rstrip("\n")
+def ls_rows(listing: Listing, unfold: bool, form: str) -> Iterator[str]:
+    """Return a line of CSV or Markdown for each folded row, or for each tensor with its file and offset."""
+    if not unfold:
+        return format_table(_CSV_HEADER, map(_csv_cells, listing.rows), form)
+    names = [_csv_name(x.name) for x in listing.files]
+    pairs = zip(listing.unfolded(), listing.manifest.tensors, strict=True)
+    rows = ((*_csv_cells(row), names[x.file], str(x.start)) for row, x in pairs)
+    return format_table((*_CSV_HEADER, "file", "offset"), rows, form)
 
 
-def _csv_cells(x: TensorRow) -> tuple[Any, ...]:
+def _csv_cells(x: TensorRow) -> tuple[str, ...]:
     counts = (x.copies, x.elements * x.copies, x.bytes * x.copies, x.parameters * x.copies)
-    return _csv_name(x.pattern), x.dtype, "×".join(map(str, x.shape)), *counts, x.kind, x.role
+    return _csv_name(x.pattern), x.dtype, "×".join(map(str, x.shape)), *map(str, counts), x.kind, x.role
 
 
 def _csv_name(name: str) -> str:

@@ -1,0 +1,76 @@
+"""Configs that a page or a program sends: read within limits, built by `load`, and kept in memory, the newest few.
+
+A config is data: no key of it names a file or an address that is read. Its name only labels it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ...checkpoint.open import FoundConfig
+from ...loading import load
+from ...model import Model
+from ...utils.errors import safe
+from ...utils.strict_json import CONFIG_FILES, parse_json
+from .model_ids import refuse_huge
+from .work_slots import PageError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MAX_POSTED = 4 << 20
+"""Bytes of a config; the longest published ones have some hundred thousand."""
+NAME_HEADER, ID_HEADER = "Llamath-Name", "Llamath-Model"
+UNNAMED = "standard input"
+"""What a config without a name is called, as by the command line, which reads it there."""
+_MAX_KEPT, _MAX_NAME, _SECONDS = 16, 80, 10.0
+
+
+class PostedConfig:
+    """A config that was sent, and its model, which is built when it is asked for."""
+
+    def __init__(self, data: bytes, name: str = "") -> None:
+        self.data, self.name = data, safe(name, _MAX_NAME)
+        self.id = f"~{hashlib.sha256(name.encode('utf-8', 'surrogatepass') + bytes(1) + data).hexdigest()[:12]}"
+
+    @cached_property
+    def model(self) -> Model:
+        """The model; one that is too large is refused."""
+        source = f"the file {self.name}" if self.name else UNNAMED  # no path, so that no message depends on the files of this machine
+        keys = parse_json(self.data, source, finite=False)
+        model = load(FoundConfig(name=self.name or UNNAMED, source=source, keys=keys))
+        refuse_huge(model)
+        return model.replace(name=f"{self.name} ({model.family.name})") if self.name in CONFIG_FILES else model
+
+    @property
+    def has_page(self) -> bool:
+        """Whether the model was asked for and could be built, with a tree that a page can show."""
+        return "model" in vars(self) and not self.model.claim
+
+
+class PostedConfigs:
+    """The models of the newest configs, by their ids; they are forgotten when the server ends."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Model] = {}
+
+    def keep(self, config: PostedConfig) -> None:
+        """Keep a model, and forget the oldest one if there are too many."""
+        self.models.pop(config.id, None)
+        self.models[config.id] = config.model
+        while len(self.models) > _MAX_KEPT:
+            del self.models[next(iter(self.models))]
+
+
+async def read_posted(request: Request) -> PostedConfig:
+    """Read the body of a request, which the access policy has admitted by its declared length and type."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            data = await request.body()
+    except TimeoutError:
+        raise PageError(408, f"The config did not arrive within {_SECONDS:g} seconds.") from None
+    return PostedConfig(data, unquote(request.headers.get(NAME_HEADER, "")[: _MAX_NAME * 9]))

@@ -1,0 +1,27 @@
+// The closed forms of the models of a static gallery: a script of its own, loaded when a config is opened. Pages from disk can load nothing else.
+import type { Known } from "./config";
+import { unpack } from "../read_data";
+
+export interface GalleryForm extends Known {
+	/** The file name of the model's page, without its ending. */
+	id: string;
+}
+
+interface ScriptPolicy {
+	createScriptURL: (address: string) => string;
+}
+
+let loading: Promise<GalleryForm[]> | null = null;
+
+function loadScript(address: string): Promise<GalleryForm[]> {
+	const { trustedTypes } = globalThis as { trustedTypes?: { createPolicy: (name: string, rules: ScriptPolicy) => ScriptPolicy } };
+	const script = document.createElement("script");
+	script.src = trustedTypes ? trustedTypes.createPolicy("llamath-forms", { createScriptURL: () => address }).createScriptURL(address) : address;
+	return new Promise((done, fail) => {
+		script.onload = () => done(unpack((globalThis as unknown as { llamathForms: string }).llamathForms) as GalleryForm[]);
+		script.onerror = () => fail(new Error("missing"));
+		document.head.append(script);
+	});
+}
+
+export const loadForms = (address: string): Promise<GalleryForm[]> => (loading ??= loadScript(address));
