@@ -37,7 +37,10 @@ OF_LATER_COMMANDS = {
     *(("place", x) for x in ("--batch", "--context", "--disk", "--dtype", "--kv-dtype", "--on", "--ram", "--ram-bandwidth", "--svg")),
     *((name, x) for name in ("run", "chat", "logits") for x in ("--engine", "--verbose", "--template-arg", "--hide-thinking")),
     *((name, "--png") for name in ("count", "diff", "trace", "design", "fit", "place")),
-    *((name, "--format") for name in "trace explain models verify names same memory fit quants place cost pair plan".split()),
+    *(
+        (name, "--format")
+        for name in "trace explain models verify names same hash facts logits measure convert merge edit memory fit quants place cost pair plan".split()
+    ),
     ("gallery", "-o"),
     ("flops", "--images"),
     ("memory", "--images"),

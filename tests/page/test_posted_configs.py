@@ -44,9 +44,7 @@ def send(place: Place, path: str, config: object, **headers: str) -> tuple[int, 
 
 @pytest.mark.parametrize("slug", [*CONFIGS, "params.json"])
 @pytest.mark.parametrize("name", ["count", "memory", "config"])
-def test_sent_config_is_answered_as_on_standard_input(
-    typed: Typed, place: Place, slug: str, name: str
-) -> None:
+def test_sent_config_is_answered_as_on_standard_input(typed: Typed, place: Place, slug: str, name: str) -> None:
     data = json.dumps(PARAMS if slug == "params.json" else config_of(slug)).encode()
     status, headers, answer = send(place, name, data)
     printed = typed(name, "-", "--json", stdin=data)

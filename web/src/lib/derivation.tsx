@@ -1,6 +1,6 @@
 // Derivations: how a number follows from others, shown in a dialog when the number is chosen.
 import type { ComponentChildren } from "preact";
-import { data, type Digits } from "./data";
+import { data, type Digits, type ModelData } from "./data";
 import { notation, value, type Expression, type Variables } from "./expressions";
 import { gibibytes, gigabytes, grouped, percent, shortCount, sum, UNITS } from "./format";
 
@@ -31,7 +31,7 @@ function symbolsIn(expression: Expression, found = new Map<string, Expression | 
 	return found;
 }
 
-const modelLetters = Object.fromEntries(data.models.flatMap((model) => model.letters.map((x) => [x.letter, `${x.letter}: ${x.says || x.key}`])));
+const modelLetters = Object.fromEntries(data.models.flatMap((model) => ((model.letters as ModelData["letters"] | undefined) ?? []).map((x) => [x.letter, `${x.letter}: ${x.says || x.key}`])));
 
 /** Describes the symbols of an expression, settings first; with a text, only those that occur in it or in a definition. */
 export function legend(expression: Expression, text?: string): string {
