@@ -419,6 +419,7 @@ def _build(source: FoundConfig, sections: _Sections, changes: Keys, notes: list[
         raise config.error("model_type", f"is missing{where}", "the family is never guessed" + ("; --set model_type=…" if wrapper else ""))
     family = find_family(model_type, source.source)
     tree, outer = _build_tree(family, config), None
+    family = family.for_tree(tree)
     if whole is not None:
         outer = Config(_with_changes(whole, changes), source.source, preferred=frozenset(changes))
         family, tree, outer = _add_towers(family, tree, outer, wrapper, notes)

@@ -52,6 +52,8 @@ RECURRENT = {
     "qwen3_5_moe_text",
     "qwen3_5_text",
     "qwen3_next",
+    "zamba",
+    "zamba2",
 }
 """Families whose chunks transformers computes by algorithms of their own."""
 

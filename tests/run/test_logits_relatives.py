@@ -30,6 +30,7 @@ RELATIVES: dict[str, dict[str, Any]] = {
     "orion-grouped-tied": BASE | {"model_type": "stablelm", "partial_rotary_factor": 1.0, "num_key_value_heads": 2, "tie_word_embeddings": True, "layer_norm_eps": 1e-6},
     "qwen-short": BASE | {"model_type": "qwen2", "intermediate_size": 28, "num_key_value_heads": 6, "rope_theta": 1e6},
     "phi-msft": SMALL | {"model_type": "phi", "intermediate_size": 128, "partial_rotary_factor": 0.5},
+    "mixformer-first": SMALL | {"model_type": "phi", "vocab_size": 128, "num_hidden_layers": 3, "intermediate_size": 128, "partial_rotary_factor": 0.5},
     "stablelm-epoch": SMALL | {"model_type": "stablelm", "num_key_value_heads": 4, "use_qkv_bias": True},
     "falcon-RefinedWebModel 7B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "new_decoder_architecture": False},
     "falcon-RefinedWeb 40B": {"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6, "num_kv_heads": 2, "new_decoder_architecture": True},

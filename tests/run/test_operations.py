@@ -22,7 +22,7 @@ from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu, weig
 from llamath.core.expr import Expr, floor_div
 from llamath.core.latent_attention import Compressor
 from llamath.core.machine import Machine
-from llamath.core.mixers import RecurrentMixer
+from llamath.core.mixers import RecurrentMixer, StateLayer
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
 from llamath.core.tree import Block, Stack, Weight, repeat
 from llamath.run.kv_cache import Cache, KVCache
@@ -197,7 +197,8 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
-    case("add_sinusoids", x(B, T, d), 2, passes=(PROMPT, DECODE)),
+    case("add_sinusoids", x(B, T, d), 2, 5, passes=(PROMPT, DECODE)),
+    case("add_bias", x(B, T, d), w(d)),
     case("linear", x(B, T, d), w(F, d)),
     case("linear", x(B, T, d), w(F, d), w(F)),
     case("linear", f32(B, T, d), w(E, d)),
@@ -401,6 +402,7 @@ CASES = [
     case("route_in_turn", f32(B, T, E), k, 0.01, **OTHER_STEPS),
     case("scale_by_expert", f32(B, T, k), ids(B, T, k), w(E), **OTHER_STEPS),
     case("experts", MOE, repeat(swiglu(d, F), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
+    case("experts", MOE, repeat(linear(F, d), E), x(B, T, d), ids(B, T, k), **OTHER_STEPS),
     case("experts", MOE.replace(routing="input"), repeat(mlp(d, F, "relu2"), E), x(B, T, d), ids(B, T, k), f32(B, T, k), **OTHER_STEPS),
     case(
         *("experts", MOE),
@@ -417,6 +419,7 @@ CASES = [
         **STATISTICS,
     ),
     case("layers", Stack(((mlp(d, F, "relu"), swiglu(d, F)), 2)), x(B, T, d)),
+    case("layers", repeat(StateLayer(mlp_norm=rms(d, 1e-5), mlp=mlp(d, F, "relu")), L), x(B, T, d), x(B, T, d), **STATISTICS),
 ]
 OPERATIONS = [name for name in vars(Machine) if not name.startswith("_") and name != "absorbs"]
 

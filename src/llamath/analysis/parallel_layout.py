@@ -8,7 +8,7 @@ among the other ranks, as in Megatron (Narayanan et al. 2021, arXiv:2104.04473).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Literal, NamedTuple
@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from ..core.blocks import Decoder
 from ..core.expr import floor_div
 from ..core.multimodal import TOWER_FIELDS
-from ..core.tree import Block, Folded, Stack, fold_field
+from ..core.tree import Block, Folded, Stack, fold, fold_field
 from ..utils.errors import LlamathError
 from ..utils.record_type import Record
 
@@ -208,7 +208,10 @@ def slice_layers(stack: Stack, first: int, last: int) -> list[tuple[Block, int]]
 
 
 def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[WeightShard]:
-    """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the embedding is a copy."""
+    """Return the shards on one GPU of a stage, before ZeRO; a tied head on another stage than the embedding is a copy.
+
+    So are the weights of a block that layers of several stages share.
+    """
     kinds = [pair for run in stage.runs for pair in slice_layers(tree.layers, *run)]
     part = tree.replace(layers=Stack(*(((block,), n) for block, n in kinds)))
     layers_position = tree.fields.index("layers")
@@ -219,8 +222,22 @@ def weight_shards(tree: Decoder, stage: PipelineStage, layout: Layout) -> list[W
         if (in_first and not stage.first) or (position > layers_position and not in_first and not stage.last):
             continue
         leaves = _tower_leaves(part, name, layout) if name in TOWER_FIELDS else fold_field(part, name)
-        shards += [_shard(x, layout) for x in leaves if not x.weight.tied or not stage.first]
-    return shards
+        in_layers = name == "layers"
+        shards += [_shard(x, layout) for x in leaves if not x.weight.tied or not (in_layers or stage.first)]
+    return shards + [_shard(x, layout) for x in _shared_copies(kinds, stage)]
+
+
+def _shared_copies(kinds: Iterable[tuple[Block, int]], stage: PipelineStage) -> Iterator[Folded]:
+    """Yield the weights that the layers of a stage share with a layer of another stage, once each."""
+    found: set[str] = set()
+    for block, _ in kinds:
+        for x in fold(block):
+            path = x.weight.tied
+            if path.startswith("layers.") and path not in found:
+                found.add(path)
+                owner = int(path.split(".")[1])
+                if not any(first <= owner < last for first, last in stage.runs):
+                    yield x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}")
 
 
 def _tower_leaves(tree: Decoder, name: str, layout: Layout) -> Sequence[Folded]:

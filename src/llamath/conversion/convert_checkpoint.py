@@ -151,7 +151,7 @@ def _target_scheme(source: ConversionSource, to: str) -> Scheme:
     family = source.model.family
     schemes = dict(family.schemes)
     if source.model.wrapper:
-        schemes["hf"] = find_family(str(source.model.config.data["model_type"])).hf
+        schemes["hf"] = find_family(str(source.model.config.data["model_type"])).for_tree(source.model.tree).hf
     if to == "hf-fused":
         fused, tree = fused_scheme(schemes["hf"]), source.model.tree
         if fused is None or fused.flat_tensors(tree)[0] == schemes["hf"].flat_tensors(tree)[0]:

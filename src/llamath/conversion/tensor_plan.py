@@ -17,7 +17,7 @@ from ..checkpoint.naming.stored_layouts import LayoutParams, layout_params_at
 from ..checkpoint.quantization.gguf_file_types import GGUFTensor, assign_types, is_kept_f32
 from ..checkpoint.tensor_reader import MergedTensor, TensorReader
 from ..core.blocks import Attention, Layer
-from ..core.tree import Leaf, fill_pattern, walk
+from ..core.tree import Leaf, walk
 from ..utils.errors import ConvertError
 from ..utils.record_type import Record
 from .conversion_source import ConversionSource
@@ -376,7 +376,7 @@ def _groups(source: ConversionSource, scheme: Scheme) -> dict[str, list[StoredGr
             continue
         stored = scheme.stored_name(leaf.pattern)
         is_stacked = "{e}" in leaf.pattern and "{e}" not in stored
-        name = fill_pattern(stored, leaf.indices)
+        name = scheme.fill(stored, leaf)
         located.setdefault(name, {}).setdefault(leaf.indices[-1] if is_stacked else 0, []).append(leaf)
     return {
         name: [StoredGroup(name, tuple(leaves), i, len(experts)) for i, leaves in enumerate(experts.values())]

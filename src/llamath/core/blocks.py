@@ -43,12 +43,13 @@ class Embedding(Block):
 
 
 class SinusoidalEmbedding(Embedding):
-    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM)."""
+    """An embedding with the sines and cosines of the token's position added, which are computed, not stored (XGLM, CTRL)."""
 
     position_offset: int
+    steps: int  # the frequencies fall from 1 to 1/10000 in this number of steps
 
     def forward(self, m: Machine[X], ids: X) -> X:
-        return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset)
+        return m.add_sinusoids(Embedding.forward(self, m, ids), self.position_offset, self.steps)
 
 
 class ExtendedEmbedding(Embedding):
@@ -75,6 +76,17 @@ class ProjectedLinear(Linear):
         return Linear.forward(self, m, self.projection(m, x))
 
 
+class TransformedHead(Linear):
+    """W norm(act(dense x)) + b (ModernBERT)."""
+
+    dense: Linear
+    norm: Norm
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.norm(m, m.act(self.dense(m, x), self.activation)))
+
+
 class NormedLinear(Linear):
     """W norm(x) + b (BitNet)."""
 
@@ -82,6 +94,35 @@ class NormedLinear(Linear):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return Linear.forward(self, m, self.norm(m, x))
+
+
+class LowRank(Block):
+    """up(down x): a matrix of low rank, as an adapter of another one (LoRA, arXiv:2106.09685)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"up": Cut(0, "heads", "copy")}
+    down: Linear
+    up: Linear
+    heads: int  # of the queries, keys or values that are its output
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.up(m, self.down(m, x))
+
+
+class NoAdapter(Block):
+    """The place of an adapter that another block has."""
+
+    def forward(self, m: Machine[X], x: X) -> X:  # noqa: ARG002
+        return x
+
+
+class AdaptedLinear(Linear):
+    """W x + b plus one of its adapters: layers share W, and each has an adapter of its own (Zamba2)."""
+
+    adapters: Stack
+    adapter: int  # number of the one that is used here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.add(Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x))
 
 
 class Norm(Block):
@@ -341,6 +382,31 @@ class XIELUMLP(MLP):
         return self.down(m, m.xielu(self.up(m, x), self.alpha_p, self.alpha_n, self.beta, self.eps))
 
 
+class MLPAdapter(Block):
+    """gate(down x) and up(down x), which are added to the projections of an MLP."""
+
+    group: ClassVar[str] = "mlp"
+    cuts: ClassVar[dict[str, Cut]] = {"gate": Cut(0), "up": Cut(0)}
+    down: Linear
+    gate: Linear
+    up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        """Return down x, which gate and up read."""
+        return self.down(m, x)
+
+
+class AdaptedMLP(MLP):
+    """An MLP that layers share, each with an adapter of its own for gate and up (Zamba2)."""
+
+    adapters: Stack
+    adapter: int  # number of the one that is used here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        gate, up = _adapted_projections(self, [*self.adapters][self.adapter], m, x)
+        return self.down(m, m.gated(gate, up, self.activation))
+
+
 class ExpertGroups(NamedTuple):
     """Group-limited routing: of `groups`, the `kept` best are eligible, ranked by the sum of their `top_scores` best scores."""
 
@@ -378,6 +444,15 @@ class MoE(Block):
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
+class BiasedMoE(MoE):
+    """A mixture of experts with one bias for all of them (JetMoE)."""
+
+    bias: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.add_bias(MoE.forward(self, m, x), self.bias)
+
+
 class HashMoE(MoE):
     """Experts that a table gives for each token id; the router only weighs them (DeepSeek-V4)."""
 
@@ -399,6 +474,58 @@ class SparseMixerMoE(MoE):
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route_in_turn(_router_logits(self, m, x), self.top_k, self.jitter)
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
+
+
+class AttentionExperts(Block):
+    """Experts of attention: a router chooses `top_k` of them for each token, with weights that sum to 1; each has queries and an output."""
+
+    group: ClassVar[str] = "attention"
+    groups: ClassVar[dict[str, str]] = {"router": "router"}
+    router: Linear
+    queries: Stack
+    outputs: Stack
+    bias: Weight  # of the sum of the outputs
+    top_k: int
+    scoring: str = "softmax"
+    norm_topk_prob: bool = True
+    routed_scaling_factor: float = 1.0
+    expert_groups: ExpertGroups | None = None
+    routing: str = ""
+    choice_by_logits: bool = False
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        """Return the router's logits in float32."""
+        return m.to_float32(self.router(m, x))
+
+
+class ExpertAttention(AttentionBase):
+    """Softmax attention of experts: each chosen one has a query for every head of the keys, which all share (JetMoE, arXiv:2404.07413)."""
+
+    experts: AttentionExperts
+    k: Linear
+    v: Linear
+    kv_heads: int
+    head_dim: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route(self.experts(m, x), None, self.experts)
+        one = (1,) * self.experts.top_k
+        k = m.rope(m.split_heads(self.k(m, x), self.head_dim), self.rope)  # (B, T, K, h)
+        k, v = m.update_cache(self, k, m.split_heads(self.v(m, x), self.head_dim))
+        parts = [
+            m.experts(
+                self.experts,
+                self.experts.outputs,
+                m.merge_heads(m.attention(self, _expert_queries(self, self.experts, m, x, e), k, v, self.head_dim)),
+                e,
+                weight,
+            )
+            for e, weight in zip(m.split(chosen, *one), m.split(weights, *one), strict=True)
+        ]
+        first, *others = parts
+        for part in others:
+            first = m.add(first, part)
+        return m.add_bias(first, self.experts.bias)
 
 
 class SharedRoutingMoE(MoE):
@@ -777,12 +904,14 @@ class Decoder(Block):
     softcap: float | None = None  # soft cap of the logits
     logit_scale: float = 1.0  # factor of the logits, before the soft cap
     kept_logits: int | None = None  # number of the logits, where the head has padding; None: all
+    layers_read_embeddings: bool = False  # every layer also gets the embeddings (Zamba)
 
     def forward(self, m: Machine[X], ids: X) -> X:
         x = self.embed(m, ids)  # (B, T, d)
         if self.positions is not None:
             x = m.add(x, self.positions(m, m.token_positions()))
         extra = () if self.per_layer is None else (self.per_layer(m, ids, x),)
+        extra = (x,) if self.layers_read_embeddings else extra
         x = m.layers(self.layers, m.dropout(apply_optional(self.embed_norm, m, x)), *extra)
         x = apply_optional(self.norm, m, m.last_token(x))
         if self.head is None:
@@ -854,6 +983,18 @@ class HyperDecoder(Decoder):
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:
     """Return block(x), or x without a block."""
     return x if block is None else block(m, x)
+
+
+def _expert_queries(attn: ExpertAttention, experts: AttentionExperts, m: Machine[X], x: X, chosen: X) -> X:
+    """Return the queries of one chosen expert, `(B, T, K, h)`."""
+    return m.rope(m.split_heads(m.experts(experts, experts.queries, x, chosen), attn.head_dim), attn.rope)
+
+
+def _adapted_projections(mlp: AdaptedMLP, adapter: MLPAdapter, m: Machine[X], x: X) -> tuple[X, X]:
+    """Return the projections gate and up of an MLP, each with its adapter's product added."""
+    assert mlp.gate is not None
+    low = adapter(m, x)
+    return m.add(mlp.gate(m, x), adapter.gate(m, low)), m.add(mlp.up(m, x), adapter.up(m, low))
 
 
 def project_heads(attn: Attention, m: Machine[X], linear: Linear, x: X) -> X:

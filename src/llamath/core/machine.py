@@ -38,8 +38,8 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
-    def add_sinusoids(self, x: X, offset: int) -> X:
-        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ω from 1 down to 1/10000 in geometric steps."""
+    def add_sinusoids(self, x: X, offset: int, steps: int) -> X:
+        """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i / steps)."""
         ...
 
     def linear(self, x: X, weight: Weight, bias: Weight | None = None) -> X:
@@ -112,6 +112,10 @@ class Machine(Protocol[X]):
 
     def scale_by_log_position(self, x: X, scale: Weight, bias: Weight) -> X:
         """Queries `(B, T, H, h)` at position t times scale · ln(t + 1) + bias, with one number of each for each head."""
+        ...
+
+    def add_bias(self, x: X, bias: Weight) -> X:
+        """X + b, with one stored number for each channel."""
         ...
 
     def softcap(self, x: X, cap: float | None) -> X:
@@ -434,10 +438,10 @@ class Machine(Protocol[X]):
         """The experts' weights times a learned factor for each expert."""
         ...
 
-    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X) -> X:
-        """The weighted sum of the chosen experts' outputs for each token."""
+    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X | None = None) -> X:
+        """The weighted sum of the chosen experts' outputs for each token; without weights, their sum."""
         ...
 
     def layers(self, layers: Stack, x: X, *extra: X) -> X:
-        """All layers, one after the other; layer i also gets slice i of each extra `(B, T, L, p)`."""
+        """All layers, one after the other; layer i also gets slice i of each extra `(B, T, L, p)`, and each extra `(B, T, d)` as it is."""
         ...

@@ -9,11 +9,11 @@ from __future__ import annotations
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from .blocks import Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
+from .blocks import MLP, Attention, Layer, Linear, Norm, RMSNorm, apply_optional, norm_heads_of, project_heads
 from .constructors import linear, rms, weight
 from .expr import Expr
 from .machine import Machine, X
-from .tree import Block, Cut, Weight
+from .tree import Block, Cut, Stack, Weight
 
 
 class Convolution(Block):
@@ -181,6 +181,40 @@ class Mamba(RecurrentMixer):
         return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
 
 
+class MambaHead(RecurrentMixer):
+    """The state space of some channels u of Mamba, whose time steps, b and c are projections of these channels alone."""
+
+    dt_down: Linear
+    b: Linear
+    c: Linear
+    dt_up: Linear
+    dt_bias: Weight
+    a_log: Weight
+    skip: Weight
+
+    def forward(self, m: Machine[X], u: X) -> X:
+        dt = m.softplus(self.dt_up(m, self.dt_down(m, u)), self.dt_bias)
+        return m.selective_scan(self, u, self.b(m, u), self.c(m, u), dt, self.a_log, self.skip)
+
+
+class MambaWithHeads(RecurrentMixer):
+    """Mamba whose channels are divided among heads; each has matrices of its own for time steps, b and c (Zamba, arXiv:2405.16712)."""
+
+    x: Linear
+    z: Linear
+    conv: Convolution
+    heads: Stack
+    out: Linear
+    num_heads: int
+    head_dim: int
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        u = m.split(m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads)
+        y = m.concat(*[head(m, part) for head, part in zip(self.heads, u, strict=True)])  # (B, T, i)
+        return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
+
+
 class Mamba2(RecurrentMixer):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060): each head keeps a matrix S `[head_dim, state]`.
 
@@ -307,6 +341,40 @@ class ParallelMixers(Block):
         by = self.multipliers
         y = m.scale(self.state(m, m.scale(x, by.state_in)), by.state_out)
         return m.add(y, m.scale(self.attention(m, m.scale(x, by.attention_in)), by.attention_out))
+
+
+class SharedTransformer(Block):
+    """mlp(mlp_norm(attn(norm [x; e]))) of hidden states x and embeddings e: a block that several layers share (Zamba)."""
+
+    norm: Norm
+    attn: Attention
+    mlp_norm: Norm
+    mlp: MLP
+
+    def forward(self, m: Machine[X], x: X, e: X) -> X:
+        y = self.attn(m, self.norm(m, m.concat(x, e)))
+        return self.mlp(m, self.mlp_norm(m, y))
+
+
+class StateLayer(Layer):
+    """A layer that also gets the embeddings of the tokens, which it does not read (Zamba)."""
+
+    def forward(self, m: Machine[X], x: X, *embeddings: X) -> X:  # noqa: ARG002
+        return Layer.forward(self, m, x)
+
+
+class SharedBlockLayer(Layer):
+    """x + mixer(norm(x + link(shared(x, e)))) with the embeddings e of the tokens; other layers have the same `shared` (Zamba)."""
+
+    groups: ClassVar[dict[str, str]] = {"link": "mlp"}
+    shared: SharedTransformer
+    link: Linear
+    mixer_norm: Norm
+    mixer: RecurrentMixer
+
+    def forward(self, m: Machine[X], x: X, *embeddings: X) -> X:
+        y = m.add(x, self.link(m, self.shared(m, x, *embeddings)))
+        return m.add(x, self.mixer(m, self.mixer_norm(m, y)))
 
 
 class ShortConv(RecurrentMixer):

@@ -150,7 +150,7 @@ def _kinds(name: str, stack: Stack) -> list[Section]:
     kinds: dict[tuple[object, ...], tuple[tuple[WeightRow, ...], list[int], int]] = {}
     for x, n in stack.distinct():
         rows = tuple(WeightRow(pattern=y.pattern.replace("{l}", "{e}"), weight=y.weight, group=y.group, copies=y.copies) for y in fold(x))
-        key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.copies) for row in rows)
+        key = tuple((row.pattern, tuple(d.symbol for d in row.weight.shape), row.weight.shape, row.weight.tied, row.copies) for row in rows)
         _, ids, times = kinds.get(key, (rows, [], 0))
         kinds[key] = (rows, [*ids, id(x)], times + n if times else n)
     if len(kinds) == 1:

@@ -13,6 +13,7 @@ from ..utils.record_type import Record
 from .expr import Expr, product
 
 X = TypeVar("X")
+B = TypeVar("B", bound="Block")
 Role = Literal["matmul", "lookup", "scale", "bias"]
 
 
@@ -25,7 +26,7 @@ class Weight(Record):
 
     shape: tuple[Expr, ...]
     role: Role
-    tied: str = ""  # path of the weight whose values this one shares
+    tied: str = ""  # path of the weight whose values this one shares, with `{e}` for the number of a block in a stack inside a layer
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
     dtype: str = ""  # stored dtype, if published checkpoints have another one than for the other weights
 
@@ -177,6 +178,22 @@ def sequence(blocks: Iterable[Block], count_dim: int | None = None) -> Stack:
     return Stack(*runs, count_dim=count_dim)
 
 
+def tie(block: B, path: str) -> B:
+    """Return a block whose weights share the values of those of the block at this path, as where layers share one block."""
+    changes: dict[str, Weight | Block | Stack] = {}
+    for name, child in block.children:
+        at = f"{path}.{name}"
+        if isinstance(child, Weight):
+            changes[name] = child.replace(tied=at)
+        elif isinstance(child, Block):
+            changes[name] = tie(child, at)
+        else:
+            tied = {id(x): tie(x, f"{at}.{LETTERS[1]}") for x, _ in child.distinct()}
+            runs = [(tuple(tied[id(x)] for x in pattern), times) for pattern, times in child.runs]
+            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim)
+    return block.replace(**changes)
+
+
 def iter_stacks(block: Block) -> Iterator[Stack]:
     """Yield every Stack inside a block, at any depth."""
     for _, child in block.children:
@@ -233,6 +250,11 @@ class Leaf(NamedTuple):
     def path(self) -> str:
         """The canonical path, `layers.3.attn.q.weight`."""
         return fill_pattern(self.pattern, self.indices)
+
+    @property
+    def tied_path(self) -> str:
+        """The canonical path of the weight whose values it shares; empty if it has its own."""
+        return fill_pattern(self.weight.tied, self.indices)
 
     @property
     def shape(self) -> tuple[Expr, ...]:

@@ -36,6 +36,7 @@ FAMILIES = {
     "cohere2_moe": "cohere2_moe",
     "cohere_compass": "cohere_compass_text",
     "cosmos3_edge": "cosmos3_edge_text",
+    "ctrl": "ctrl",
     "cwm": "cwm",
     "dbrx": "dbrx",
     "deepseek": "deepseek",
@@ -94,6 +95,7 @@ FAMILIES = {
     "iquestcoder": "iquestcoder",
     "jais2": "jais2",
     "jamba": "jamba",
+    "jetmoe": "jetmoe",
     "kolibri1": "kolibri1",
     "kimi_k3": "kimi_k3_text",
     "kimi_linear": "kimi_linear",
@@ -113,6 +115,7 @@ FAMILIES = {
     "mimo_v2_flash": "mimo_v2_flash",
     "minicpm": "minicpm",
     "minicpm3": "minicpm3",
+    "mixformer": "mixformer-sequential",
     "minimax": "minimax minimax_m1 minimax_text_01",
     "minimax_m2": "minimax_m2",
     "minimax_m3": "minimax_m3_vl_text",
@@ -123,6 +126,7 @@ FAMILIES = {
     "mistral_large4": "mistral_large4_text",
     "mixtral": "mixtral",
     "mllama": "mllama_text_model",
+    "modernbert_decoder": "modernbert-decoder",
     "molmo2": "molmo2_text",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
@@ -171,6 +175,8 @@ FAMILIES = {
     "vaultgemma": "vaultgemma",
     "xglm": "xglm",
     "youtu": "youtu",
+    "zamba": "zamba",
+    "zamba2": "zamba2",
 }
 """Module of a family → the model types that it builds. This is the only place that lists them."""
 
@@ -194,6 +200,11 @@ class Family(Record):
 
     def __call__(self, config: Config) -> Decoder:
         return self.build(config)
+
+    def for_tree(self, tree: Decoder) -> Family:
+        """Return the family with the names of a tree's tensors, some of which may depend on its number of layers."""
+        hf = self.hf.numbered(int(tree.layers.n))
+        return self if hf is self.hf else self.replace(hf=hf)
 
     @property
     def schemes(self) -> dict[str, Scheme]:
@@ -254,11 +265,8 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 
 UNSUPPORTED_TYPES = {
-    "mixformer-sequential": "its tensors are numbered as one sequence of modules; the same models were published later as phi",
     "deepseek_v41": "its layers share compressed keys, and it has tables of hashed n-grams; transformers has no class for it",
-    "ctrl": "its sinusoidal positions have other frequencies than those that are known here",
     "git": "its text model attends to all tokens of an image, and to text causally",
-    "modernbert-decoder": "its head has a layer with an activation and a norm of its own",
     "moshi": "it is a model of speech with a second decoder for the codebooks",
     "rwkv": "it has no attention: its time mixing is a recurrence of its own",
     "xlstm": "it has no attention: its cells are recurrences of their own",
@@ -279,9 +287,6 @@ UNSUPPORTED_TYPES = {
         ("xlm", "xlnet"), "it is trained to predict tokens in any order, and its attention has two streams or masks of its own"
     ),
     "blt": "it is a byte-level model of four transformers, whose patches depend on the text",
-    "jetmoe": "its attention heads are experts",
-    "zamba": "its layers share one block of attention",
-    "zamba2": "its layers share blocks of attention, whose files number the adapters of each layer inside the block",
     "cpmant": "its attention has learned biases by relative position and segment, and its input a learned prompt",
     "doge": "its attention masks keys by their values, and its experts are single neurons, chosen across tokens",
     "dots3_note_text": "its latent attention has gates and norms of its own, and other sizes in layers with a window",

@@ -21,6 +21,8 @@ def xglm(c: Config) -> Decoder:
     heads = c.square_heads(d, "attention_heads|num_attention_heads", "attention_heads|num_attention_heads")
     norm, ff = layer_norm(d, 1e-5), mlp(d, F, c.activation("activation_function", "gelu"), bias=True)
     layer = Layer(attn_norm=norm, attn=gqa(d, heads, bias=True), mlp_norm=norm, mlp=ff)
-    embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0).extended(SinusoidalEmbedding, position_offset=2)
+    embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0).extended(
+        SinusoidalEmbedding, position_offset=2, steps=d // 2 - 1
+    )
     layers, context = repeat(layer, c.dim("L", any_name("num_layers"))), c.positive_int("max_position_embeddings")
     return decoder(V, d, layers, norm, c.get("tie_word_embeddings", True), embed=embed, context=context)

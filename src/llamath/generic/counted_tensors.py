@@ -24,4 +24,4 @@ def counted_tensors(kind: CountedModel, config: Config) -> list[StateTensor]:
             name = name.replace(old, new)
         return name
 
-    return [StateTensor(rename(x.path), dtype, tuple(map(int, x.shape)), x.weight.buffer, rename(x.weight.tied)) for x in walk(tree)]
+    return [StateTensor(rename(x.path), dtype, tuple(map(int, x.shape)), x.weight.buffer, rename(x.tied_path)) for x in walk(tree)]

@@ -458,7 +458,7 @@ int64_t execute(Session& s, const Pass& pass, const OpSpec& op) {
         case SCALE_BY_EXPERT:
             scale_by_expert(at(s, out), at(s, x), reinterpret_cast<const int32_t*>(at(s, y)), e.vector(op.w[0]), n * x.size(), op.i[0]);
             break;
-        case ADD_SINUSOIDS: add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0]); break;
+        case ADD_SINUSOIDS: add_sinusoids(at(s, out), at(s, x), s.positions.data(), n, x.size(), op.i[0], op.i[1]); break;
         case KEEP_OUTLIERS: keep_outliers(at(s, out), at(s, x), n * x.heads, x.dim, op.f[0]); break;
         case MATCH_RMS: match_rms(at(s, out), at(s, x), at(s, y), n * x.heads, x.dim); break;
         case MIX_STREAMS: mix_streams(at(s, out), at(s, x), at(s, y), n, out.heads, x.heads, x.dim); break;

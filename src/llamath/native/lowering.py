@@ -148,7 +148,7 @@ class _Lowering:
 
     def weight(self, used: UsedWeight, kind: str, experts: int = 0) -> int:
         """Return the number of a weight."""
-        path = used.weight.tied or used.path
+        path = _path_of_values(used)
         if (path, kind) not in self.weights:
             shape = tuple(map(int, used.weight.shape))
             self.weights[path, kind] = self.num_weights, ProgramWeight(path, kind, shape, experts)
@@ -178,6 +178,12 @@ class _Lowering:
             ropes=tuple(self.ropes),
             logits=logits,
         )
+
+
+def _path_of_values(used: UsedWeight) -> str:
+    """Return the path of a weight, or of that whose values it shares, whose last numbers are those of its own path."""
+    tied, own = used.weight.tied.split("."), used.path.split(".")
+    return ".".join(y if x == "{e}" else x for x, y in zip(tied, own[-len(tied) :], strict=True)) if used.weight.tied else used.path
 
 
 def _share_buffers(ops: list[Op], buffers: list[Buffer], logits: View) -> tuple[tuple[Op, ...], tuple[Buffer, ...], View]:
@@ -404,7 +410,7 @@ def _sinkhorn(m: _Lowering, node: Node) -> View:
 
 
 def _add_sinusoids(m: _Lowering, node: Node) -> View:
-    return m.simple(node, "add_sinusoids", m.whole(node.inputs[0]), ints=(node.attributes["offset"],))
+    return m.simple(node, "add_sinusoids", m.whole(node.inputs[0]), ints=(node.attributes["offset"], node.attributes["steps"]))
 
 
 # Shapes
@@ -597,6 +603,8 @@ def _dispatch(m: _Lowering, node: Node) -> View:
     m.rows[node] = int(moe.top_k)
     if moe.routing != "input":  # the experts' first products read the rows of tokens
         return View()
+    if node.inputs[1].op != "route":
+        raise NotExpressible(f"the native engine has no experts that are chosen one by one ({node.path})")
     combine = next(x for x in m.nodes if x.op == "combine" and x.inputs[1] is node.inputs[1])
     x, weights = m.whole(node.inputs[0]), m.view(combine.inputs[2])
     return m.simple(node, "dispatch", x, weights, ints=(int(moe.top_k),))
@@ -647,6 +655,7 @@ HANDLERS: dict[str, Handler] = {
     "split_heads": _split_heads,
     "merge_heads": _merge_heads,
     "slice": _slice,
+    "embeddings": lambda m, node: m.view(node.inputs[0]),
     "select_layer": _select_layer,
     "concat": _concat,
     "last_token": _last_token,

@@ -97,9 +97,9 @@ void scale_by_expert(float* out, const float* weights, const int32_t* chosen, co
     for (int64_t i = 0; i < count; i++) out[i] = chosen[i] >= 0 && chosen[i] < experts ? weights[i] * scale[chosen[i]] : NAN;
 }
 
-void add_sinusoids(float* out, const float* x, const int32_t* positions, int64_t n, int64_t size, int64_t offset) {
+void add_sinusoids(float* out, const float* x, const int32_t* positions, int64_t n, int64_t size, int64_t offset, int64_t steps) {
     int64_t half = size / 2;
-    float step = -std::log(10000.0f) / static_cast<float>(half - 1);
+    float step = -std::log(10000.0f) / static_cast<float>(steps);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < half; j++) {
             float angle = static_cast<float>(positions[i] + offset) * std::exp(static_cast<float>(j) * step);

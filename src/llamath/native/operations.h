@@ -15,7 +15,7 @@ void route_by_token(int32_t* chosen, float* weights, const float* logits, int64_
                     int64_t table_rows, int64_t top_k, int64_t scoring, float scaling);
 void dispatch(float* out, const float* x, const float* weights, int64_t n, int64_t cols, int64_t top_k);
 void scale_by_expert(float* out, const float* weights, const int32_t* chosen, const float* scale, int64_t count, int64_t experts);
-void add_sinusoids(float* out, const float* x, const int32_t* positions, int64_t n, int64_t size, int64_t offset);
+void add_sinusoids(float* out, const float* x, const int32_t* positions, int64_t n, int64_t size, int64_t offset, int64_t steps);
 void keep_outliers(float* out, const float* x, int64_t n, int64_t cols, float deviations);
 void match_rms(float* out, const float* x, const float* y, int64_t n, int64_t cols);
 void mix_streams(float* out, const float* x, const float* weights, int64_t n, int64_t outputs, int64_t streams, int64_t cols);

@@ -34,7 +34,7 @@ def _leaves(model: Model, layer: int | None) -> Iterator[tuple[str, str, str]]:
 
 
 def _stored(model: Model, scheme: Scheme, layer: int | None) -> Iterator[tuple[str, str, str]]:
-    start = scheme.prefix + scheme.layer.replace("{l}", str(layer))
+    start = scheme.in_layer(scheme.prefix + scheme.layer, layer or 0)
     for x in scheme.tensors(model.stored_tree(scheme)):
         if layer is None or x.name.startswith(start):
             yield x.name, _shape(x.shape), str(sum(int(part.weight.parameters) for part in x.parts))
@@ -50,7 +50,9 @@ def _folded(model: Model, scheme: Scheme | None, layer: int | None) -> Iterator[
         if layer is not None and not any(a <= layer <= b and (layer - a) % step == 0 for a, b, step in section.indices):
             continue
         layers = 1 if layer is not None else int(section.times)
-        layer_range = str(layer) if layer is not None else f"{{{format_ranges(section.indices)}}}"
+        start = scheme.first_layer if scheme else 0
+        ranges = tuple((a + start, b + start, step) for a, b, step in section.indices)
+        layer_range = str(layer + start) if layer is not None else f"{{{format_ranges(ranges)}}}"
         for row in section.rows:
             path = f"layers.{{l}}.{row.pattern}" if section.indices else row.pattern
             name = scheme.stored_name(path) if scheme else path

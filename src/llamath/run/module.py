@@ -269,7 +269,7 @@ def tie_weights(module: Module, spec: Block) -> None:
     """Make every tied weight the same Parameter as the one it is tied to."""
     for leaf in walk(spec):
         if leaf.weight.tied:
-            set_weight(module, leaf.path, module.get_parameter(leaf.weight.tied))
+            set_weight(module, leaf.path, module.get_parameter(leaf.tied_path))
 
 
 def set_weight(module: nn.Module, path: str, x: Tensor | nn.Parameter) -> None:

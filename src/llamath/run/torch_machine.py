@@ -58,9 +58,8 @@ class TorchMachine(ForwardContext):
         self.dtype = self.dtype or rows.dtype
         return rows
 
-    def add_sinusoids(self, x: Tensor, offset: int) -> Tensor:
-        half = x.shape[-1] // 2
-        rates = torch.exp(torch.arange(half, device=x.device) * (-log(10000.0) / (half - 1)))
+    def add_sinusoids(self, x: Tensor, offset: int, steps: int) -> Tensor:
+        rates = torch.exp(torch.arange(x.shape[-1] // 2, device=x.device) * (-log(10000.0) / steps))
         angles = (self.positions + offset)[..., None] * rates
         return x + torch.cat((angles.sin(), angles.cos()), -1).to(x.dtype)
 
@@ -138,6 +137,9 @@ class TorchMachine(ForwardContext):
     def scale_by_log_position(self, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
         logs = torch.log(self.positions.float() + 1).to(x.dtype)[..., None]
         return x * (logs * local_tensor(scale).to(x.dtype) + local_tensor(bias).to(x.dtype))[..., None]
+
+    def add_bias(self, x: Tensor, bias: Tensor) -> Tensor:
+        return x + bias.to(x.dtype)
 
     def softcap(self, x: Tensor, cap: float | None) -> Tensor:
         return x if cap is None else cap * torch.tanh(x / cap)
@@ -573,23 +575,27 @@ class TorchMachine(ForwardContext):
     def scale_by_expert(self, weights: Tensor, chosen: Tensor, scale: Tensor) -> Tensor:
         return weights * scale[chosen]
 
-    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
         """Run each expert on its tokens and sum the outputs; weights apply to the experts' outputs, or inputs if `routing` is "input"."""
         if x.is_meta:  # no values to route by: run as many experts as a token has
-            return sum((expert(self, x) for expert in experts[: chosen.shape[-1]]), torch.zeros_like(x))
-        tokens, chosen, weights = x.flatten(0, -2), chosen.flatten(0, -2), weights.flatten(0, -2)
-        y = torch.zeros_like(tokens, dtype=torch.float32)
+            first, *others = (expert(self, x) for expert in experts[: chosen.shape[-1]])
+            return sum(others, torch.zeros_like(first) + first)
+        tokens, chosen = x.flatten(0, -2), chosen.flatten(0, -2)
+        weights = torch.ones_like(chosen, dtype=torch.float32) if weights is None else weights.flatten(0, -2)
+        y: Tensor | None = None
         for e in chosen.unique().tolist():
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
             expert = experts[e] if e < len(experts) else _identity
             out = expert(self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else expert(self, inputs) * weight
+            y = torch.zeros(len(tokens), out.shape[-1], device=x.device) if y is None else y
             y = y.index_add(0, at, out.float())
-        return y.to(x.dtype).view(x.shape)
+        assert y is not None
+        return y.to(x.dtype).view(*x.shape[:-1], -1)
 
     def layers(self, layers: nn.ModuleList, x: Tensor, *extra: Tensor) -> Tensor:
         for i, layer in enumerate(layers):
-            x = layer(self, x, *(e[:, :, i] for e in extra))
+            x = layer(self, x, *(e[:, :, i] if e.dim() == 4 else e for e in extra))
         return x
 
 

@@ -156,12 +156,13 @@ def weight_entry(model: Model, leaf: Leaf) -> dict[str, Any]:
 def _weight_entries(model: Model) -> Iterator[dict[str, Any]]:
     """Every weight's entry; a pattern's entry is made once and filled with the indices of each layer and expert."""
     entries: dict[tuple[str, int], dict[str, Any]] = {}
+    schemes = model.family.schemes
     for leaf in model.weights:
         if (entry := entries.get(key := (leaf.pattern, id(leaf.weight)))) is None:
             entry = entries[key] = weight_entry(model, leaf)
         indices = leaf.indices
         if indices:
-            names = {scheme: name and fill_pattern(name, indices) for scheme, name in entry["names"].items()}
+            names = {key: name and schemes[key].fill(name, leaf) for key, name in entry["names"].items()}
             entry = {**entry, "path": fill_pattern(leaf.pattern, indices), "names": names}
         yield entry
 

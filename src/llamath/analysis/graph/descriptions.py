@@ -8,7 +8,7 @@ from ...core.positions import Rope
 from .recorder import Node
 
 OVER_CACHED_KEYS = "over all previous keys"
-_VIEWS = frozenset(("cast", "merge_heads", "select_layer", "slice", "split_heads"))
+_VIEWS = frozenset(("cast", "embeddings", "merge_heads", "select_layer", "slice", "split_heads"))
 _FIELDS = {
     "head": "logits over the vocabulary",
     "k_up": "keys decompressed from the latents",

@@ -18,9 +18,14 @@ from ...utils.record_type import Record
 from .recorder import Graph, Node, UsedWeight
 from .rules import RULES, CachedTensor, StepPart, cached_tokens
 
-HIDDEN_STATES, PER_LAYER_INPUTS = "x", "per_layer_inputs"
-"""The inputs of a layer: the output of the previous one, and its slice of the per-layer embeddings."""
-_INPUTS = {"hidden_states": (HIDDEN_STATES,), "layers": (HIDDEN_STATES,), "select_layer": (PER_LAYER_INPUTS,)}
+HIDDEN_STATES, PER_LAYER_INPUTS, EMBEDDINGS = "x", "per_layer_inputs", "embeddings"
+"""The inputs of a layer: the output of the previous one, its slice of the per-layer embeddings, and the embeddings of the tokens."""
+_INPUTS = {
+    "hidden_states": (HIDDEN_STATES,),
+    "layers": (HIDDEN_STATES,),
+    "select_layer": (PER_LAYER_INPUTS,),
+    "embeddings": (EMBEDDINGS,),
+}
 
 
 class WeightUse(Record):

@@ -298,8 +298,8 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
-    def add_sinusoids(self, x: Node, offset: int) -> Node:
-        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset)
+    def add_sinusoids(self, x: Node, offset: int, steps: int) -> Node:
+        return self.add_node("add_sinusoids", (x,), x.shape, offset=offset, steps=steps)
 
     def linear(self, x: Node, weight: UsedWeight, bias: UsedWeight | None = None) -> Node:
         return self.add_node("linear", (x,), (*x.shape[:-1], weight.shape[0]), weights=(weight, bias))
@@ -358,6 +358,9 @@ class GraphRecorder:
 
     def scale_by_log_position(self, x: Node, scale: UsedWeight, bias: UsedWeight) -> Node:
         return self.add_node("scale_by_log_position", (x,), x.shape, weights=(scale, bias))
+
+    def add_bias(self, x: Node, bias: UsedWeight) -> Node:
+        return self.add_node("add_bias", (x,), x.shape, weights=(bias,))
 
     def softcap(self, x: Node, cap: float | None) -> Node:
         return x if cap is None else self.add_node("softcap", (x,), x.shape, cap=cap)
@@ -676,11 +679,12 @@ class GraphRecorder:
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
         return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
 
-    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node) -> Node:
+    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node | None = None) -> Node:
         expert = experts.bind(experts.stack[0], LETTERS[1])
         rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
         y: Node = expert(self, rows)
-        return self.add_node("combine", (y, chosen, weights), x.shape, moe=moe.block)
+        inputs = (y, chosen) if weights is None else (y, chosen, weights)
+        return self.add_node("combine", inputs, (*x.shape[:-1], y.shape[-1]), moe=moe.block)
 
     def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
         outer = self._region
@@ -688,10 +692,16 @@ class GraphRecorder:
             self._open(Region(layers.path, block, Expr.const(times)))
             region = self._region
             region.input = self.add_node("hidden_states", (), x.shape)
-            slices = [self.add_node("select_layer", (y,), (*y.shape[:2], y.shape[3]), view=True) for y in extra]
-            region.output = layers.bind(block, LETTERS[0])(self, region.input, *slices)
+            inputs = [self.layer_input(y) for y in extra]
+            region.output = layers.bind(block, LETTERS[0])(self, region.input, *inputs)
         self._region = outer
         return self.add_node("layers", (x,), x.shape)
+
+    def layer_input(self, x: Node, layer: int | None = None) -> Node:
+        """Return a layer's slice of a further input `(B, T, L, p)`, or all of an input `(B, T, d)`, the embeddings."""
+        if len(x.shape) < 4:
+            return self.add_node("embeddings", (x,), x.shape, view=True)
+        return self.add_node("select_layer", (x,), (*x.shape[:2], x.shape[3]), view=True, index=layer)
 
     def each(self, blocks: _BoundStack, *inputs: Node) -> list[Node]:
         outer, shape = self._region, inputs[0].shape

@@ -325,6 +325,7 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_bias": Rule(kind="add", description="plus one stored number for each channel"),
     "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
     "add_positions": Rule(kind="add", description="plus one learned row for each patch"),
@@ -356,6 +357,7 @@ RULES: Mapping[str, Rule] = {
     "concat": Rule(),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
     "convolve": Rule(kind="conv", description="convolution over the grid of patches", flops=_convolution_flops, saved=save_mixer_inputs),
+    "embeddings": Rule(),
     "end_rows": Rule(kind="view", name="rows", description="a learned token after each row"),
     "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
     "grid_attention": Rule(

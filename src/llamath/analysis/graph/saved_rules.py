@@ -93,7 +93,7 @@ def stored_tensor(x: Node, k: Kernels) -> Node:
     while True:
         if x.op == "slice" and (part := _part_of_concat(x)) is not None:
             x = part
-        elif x.op == "update_cache" or (x.op == "cast" and k.fused) or (x.is_view and x.op != "select_layer"):
+        elif x.op == "update_cache" or (x.op == "cast" and k.fused) or (x.is_view and x.op not in ("select_layer", "embeddings")):
             x = x.inputs[0]
         else:
             return x

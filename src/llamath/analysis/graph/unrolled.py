@@ -18,8 +18,7 @@ class _UnrolledRecorder(GraphRecorder):
 
     def layers(self, layers: _BoundStack, x: Node, *extra: Node) -> Node:
         for i, layer in enumerate(layers):
-            slices = [self.add_node("select_layer", (y,), (*y.shape[:2], y.shape[3]), view=True, index=i) for y in extra]
-            x = layer(cast(Any, self), x, *slices)
+            x = layer(cast(Any, self), x, *[self.layer_input(y, i) for y in extra])
             self.add_node("layer_end", (x,), x.shape, view=True, layer=i)
         return x
 

@@ -145,7 +145,7 @@ class _Chooser:
     """The choice of a weight format for each stored tensor."""
 
     def __init__(self, model: Model, packer: WeightFormat) -> None:
-        self._packer = packer
+        self._packer, self._names = packer, model.scheme("hf")
         mtp = () if model.tree.mtp is None else (y for layer, _ in model.tree.mtp.distinct() for y in fold_blocks(layer))
         inside = (x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in mtp)
         self._classes = matrix_classes((*fold_blocks(model.tree), *inside))
@@ -158,7 +158,7 @@ class _Chooser:
         for x in tensors:
             first = leaves[x.parts[0].pattern]
             kind = self._classes.kind(first)
-            module = x.name.replace("{l}", str(layer)).removesuffix(".weight")
+            module = self._names.in_layer(x.name, layer).removesuffix(".weight")
             matrix = Matrix(module_names(module), kind, in_gate_class and kind == "router", first.pattern in self._classes.excepted)
             choice = self._choose(x, matrix, first)
             yield from self._stored(x, module, choice, first)
@@ -200,7 +200,7 @@ class _Chooser:
             return
         names, heads = found
         for name in names:
-            yield QuantizedTensor(name.replace("{l}", str(number)), scales.dtype, scales.lengths(heads), format="cache", role="scale")
+            yield QuantizedTensor(self._names.in_layer(name, number), scales.dtype, scales.lengths(heads), format="cache", role="scale")
 
 
 def _name_in_stack(name: str, suffix: str) -> str:

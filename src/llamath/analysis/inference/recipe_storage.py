@@ -153,6 +153,7 @@ class _RecipeTensor(NamedTuple):
     kind: str
     in_gate_class: bool = False
     is_excepted: bool = False
+    first_layer: int = 0  # its number in names
 
 
 _LINEAR = (Linear, NormedLinear, ProjectedLinear)
@@ -252,7 +253,9 @@ def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: MatrixCla
     in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
     for name, parts in groups.items():
         kind, is_excepted = classes.kind(parts[0]), parts[0].pattern in classes.excepted
-        yield _RecipeTensor(name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router", is_excepted)
+        yield _RecipeTensor(
+            name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router", is_excepted, names.first_layer
+        )
 
 
 _MAX_MATCHES = 20_000_000
@@ -283,7 +286,7 @@ def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator
 
 def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) -> list[tuple[Choice, int]]:
     """Return the choices for the experts of a layer, each with its number of experts."""
-    name = x.name.replace("{l}", str(layer))
+    name = x.name.replace("{l}", str(layer + x.first_layer))
     if "{e}" not in name or not recipe.names_experts:
         names = tuple(y.replace("{e}", "0") for y in module_names(name))
         return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class, x.is_excepted)), experts)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ...checkpoint.open import names_checkpoint, open_checkpoint
@@ -60,10 +60,10 @@ def layer_sizes(calculator: MemoryCalculator, engine: Engine) -> ModelBytes:
         raise LlamathError(f"{count:,} layers are too many to place one by one", hint=f"at most {MAX_LAYERS:,}")
     dense, experts, largest = [0] * count, [0] * count, [0] * count
     embedding = head = rest = 0
-    layer_name = _layer_pattern(calculator)
+    layer_of = _layer_finder(calculator)
     for name, size in _tensors(calculator):
-        match = _GGUF_LAYER.match(name) or layer_name.match(name)
-        layer = int(match[1]) if match else -1
+        match = _GGUF_LAYER.match(name)
+        layer = int(match[1]) if match else layer_of(name)
         if 0 <= layer < count:
             if _EXPERT.search(name):
                 experts[layer] += size
@@ -94,12 +94,13 @@ def _tensors(calculator: MemoryCalculator) -> Iterator[tuple[str, int]]:
     yield from ((x.name, x.bytes) for x in quantized_tensors(model, calculator.packer))
 
 
-def _layer_pattern(calculator: MemoryCalculator) -> re.Pattern[str]:
+def _layer_finder(calculator: MemoryCalculator) -> Callable[[str], int]:
+    """Return a function that finds the layer of a tensor by its name, and −1 outside of the layers."""
     scheme = calculator.model.family.schemes.get("hf")
-    if scheme is None:
-        return re.compile(r"^(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
-    start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
-    return re.compile(rf"^(?:[\w.]*\.)?{re.escape(start)}(\d+){re.escape(rest)}")
+    start, _, rest = ("", "", ".") if scheme is None else (scheme.prefix + scheme.layer).partition("{l}")
+    layers = r"(?:layers|h|blocks)\." if scheme is None else re.escape(start)
+    pattern, first = re.compile(rf"^(?:[\w.]*\.)?{layers}(\d+){re.escape(rest)}"), 0 if scheme is None else scheme.first_layer
+    return lambda name: int(match[1]) - first if (match := pattern.match(name)) else -1
 
 
 def _layer_caches(calculator: MemoryCalculator, engine: Engine) -> list[int]:

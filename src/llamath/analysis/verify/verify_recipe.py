@@ -89,12 +89,13 @@ def _matrices(names: Sequence[str]) -> str:
 
 def _choices(model: Model) -> dict[str, Choice]:
     """Return the choice of the recipe by module name, with `{e}` for experts; where experts of a layer differ, none."""
-    storage = weight_storage(model.tree, declared_weight_format(model.config.data), names=model.family.schemes.get("hf"))
+    names = model.scheme("hf")
+    storage = weight_storage(model.tree, declared_weight_format(model.config.data), names=names)
     choices: dict[str, Choice] = {}
     mixed: set[str] = set()
     for x in storage.matrices:
         for layer in x.layers or (-1,):
-            name = x.name.replace("{l}", str(layer))
+            name = names.in_layer(x.name, layer)
             mixed |= {name} if name in choices else set()
             choices[name] = x.choice
     return {name: choice for name, choice in choices.items() if name not in mixed}

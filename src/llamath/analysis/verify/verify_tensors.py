@@ -6,7 +6,6 @@ nothing (a tied matrix stored twice, a buffer of old exporters, padded vocabular
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -202,9 +201,9 @@ def _layers(
 
 def _count_layers(scheme: Scheme, shapes: Mapping[str, Shape]) -> int:
     """Return the number of layers in the file; 0 if some are missing in between."""
-    start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
-    pattern = re.compile(re.escape(start) + r"(\d{1,9})" + re.escape(rest))
-    numbers = {int(x[1]) for name in shapes if (x := pattern.match(name))}
+    outside = {scheme.prefix + x for x in scheme.outside.values()} if scheme.first_layer else ()
+    names = (name for name in shapes if not name.startswith(tuple(outside)))
+    numbers = {layer for name in names if (layer := scheme.split_layer(name)[0]) >= 0}
     return len(numbers) if numbers and max(numbers) == len(numbers) - 1 else 0
 
 
@@ -217,10 +216,9 @@ def _absent(
     unavailable = {*manifest.index.missing, *manifest.index.unreadable} if manifest.index else set()
     weight_map = manifest.index.weight_map if manifest.index else {}
     depth = _count_layers(scheme, shapes)
-    start = scheme.prefix + scheme.layer.partition("{l}")[0]
     missing = [name for name in expected if name not in shapes and weight_map.get(name) not in unavailable]
     if depth < int(expectation.tree.layers.n) and depth:
-        missing = [x for x in missing if not (x.startswith(start) and int(x[len(start) :].partition(".")[0]) >= depth)]
+        missing = [x for x in missing if scheme.split_layer(x)[0] < depth]
     if missing:
         size = sum(int(part.weight.size) for name in missing for part in expected[name].parts)
         what = f"{format_count(len(missing), 'tensor')} with {format_count(size, 'parameter')}"

@@ -180,14 +180,9 @@ def _weight_names(tree: Decoder, schemes: Sequence[Scheme]) -> tuple[WeightNames
 
 def _stored(sample: Block, scheme: Scheme) -> Iterator[tuple[tuple[str, int], StoredName]]:
     """Yield (pattern, layer) and the stored name, for one layer of each kind."""
-    start, _, rest = (scheme.prefix + scheme.layer).partition("{l}")
     try:
         for stored in scheme.tensors(sample):
-            layer = -1
-            name = stored.name
-            if name.startswith(start):
-                number, _, own = name[len(start) :].partition(rest)
-                layer, name = (int(number), f"{start}{{l}}{rest}{own}") if number.isdigit() else (-1, name)
+            layer, name = scheme.split_layer(stored.name)
             for part in stored.parts:
                 yield (
                     (part.pattern, layer),

@@ -2,7 +2,8 @@
 
 A table maps modules to stored names; the name of the leaf (`weight`, `bias`) is appended unless the table maps the leaf itself. Weights
 with the same stored name are concatenated in tree order; without `{e}` in a stored name, experts are stacked along a new first axis. A
-stored name that begins with `/` gets no prefix.
+stored name that begins with `/` gets no prefix. Layers are numbered from `first_layer` on, and `{n}` is the number after that of the
+last layer: `numbered` replaces it.
 
 A layout is a list of words:
 `flip`: transposed, `[in, out]`.
@@ -59,12 +60,32 @@ class Scheme(Record):
     layouts: Mapping[str, str] = {}  # module or leaf pattern → layout
     fused: Mapping[str, str] = {}  # names that transformers 5 changes when it fuses experts
     prefix: str = ""  # prefix of all names, in a submodel
+    first_layer: int = 0  # number of the first layer in stored names
     mtp_layer: str = ""  # prefix of the names in MTP layers, numbered from 0, which do not store tied matrices again; empty: `layer`
 
     def with_changes(self, outside: Mapping[str, str] = {}, inside: Mapping[str, str] = {}, **changes: object) -> Scheme:
         """Return a copy with changed entries; an empty name removes an entry."""
         tables = {"outside": {**self.outside, **outside}, "inside": {**self.inside, **inside}}
         return self.replace(**(tables | changes))
+
+    def numbered(self, layers: int) -> Scheme:
+        """Return the scheme of a model with so many layers: without `{n}`."""
+        number = str(self.first_layer + layers)
+        outside = {path: name.replace("{n}", number) for path, name in self.outside.items()}
+        return self if outside == self.outside else self.replace(outside=outside)
+
+    def in_layer(self, name: str, layer: int) -> str:
+        """Return a stored name with the number of a layer, counted from 0."""
+        return name.replace("{l}", str(layer + self.first_layer))
+
+    def split_layer(self, name: str) -> tuple[int, str]:
+        """Return the layer of a stored name, counted from 0, and the name with `{l}`; −1 and the name itself outside of the layers."""
+        start, _, rest = (self.prefix + self.layer).partition("{l}")
+        digits, found, own = name[len(start) :].partition(rest)
+        if not (name.startswith(start) and found and digits.isascii() and digits.isdigit() and len(digits) < 10):
+            return -1, name
+        layer = int(digits) - self.first_layer
+        return (layer, f"{start}{{l}}{rest}{own}") if layer >= 0 else (-1, name)
 
     def stored_name(self, pattern: str) -> str:
         """Return the stored name of a path pattern; both contain `{l}` and `{e}`."""
@@ -80,6 +101,16 @@ class Scheme(Record):
             return f"{_with_prefix(prefix, stored)}.{leaf}"
         raise UnnamedWeight(f"{self.name} has no name for {pattern}")
 
+    def name_of(self, leaf: Leaf) -> str:
+        """Return the stored name of a weight."""
+        return self.fill(self.stored_name(leaf.pattern), leaf)
+
+    def fill(self, stored: str, leaf: Leaf) -> str:
+        """Return the stored name of a weight's pattern with the numbers of the weight."""
+        if self.first_layer and leaf.pattern.startswith("layers."):
+            return fill_pattern(stored, (leaf.indices[0] + self.first_layer, *leaf.indices[1:]))
+        return fill_pattern(stored, leaf.indices)
+
     def layout_of(self, pattern: str) -> str:
         """Return the layout of a weight."""
         local = pattern.removeprefix("layers.{l}.").removeprefix("mtp.{l}.")
@@ -93,7 +124,7 @@ class Scheme(Record):
                 continue
             by_block = {id(x): self.tensors_of_block(name, x) for x, _ in child.distinct()}
             for i, x in enumerate(child):
-                number = str(i)
+                number = str(i + self.first_layer)
                 for name, shape, parts, layout in by_block[id(x)]:
                     yield StoredTensor(name.replace("{l}", number), shape, parts, layout)
 
@@ -110,7 +141,7 @@ class Scheme(Record):
             inside = {id(x): self.tensors_of_block(field, x) for x, _ in child.distinct()}
             texts = {key: "\n".join(x.name for x in stored) for key, stored in inside.items()}
             for i, x in enumerate(child):
-                names += texts[id(x)].replace("{l}", str(i)).split("\n") if inside[id(x)] else ()
+                names += self.in_layer(texts[id(x)], i).split("\n") if inside[id(x)] else ()
                 tensors += inside[id(x)]
         return names, tensors
 
@@ -127,7 +158,8 @@ class Scheme(Record):
         scheme = self.replace(layer=self.mtp_layer) if self.mtp_layer else self
         for i, x in enumerate(stack or (), int(block.layers.n) if stack and not self.mtp_layer else 0):  # type: ignore[attr-defined]
             leaves = (x if self.mtp_layer else x._replace(weight=x.weight.replace(tied="")) for x in _inside("layers", x))
-            yield i, [stored._replace(name=stored.name.replace("{l}", str(i))) for stored in scheme._group(leaves)]
+            number = str(i if self.mtp_layer else i + self.first_layer)
+            yield i, [stored._replace(name=stored.name.replace("{l}", number)) for stored in scheme._group(leaves)]
 
     def stored_mtp_layers(self, block: Block, names: Container[str]) -> Iterator[list[StoredTensor]]:
         """Yield the tensors with these names of each multi-token prediction layer, up to the first layer that has none of them.

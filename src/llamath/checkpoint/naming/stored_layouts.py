@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...core.blocks import Attention, RMSNorm
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet, LightningAttention
-from ...core.tree import Block, Leaf, Stack, fill_pattern, walk
+from ...core.tree import Block, Leaf, Stack, walk
 from .scheme import Scheme, half_split_order, interleaved_order
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def group_by_stored_name(tree: Block, scheme: Scheme) -> dict[str, list[Leaf]]:
     groups: dict[str, list[Leaf]] = {}
     for leaf in walk(tree):
         if not leaf.weight.tied:
-            groups.setdefault(fill_pattern(scheme.stored_name(leaf.pattern), leaf.indices), []).append(leaf)
+            groups.setdefault(scheme.name_of(leaf), []).append(leaf)
     return groups
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from ...core.blocks import Attention, Decoder, HashMoE, MoE, PerLayerEmbedding
 from ...core.expr import Expr
 from ...core.multimodal import CrossAttentionLayer
-from ...core.tree import Block, Stack, Weight, repeat, sequence
+from ...core.tree import Block, Stack, Weight, fold_field, repeat, sequence
 from ...utils.errors import ConvertError
 from ...utils.record_type import Record
 
@@ -93,6 +93,8 @@ def keep_groups(moe: MoE, experts: Sequence[int]) -> KeptGroups | None:
 
 
 def _keep_layers(tree: Decoder, layers: Sequence[int]) -> Decoder:
+    if any(x.weight.tied.startswith("layers.") for x in fold_field(tree, "layers")):
+        raise ConvertError("--drop-layers: layers of this model share blocks, which a config without some of them cannot describe")
     number = {old: new for new, old in enumerate(layers)}
     old_layers = list(tree.layers)
     renumbered: dict[tuple[int, int], Block] = {}

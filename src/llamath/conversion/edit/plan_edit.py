@@ -30,20 +30,20 @@ class _Names:
     """The new names of stored tensors."""
 
     def __init__(self, source: EditSource, edit: TreeEdit) -> None:
-        start, _, rest = (source.scheme.prefix + source.scheme.layer).partition("{l}")
-        self._layer = re.compile(re.escape(start) + r"(\d{1,9})(" + re.escape(rest) + r".*)", re.DOTALL)
+        _, _, rest = (source.scheme.prefix + source.scheme.layer).partition("{l}")
         prefixes = {x.partition("{e}")[0] for x in source.scheme.inside.values() if "{e}" in x}
         inside = "|".join(map(re.escape, sorted(prefixes))) or "(?!)"
         self._expert = re.compile(rf"({re.escape(rest)}(?:{inside}))(\d{{1,9}})(\..*)", re.DOTALL)
-        self._start, self._old_layers = start, int(source.model.tree.layers.n)
+        self._scheme, self._old_layers = source.scheme, int(source.model.tree.layers.n)
         self._layers = None if edit.layers is None else {old: new for new, old in enumerate(edit.layers)}
         self._experts = None if edit.experts is None else {old: new for new, old in enumerate(edit.experts)}
 
     def rename(self, name: str) -> str | None:
         """Return the new name of a tensor; None if its layer or expert is gone. Later layers are those of multi-token prediction."""
-        if (match := self._layer.fullmatch(name)) is None:
+        number, pattern = self._scheme.split_layer(name)
+        if number < 0:
             return name
-        number, inside = int(match[1]), match[2]
+        start, letter, inside = pattern.partition("{l}")
         if self._layers is not None:
             if number < self._old_layers and number not in self._layers:
                 return None
@@ -52,7 +52,7 @@ class _Names:
             if int(found[2]) not in self._experts:
                 return None
             inside = f"{found[1]}{self._experts[int(found[2])]}{found[3]}"
-        return f"{self._start}{number}{inside}"
+        return self._scheme.in_layer(f"{start}{letter}{inside}", number)
 
 
 def plan_edit(source: EditSource, edit: TreeEdit, tree: Decoder) -> list[EditedTensor]:

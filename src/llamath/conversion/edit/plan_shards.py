@@ -37,7 +37,7 @@ def stored_cuts(scheme: Scheme, tree: Decoder, shard: TensorParallelShard) -> di
         if id(block) not in memo:
             inside = {f"layers.{{l}}.{path}": x for path, x in weight_cuts(block, shard).items()}
             memo[id(block)] = dict(_cut_tensors(names.tensors_of_block("layers", block), inside, block))
-        cuts |= {name.replace("{l}", str(i)): x for name, x in memo[id(block)].items()}
+        cuts |= {names.in_layer(name, i): x for name, x in memo[id(block)].items()}
     return cuts
 
 

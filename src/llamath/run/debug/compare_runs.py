@@ -18,7 +18,7 @@ from ...analysis.verify.logits_agreement import FirstDifference, LogitsCompariso
 from ...checkpoint.naming.scheme import half_split_order, interleaved_order
 from ...checkpoint.naming.stored_layouts import reorder_rows
 from ...core.blocks import Attention
-from ...core.tree import fill_pattern, walk
+from ...core.tree import walk
 from ..memory_budget import dtype_name
 from .activations import Activations
 
@@ -120,9 +120,9 @@ def _first(a: Activations, b: Activations, tolerance: float) -> FirstDifference 
 def _stored(side: Activations, path: str) -> str:
     """Return the name of the stored tensor with this weight; empty if there is none."""
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
-    path = leaf.weight.tied or path if leaf else path
+    path = leaf.tied_path or path if leaf else path
     leaf = next((x for x in walk(side.tree) if x.path == path), None)
-    return fill_pattern(side.scheme.stored_name(leaf.pattern), leaf.indices) if leaf else ""
+    return side.scheme.name_of(leaf) if leaf else ""
 
 
 def _hints(result: LogitsComparison, a: Activations, b: Activations) -> Iterator[str]:

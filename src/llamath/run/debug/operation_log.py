@@ -95,7 +95,7 @@ class OperationLog(TorchMachine):
         self._add_recurrence("selective_scan", mixer, y)
         return y
 
-    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
         outer = self.log
         inputs: list[Shape] = []
         logs: list[list[LoggedOperation]] = []
@@ -120,12 +120,14 @@ class OperationLog(TorchMachine):
         return y
 
     def layers(self, layers: nn.ModuleList, x: Tensor, *extra: Tensor) -> Tensor:
+        names = ["select_layer" if e.dim() == 4 else "embeddings" for e in extra]
+
         def start(i: int, layer: nn.Module) -> Callable[..., Tensor]:
             def run(machine: OperationLog, x: Tensor, *slices: Tensor) -> Tensor:
                 self._layer = i
                 self._add("hidden_states", x)
-                for e in slices:
-                    self._add("select_layer", e, is_view=True)
+                for e, op in zip(slices, names, strict=True):
+                    self._add(op, e, is_view=True)
                 y: Tensor = layer(machine, x, *slices)
                 return y
 
@@ -170,6 +172,7 @@ _RESULTS = {
 """The operations of the graph for the results of a machine's operation, where they are named differently."""
 _SIMPLE = (
     "bounded_decay",
+    "add_bias",
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(
         "gated",

@@ -13,7 +13,7 @@ from ...analysis.verify.verified_checkpoint import VerifiedCheckpoint, open_veri
 from ...checkpoint.formats.manifest import Manifest
 from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.naming.stored_layouts import group_by_stored_name
-from ...core.tree import fill_pattern, walk
+from ...core.tree import walk
 from ...generation.bus_error import watch_files
 from ...generation.mapped_files import MappedFiles
 from ...generation.stored_dtypes import FLOAT_DTYPES, check_readable, count_dtypes
@@ -58,7 +58,7 @@ class LoadedModel(Record):
     def stored_name(self, path: str) -> str:
         """Return the name of the stored tensor that contains the weight at this path."""
         leaf = next(x for x in walk(self.model.tree) if x.path == path)
-        return fill_pattern(self.scheme.stored_name(leaf.pattern), leaf.indices)
+        return self.scheme.name_of(leaf)
 
     def first_nonfinite_weight(self) -> str:
         """Describe the first weight that contains NaN or infinity; empty if none does. Reads all weights."""

@@ -183,7 +183,7 @@ def stored_weights(model: CheckpointModel) -> Iterator[StoredWeight]:
         tensors_of_block = {id(x): scheme.tensors_of_block(field, x) for x, _ in child.distinct()}
         for i, block in enumerate(child):
             for x in tensors_of_block[id(block)]:
-                yield from _split_bytes(x, bytes_by_weight.get(x.name.replace("{l}", str(i))), i)
+                yield from _split_bytes(x, bytes_by_weight.get(scheme.in_layer(x.name, i)), i)
 
 
 def _bytes_by_weight(manifest: Manifest) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from ...analysis.inference.gpu_shards import TOKENS
 from ...analysis.inference.inference_memory import AS_STORED, MemoryCalculator
 from ...core.blocks import Decoder
 from ...core.expr import Expr, Json, product, total
-from ...core.tree import Block, Folded, Stack, fold, fold_field
+from ...core.tree import Block, Folded, Stack, Weight, fold, fold_field
 from ...model import Model
 from .checkpoint_data import CheckpointModel, stored_weights
 from .sizing.inference_data import cache_expression
@@ -63,20 +63,20 @@ def build_parameters(model: Model, memory_by_dtype: Mapping[str, MemoryCalculato
 def _parts(model: Model) -> Iterator[_Part]:
     """Yield the parts in tree order, each with its section of `count`."""
     sections, tree = model.count.sections, model.tree
-    rows = {_signature((y.pattern, y.weight.shape, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
+    rows = {_signature((y.pattern, y.weight, y.copies) for y in x.rows): i for i, x in enumerate(sections) if x.name == "layers"}
     for name, child in tree.children:
         if name == "layers" and isinstance(child, Stack):
             for block, n in child.distinct():
                 leaves = fold(block)
-                section = rows[_signature((y.pattern.replace("{l}", "{e}"), y.weight.shape, y.copies) for y in leaves)]
+                section = rows[_signature((y.pattern.replace("{l}", "{e}"), y.weight, y.copies) for y in leaves)]
                 yield _Part(section, f"{name}.{{l}}.", block, leaves, int(n))
         else:
             section = next(i for i, x in enumerate(sections) if x.name == name)
             yield _Part(section, "", None, fold_field(tree, name), 1)
 
 
-def _signature(rows: Iterable[tuple[str, Sequence[Expr], int]]) -> tuple[object, ...]:
-    return tuple((pattern, tuple(d.symbol for d in shape), tuple(map(int, shape)), int(copies)) for pattern, shape, copies in rows)
+def _signature(rows: Iterable[tuple[str, Weight, int]]) -> tuple[object, ...]:
+    return tuple((pattern, tuple(d.symbol for d in x.shape), tuple(map(int, x.shape)), x.tied, int(copies)) for pattern, x, copies in rows)
 
 
 def _key(part: _Part, x: Folded) -> _WeightKey:

@@ -1,0 +1,52 @@
+"""JetMoE: experts of the MLP and of attention, where each chosen expert has a query for every key, and one bias for all outputs."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.hf_names import HF
+from ..core.blocks import AttentionExperts, BiasedMoE, Decoder, ExpertAttention, Layer
+from ..core.config import Config
+from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.tree import repeat
+from .registry import family
+from .shared import read_rope
+
+NAMES = HF.with_changes(
+    inside={
+        **dict.fromkeys(("attn.k", "attn.v"), "self_attention.kv_proj"),
+        "attn.experts.router": "self_attention.experts.router.layer",
+        "attn.experts.queries.{e}": "self_attention.experts.input_linear",
+        "attn.experts.outputs.{e}": "self_attention.experts.output_linear",
+        "attn.experts.bias": "self_attention.experts.bias",
+        "mlp.router": "mlp.router.layer",
+        **dict.fromkeys(("mlp.experts.{e}.gate", "mlp.experts.{e}.up"), "mlp.input_linear"),
+        "mlp.experts.{e}.down": "mlp.output_linear",
+        "mlp.bias": "mlp.bias",
+    }
+)
+
+
+@family(hf=NAMES)
+def jetmoe(c: Config) -> Decoder:
+    d, V, F = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("F", "intermediate_size")
+    K, h = c.dim("K", "num_key_value_heads"), c.dim("h", "kv_channels|head_dim", default=128)
+    E, k = c.dim("E", "num_local_experts", default=8), c.dim("k", "num_experts_per_tok", default=2)
+    if k > E:
+        raise c.error("num_experts_per_tok", f"is {k}, more than the {E} experts")
+    router, bias, norm = linear(E, d), weight(d, role="bias"), rms(d, 1e-6)
+    experts = AttentionExperts(
+        router=router,
+        queries=repeat(linear(K * h, d), E, active=k),
+        outputs=repeat(linear(d, K * h), E, active=k),
+        bias=bias,
+        top_k=k,
+    )
+    keys = linear(K * h, d)
+    layer = Layer(
+        attn_norm=norm,
+        attn=ExpertAttention(experts=experts, k=keys, v=keys, kv_heads=K, head_dim=h, rope=read_rope(c, h)),
+        mlp_norm=norm,
+        mlp=BiasedMoE(router=router, experts=repeat(swiglu(d, F, c.activation("activation_function")), E, active=k), top_k=k, bias=bias),
+    )
+    c.ignore("num_attention_heads")
+    layers, tied = repeat(layer, c.dim("L", "num_hidden_layers")), c.get("tie_word_embeddings", True)
+    return decoder(V, d, layers, rms(d, c.get("rms_norm_eps", 1e-6)), tied, context=c.positive_int("max_position_embeddings"))

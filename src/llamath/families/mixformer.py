@@ -1,0 +1,33 @@
+"""Phi 1 and 1.5 in their first files, whose modules are one sequence: the embedding, the layers, the last norm with the head."""
+
+from __future__ import annotations
+
+from ..checkpoint.naming.gguf_names import GGUF_QKV
+from ..core.blocks import Decoder
+from ..core.config import Config
+from .phi import phi
+from .phi_msft import NAMES as NAMES_PHI
+from .registry import family
+
+NAMES = NAMES_PHI.replace(
+    layer="layers.{l}.", first_layer=1, outside={"embed": "layers.0.wte", "norm": "layers.{n}.ln", "head": "layers.{n}.linear"}
+)
+
+
+@family(name="phi", hf=NAMES, gguf=GGUF_QKV, gguf_arch="phi2")
+def mixformer(c: Config) -> Decoder:
+    if "n_inner" not in c.data:
+        raise c.error("n_inner", "is missing", "every config.json of such a model has it; null is four times n_embd")
+    if c["vocab_size"] % c.get("pad_vocab_size_multiple", 64):
+        raise c.error(
+            "vocab_size", f"is {c['vocab_size']}, no multiple of pad_vocab_size_multiple", "the matrices have rows for a multiple"
+        )
+    if not 0 < c["rotary_dim"] <= c["n_embd"] // c["n_head"]:
+        raise c.error("rotary_dim", f"is {c['rotary_dim']}: it should be positive and at most the size of a head")
+    if c.get("embd_layer", "default") != "default":
+        raise c.error("embd_layer", f"is {c['embd_layer']!r:.60}; only default is known")
+    architecture = c.sub("architecture")
+    kinds = architecture.get("block_cls", "parallel"), architecture.sub("mlp").get("mlp_cls", "mlp")
+    if kinds[0] != "parallel" or kinds[1] not in ("mlp", "fused_mlp") or architecture.get("mixer", dict[str, object]()):
+        raise c.error("architecture", f"has the blocks {kinds!r:.80}, or options of its mixer; known: parallel with mlp or fused_mlp")
+    return phi(c)

@@ -1,0 +1,113 @@
+"""Zamba: layers of Mamba, before some of which one shared transformer block reads the hidden states and the embeddings."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import ceil
+
+from ..checkpoint.naming.hf_names import HF
+from ..config_keys import any_name
+from ..core.blocks import Attention, Decoder
+from ..core.config import Config
+from ..core.constructors import decoder, linear, rms, swiglu, weight
+from ..core.expr import Expr
+from ..core.mixers import MambaHead, MambaWithHeads, SharedBlockLayer, SharedTransformer, StateLayer, convolution
+from ..core.tree import repeat, sequence, tie
+from .mamba_shared import auto_dim
+from .registry import family
+from .zamba_shared import check_tied, hybrid_kinds, shared_attention
+
+_MAMBA = {
+    **dict.fromkeys(("x", "z"), "in_proj"),
+    "conv": "conv1d",
+    **dict.fromkeys((f"heads.{{e}}.{x}.weight" for x in ("dt_down", "b", "c")), "x_proj_weight"),
+    "heads.{e}.dt_up.weight": "dt_proj_weight",
+    "heads.{e}.dt_bias": "dt_proj_bias",
+    "heads.{e}.a_log": "A_log",
+    "heads.{e}.skip": "D",
+    "out": "out_proj",
+}
+NAMES = HF.with_changes(
+    outside={"norm": "model.final_layernorm"},
+    inside={
+        **{f"attn.{x}": f"mamba.{name}" for x, name in _MAMBA.items()},
+        **{f"mixer.{x}": f"mamba_decoder.mamba.{name}" for x, name in _MAMBA.items()},
+        "mixer_norm": "mamba_decoder.input_layernorm",
+        "link": "linear",
+        "shared.norm": "shared_transf.input_layernorm",
+        **{f"shared.attn.{x}": f"shared_transf.self_attn.{x}_proj" for x in "qkvo"},
+        "shared.mlp_norm": "shared_transf.pre_ff_layernorm",
+        **{f"shared.mlp.{x}": f"shared_transf.feed_forward.{x}_proj" for x in ("gate", "up", "down")},
+    },
+    layouts={
+        **dict.fromkeys(("attn.x", "attn.z", "mixer.x", "mixer.z"), "rows"),
+        **dict.fromkeys(("attn.conv.weight", "mixer.conv.weight"), "unit"),
+    },
+)
+MAX_HEADS = 64
+
+
+@family(hf=NAMES)
+def zamba(c: Config) -> Decoder:
+    d, V, L, eps = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers"), c.get("rms_norm_eps", 1e-5)
+    if c.get("attention_hidden_size", 2 * int(d)) not in (0, 2 * d):
+        raise c.error("attention_hidden_size", f"is {c['attention_hidden_size']}: hidden states and embeddings are {2 * d} wide together")
+    norm, mixer = rms(d, eps), _mamba(c, d)
+    mlp = swiglu(d, c.dim("F", "intermediate_size"), c.activation("hidden_act", "gelu"))
+    shared = SharedTransformer(norm=rms(2 * d, eps), attn=_attention(c, d), mlp_norm=norm, mlp=mlp)
+    kinds = hybrid_kinds(c, L, _default_kinds(c, L))
+    first = kinds.index("hybrid") if "hybrid" in kinds else -1
+    state = StateLayer(attn_norm=norm, attn=mixer)
+
+    @cache
+    def hybrid(owner: bool) -> SharedBlockLayer:
+        block = shared if owner else tie(shared, f"layers.{first}.shared")
+        return SharedBlockLayer(shared=block, link=linear(d, d), mixer_norm=norm, mixer=mixer)
+
+    layers = sequence((hybrid(i == first) if kind == "hybrid" else state for i, kind in enumerate(kinds)), count_dim=L)
+    c.ignore("num_logits_to_keep", "use_associative_scan", "use_mamba_kernels", "time_step_floor", "time_step_max", "time_step_min")
+    tied, context = check_tied(c), c.positive_int("max_position_embeddings")
+    return decoder(V, d, layers, norm, tied, context=context).replace(layers_read_embeddings=True)
+
+
+def _default_kinds(c: Config, L: int) -> list[str]:
+    period, offset = c.get("attn_layer_period", 6), c.get("attn_layer_offset", 4)
+    if period < 1:
+        raise c.error("attn_layer_period", f"should be a positive integer, not {period}")
+    later = ["hybrid" if i % period == offset else "mamba" for i in range(L - 3)]
+    return ["mamba", "mamba", "hybrid", *later]
+
+
+def _attention(c: Config, d: Expr) -> Attention:
+    H = c.dim("H", "num_attention_heads")
+    h = c.dim("h", "attention_head_dim|head_dim", default=Expr.const(2 * d // H))
+    return shared_attention(d, H, c.dim("K", "num_key_value_heads", default=16), h)
+
+
+def _mamba(c: Config, d: Expr) -> MambaWithHeads:
+    i, n = Expr("i", c.get("mamba_expand", 2) * d), c.dim("n", "n_mamba_heads", default=2)
+    if n > MAX_HEADS or i % n:
+        raise c.error("n_mamba_heads", f"is {n}: it should divide the {i} channels of Mamba and be at most {MAX_HEADS}")
+    N, R, m = c.dim("N", "mamba_d_state", default=16), auto_dim(c, "R", "mamba_dt_rank", ceil(d / 16)), Expr("m", i // n)
+    bias, channels = c.get("mamba_proj_bias", False), Expr.const(n) * m
+    state = linear(N, m)
+    head = MambaHead(
+        dt_down=linear(R, m),
+        b=state,
+        c=state,
+        dt_up=linear(m, R),
+        dt_bias=weight(m, role="bias"),
+        a_log=weight(m, N, role="scale"),
+        skip=weight(m, role="scale"),
+    )
+    into = linear(channels, d, bias)
+    return MambaWithHeads(
+        x=into,
+        z=into,
+        conv=convolution(channels, c.dim("c", "mamba_d_conv", default=4), c.get(any_name("mamba_conv_bias"), True)),
+        heads=repeat(head, n),
+        out=linear(d, channels, bias),
+        num_heads=n,
+        head_dim=m,
+        activation=c.activation("hidden_mamba_act"),
+    )
