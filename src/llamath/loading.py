@@ -514,7 +514,8 @@ def _reject_unsupported(config: Config, tree: Decoder, unread: list[str]) -> Non
             raise config.error(key, f"asks for {n} experts, which this family does not have", "is model_type right? " + other_ways())
     for layer, _ in tree.layers.distinct():
         for experts in iter_stacks(layer):
-            if experts.active is not None and not 0 < experts.active <= experts.n:
+            least = 0 if experts.first else 1  # no token of text passes through experts for images
+            if experts.active is not None and not least <= experts.active <= experts.n:
                 message = f"{config.source}: a token cannot pass through {experts.active} of {experts.n} experts"
                 raise ConfigError(message, hint="num_experts_per_tok should be at most the number of experts")
 

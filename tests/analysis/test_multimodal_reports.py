@@ -8,8 +8,9 @@ import pytest
 
 import llamath
 from llamath.analysis.parallel_layout import Layout, pipeline_stages, weight_shards
+from llamath.core.multimodal import is_computed
 from llamath.web.page_data.page_data import build_page_data
-from support.reference_data import is_computed, multimodal_configs
+from support.reference_data import multimodal_configs
 
 
 def check_counted(model: llamath.Model) -> None:

@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 
 from llamath.core.image_sizes import (
+    BoundedImage,
     ClosestShape,
     CroppedImage,
     LeastScaledImage,
+    LinedImage,
     NativeImage,
     PatchBudget,
+    PatchRange,
     PixelBudget,
     ScaledImage,
     SplitBudget,
@@ -189,3 +192,48 @@ def test_tiles_and_tokens_equal_the_processor_of_lfm2() -> None:
         else:
             assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)
             assert sizes.tokens(width, height, whole) == whole
+
+
+def test_sizes_equal_the_processor_of_ernie() -> None:
+    resize = functions_of("ernie4_5_vl_moe/image_processing_ernie4_5_vl_moe.py")["smart_resize"]
+    sizes = PixelBudget(patch=14, multiple=28, fewest=56 * 56, most=28 * 28 * 6177)
+    for width, height in IMAGES:
+        h, w = resize(height, width, 28, 56 * 56, 28 * 28 * 6177)
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_sizes_equal_the_processor_of_idefics2() -> None:
+    resize = functions_of("idefics2/image_processing_idefics2.py")["get_resize_output_image_size"]
+    sizes = BoundedImage(patch=14, shortest=378, longest=980)
+    for width, height in IMAGES:
+        image = SimpleNamespace(shape=(3, height, width))
+        h, w = resize(image, SimpleNamespace(shortest_edge=378, longest_edge=980))
+        assert sizes.grid(width, height) == (1, h // 14, w // 14), (width, height)
+
+
+def test_sizes_equal_the_processor_of_fuyu() -> None:
+    import numpy as np
+    from transformers.models.fuyu.image_processing_pil_fuyu import FuyuImageProcessorPil
+
+    processor, sizes = FuyuImageProcessorPil(), LinedImage(patch=30, height=1080, width=1920)
+    for width, height in IMAGES[1:]:  # a single pixel has no shape from which the processor tells its channels
+        found = processor([[np.zeros((height, width, 3), "u1")]], return_tensors="np")
+        h, w = int(found["image_unpadded_heights"][0][0]), int(found["image_unpadded_widths"][0][0])
+        rows, columns = -(-h // 30), -(-w // 30)
+        assert sizes.grid(width, height) == (1, rows, columns), (width, height)
+        assert sizes.tokens(width, height, rows * columns) == rows * (columns + 1)
+
+
+def test_sizes_equal_the_processor_of_nemotron() -> None:
+    resize = functions_of("nemotron_h_omni/image_processing_nemotron_h_omni.py")["get_patch_grid_size"]
+    sizes = PatchRange(patch=16, side=2, fewest=1024, most=13_312)
+    for width, height in [*IMAGES, (16, 9000), (1830, 1830)]:
+        assert sizes.grid(width, height) == (1, *resize(height, width, 16, 2, 1024, 13_312)), (width, height)
+
+
+def test_sizes_equal_the_processor_of_cosmos() -> None:
+    resize = functions_of("cosmos3_edge/image_processing_cosmos3_edge.py")["smart_resize"]
+    sizes = PixelBudget(patch=16, multiple=32, fewest=256**2, most=4096**2, enlarges_both=True)
+    for width, height in [*IMAGES, (20, 90), (200, 9)]:
+        h, w = resize(1, height, width, 1, 32, 256**2, 4096**2)
+        assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)

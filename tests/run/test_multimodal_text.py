@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import llamath
+from llamath.core.multimodal import is_computed
 from llamath.run.weights.open_model import open_model
-from support.reference_data import auto_class, is_computed, multimodal_configs
+from support.reference_data import auto_class, multimodal_configs
 from support.transformers_pair import perturb_weights
 
 pytestmark = pytest.mark.transformers
@@ -34,8 +35,8 @@ def test_logits_of_text_equal_transformers(config: dict[str, Any], tmp_path: Pat
     reference.eval().save_pretrained(tmp_path)
     ids = torch.randint(1, 60, (1, 9), generator=torch.Generator().manual_seed(1))
     ours = open_model(str(tmp_path), torch.float32).module(ids)
-    if hasattr(reference, "qformer"):  # its class does not read text without an image
-        reference = reference.language_model
+    for name in ("text_model", "text_decoder", *(["language_model"] if hasattr(reference, "qformer") else [])):
+        reference = getattr(reference, name, reference)  # its class does not read text without an image
     theirs = reference(input_ids=ids).logits
     if config["model_type"] in ("aya_vision", "cohere2_vision"):  # transformers' wrappers leave out the factor of the logits
         theirs = theirs * reference.config.text_config.logit_scale

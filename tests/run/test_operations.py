@@ -35,6 +35,7 @@ B, T, P, S = (Expr.variable(x, 1) for x in "BTPS")
 d, F, V, H, K, h, p = (Expr(*x) for x in (("d", 12), ("F", 10), ("V", 23), ("H", 4), ("K", 2), ("h", 6), ("p", 4)))
 E, k, L, r, n, m, c, G = (Expr(*x) for x in (("E", 6), ("k", 2), ("L", 3), ("r", 5), ("n", 8), ("m", 7), ("c", 4), ("G", 2)))
 PATCHES = Expr("N", 36)
+METHODS = ("bilinear", "centers", "bicubic", "antialias", "zeros", "cropped", "nearest", "transposed")
 CAPACITY = 64
 """Tokens in the cache, more than in any pass."""
 
@@ -280,6 +281,9 @@ CASES = [
     case("add_positions", x(B, PATCHES, d), w(PATCHES, d)),
     case("add_positions", x(B, PATCHES, d), w(1, PATCHES, d)),
     case("append", x(B, PATCHES, d), w(d)),
+    case("repeat_rows", x(B, PATCHES, d), w(r, F)),
+    case("repeat_rows", x(B, PATCHES, d), w(1, r, F)),
+    case("concat_tokens", x(B, PATCHES, d), x(B, L, d)),
     case("add_gated_positions", x(B, PATCHES, d), w(PATCHES, d), w(1)),
     case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * d), w(1), 2),
     case("add_tile_rows", x(2 * B, PATCHES, d), w(3, 2 * PATCHES * d), w(1), 2),
@@ -287,7 +291,7 @@ CASES = [
     case("join_tiles", x(2 * B, PATCHES, d), 2),
     case("split_tiles", x(B, 2 * PATCHES, d), 2),
     case("interleave", x(B, PATCHES, d), 2),
-    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in ("bilinear", "centers", "bicubic", "antialias", "zeros")),
+    *(case("add_resized_positions", x(B, PATCHES, d), w(9, d), how) for how in METHODS),
     case("merge_patches", x(B, PATCHES, d), 2, saves=()),
     case("merge_patches", x(B, PATCHES, d), 3, True, saves=()),
     case("merge_patches", x(B, PATCHES, d), 4, padded=True, saves=()),

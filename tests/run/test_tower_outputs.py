@@ -16,14 +16,26 @@ from torch.utils.flop_counter import FlopCounterMode
 import llamath
 from llamath.analysis.image_pass import Images, image_pass
 from llamath.checkpoint.naming.scheme import fused_scheme
-from llamath.core.image_sizes import CanvasImage, CroppedImage, FixedImage, ImageSizes, ScaledImage, SplitImage, TiledImage
-from llamath.core.multimodal import ModelPart, Multimodal
+from llamath.core.image_sizes import (
+    BoundedImage,
+    CanvasImage,
+    CroppedImage,
+    FixedImage,
+    ImageSizes,
+    LinedImage,
+    PatchRange,
+    ScaledImage,
+    SplitImage,
+    TiledImage,
+    UnsupportedImage,
+)
+from llamath.core.multimodal import ModelPart, Multimodal, is_computed
 from llamath.core.towers import PooledVisionTower, TiledVisionTower
 from llamath.run import canonical_weights, load_weights
 from llamath.run.kv_cache import Cache
 from llamath.run.module import Module, TensorOptions
 from llamath.run.torch_machine import TorchMachine
-from support.reference_data import auto_class, is_computed, multimodal_configs
+from support.reference_data import auto_class, multimodal_configs
 from support.transformers_pair import perturb_weights
 
 pytestmark = pytest.mark.transformers
@@ -35,7 +47,7 @@ def reference_of(config: dict[str, Any]) -> Any:
     torch.manual_seed(0)
     made = auto_class(config).from_config(transformers.AutoConfig.for_model(**config), attn_implementation="eager")
     perturb_weights(made)
-    return made.eval()
+    return made.eval().requires_grad_(False)
 
 
 def part_with_weights(model: llamath.Model, reference: Any) -> Module:
@@ -69,7 +81,9 @@ def image_size(sizes: ImageSizes) -> tuple[int, int]:
         return 100, 60
     if isinstance(sizes, (CanvasImage, TiledImage)):
         return sizes.size * 2 - 9, sizes.size - 5
-    if isinstance(sizes, ScaledImage):
+    if isinstance(sizes, LinedImage):
+        return sizes.patch * 3 - 1, sizes.patch * 2
+    if isinstance(sizes, (BoundedImage, PatchRange, ScaledImage)):
         return 640, 300
     return (sizes.size, sizes.size) if isinstance(sizes, (FixedImage, CroppedImage)) else (3 * sizes.multiple, 2 * sizes.multiple)  # type: ignore[attr-defined]
 
@@ -85,7 +99,7 @@ def qwen_features(reference: Any, image: Tensor) -> tuple[Tensor, int]:
     c = reference.config.vision_config
     p, k = c.patch_size, c.spatial_merge_size
     rows, columns = image.shape[-2] // p, image.shape[-1] // p
-    patches = patches_of(image, p, c.temporal_patch_size)[0].unflatten(0, (rows // k, k, columns // k, k))
+    patches = patches_of(image, p, getattr(c, "temporal_patch_size", 1))[0].unflatten(0, (rows // k, k, columns // k, k))
     grid = torch.tensor([[1, rows, columns]])
     found = reference.model.get_image_features(pixel_values=patches.transpose(1, 2).flatten(0, 3), image_grid_thw=grid)
     main = torch.cat(found.pooler_output)
@@ -109,9 +123,45 @@ def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, 
     return found, len(found)
 
 
+def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
+    """The features of an image that is resized to a square, of classes that return no others; None for other classes."""
+    kind, c = reference.config.model_type, reference.config
+    if kind in ("blip-2", "janus"):
+        y = getattr(reference, "model", reference).get_image_features(pixel_values=tiles).pooler_output
+        return y.flatten(0, -2), y[..., 0].numel()
+    if kind == "kosmos-2":
+        y = reference.vision_model.model.post_layernorm(reference.vision_model(pixel_values=tiles).last_hidden_state)
+        y, _ = reference.image_to_text_projection(torch.nn.functional.normalize(y, dim=-1))
+        return y.flatten(0, -2), y[..., 0].numel()
+    if kind == "blip":
+        return reference.vision_model(tiles).last_hidden_state.flatten(0, -2), 0
+    if kind == "nemotron_h_omni":
+        p = c.vision_config.patch_size
+        grid = torch.tensor([[n // p for n in tiles.shape[2:]]])
+        y = torch.cat(list(reference.get_image_features(pixel_values=patches_of(tiles, p)[0], image_grid_hw=grid).pooler_output))
+        return y, len(y)
+    if kind == "git":
+        y = reference.git.visual_projection(reference.git.image_encoder(tiles).last_hidden_state)
+        return y.flatten(0, -2), y[..., 0].numel()
+    if kind == "idefics":
+        y = reference.model.vision_model(tiles).last_hidden_state
+        y = reference.model.perceiver_resampler(y) if c.use_resampler else y
+        return y.flatten(0, -2), 1
+    if kind == "fuyu":
+        patches = patches_of(tiles, c.patch_size)
+        y = reference.model.get_image_features(pixel_values=patches).last_hidden_state
+        return y.flatten(0, -2), y[..., 0].numel() + tiles.shape[2] // c.patch_size
+    if kind == "idefics2":
+        y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles[None]).pooler_output))
+        return y, len(y)
+    return None
+
+
 def features(reference: Any, tiles: Tensor, width: int, height: int) -> tuple[Tensor, int]:
     """What the projector of transformers makes of one image, and its number of tokens in the text."""
-    if reference.config.model_type.startswith(("cosmos3", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")):
+    if (whole := whole_features(reference, tiles)) is not None:
+        return whole
+    if reference.config.model_type.startswith(("cosmos3", "ernie4_5_vl", "exaone4_5", "glm", "hyperclovax", "minimax_m3_vl", "qwen")):
         return qwen_features(reference, tiles)
     if reference.config.model_type in ("hunyuan_vl", "kimi_k25", "lfm2_vl", "muse_glimmer", "muse_spark", "paddleocr_vl", "video_llama_3"):
         return native_features(reference, tiles, reference.config.vision_config.patch_size)
@@ -156,6 +206,10 @@ def test_features_and_flops_equal_transformers(config: dict[str, Any]) -> None:
     vision = model.tree.vision  # type: ignore[attr-defined]
     if vision is None:
         pytest.skip("the model reads no images")
+    if isinstance(getattr(vision, "image_sizes", None), UnsupportedImage):
+        with pytest.raises(llamath.LlamathError, match="images cannot be computed"):
+            image_pass(model.tree, Images(count=1, width=64, height=64))
+        return
     if not is_computed(ModelPart(vision=vision, projector=model.tree.projector)):  # type: ignore[attr-defined]
         with pytest.raises(llamath.LlamathError, match="is counted, but what it computes is not known"):
             image_pass(model.tree, Images(count=1, width=64, height=64))

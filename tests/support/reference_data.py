@@ -42,14 +42,6 @@ def multimodal_configs() -> list[Any]:
     return _configs_in(TINY.with_name("tiny_multimodal"))
 
 
-def is_computed(tree: Any) -> bool:
-    """Whether every block of a tree has a forward pass; others are counted only."""
-    from llamath.core.multimodal import CountedBlock
-    from llamath.core.tree import fold_blocks
-
-    return not any(isinstance(x.block, CountedBlock) for x in fold_blocks(tree))
-
-
 def auto_class(config: dict[str, Any]) -> Any:
     """Return the auto class of transformers for a whole multimodal model."""
     import transformers

@@ -9,9 +9,8 @@ from typing import ClassVar
 from ..core.blocks import Decoder
 from ..core.expr import Expr, product
 from ..core.image_sizes import PatchGrid
-from ..core.multimodal import CountedBlock, CrossAttentionLayer, ModelPart, Multimodal
+from ..core.multimodal import ModelPart, Multimodal, is_computed
 from ..core.towers import VisionTower
-from ..core.tree import fold_blocks
 from ..utils.errors import LlamathError, safe
 from ..utils.number_format import format_count
 from ..utils.record_type import Record
@@ -82,7 +81,7 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
         raise LlamathError("the model reads no images", hint="images are for multimodal models, whose config.json has a vision_config")
     vision = tree.vision
     part = ModelPart(vision=vision, projector=tree.projector)
-    if not isinstance(vision, VisionTower) or any(isinstance(x.block, CountedBlock) for x in fold_blocks(part)):
+    if not isinstance(vision, VisionTower) or not is_computed(part):
         hint = "`count`, `names`, `memory` and `verify` have its weights; without images, all other numbers are of the text model"
         raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
@@ -96,7 +95,7 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
 
 def image_notes(tree: Decoder) -> list[str]:
     """Return notes on what images cost beyond the tower and the projector."""
-    crossing = sum(int(n) for block, n in tree.layers.distinct() if isinstance(block, CrossAttentionLayer))
+    crossing = sum(int(n) for block, n in tree.layers.distinct() if getattr(block, "cross_attn", None) is not None)
     return [f"not counted: the {crossing} layers in which text attends to images, and their keys and values"] if crossing else []
 
 

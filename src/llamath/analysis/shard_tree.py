@@ -93,7 +93,7 @@ def shard_tree(tree: Decoder, shard: TensorParallelShard) -> Decoder:
         return memo[id(block)]
 
     changes = {
-        name: Stack(*((tuple(map(cut_block, pattern)), times) for pattern, times in stack.runs), active=stack.active)
+        name: Stack(*((tuple(map(cut_block, pattern)), times) for pattern, times in stack.runs), active=stack.active, first=stack.first)
         for name in ("layers", "mtp")
         if isinstance(stack := getattr(tree, name), Stack)
     }
@@ -116,7 +116,7 @@ def _with_cuts(block: Block, cuts: Mapping[str, WeightCut], prefix: str) -> Bloc
         elif isinstance(child, Stack) and not isinstance(block, Decoder):
             new = {id(x): _with_cuts(x, cuts, f"{path}.{{e}}.") for x, _ in child.distinct()}
             runs = ((tuple(new[id(x)] for x in pattern), times) for pattern, times in child.runs)
-            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim)
+            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim, first=child.first)
     return block.replace(**changes) if changes else block
 
 

@@ -125,6 +125,26 @@ class AdaptedLinear(Linear):
         return m.add(Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x))
 
 
+class TransformedLinear(Linear):
+    """W norm(act(dense x)) + b (BERT's head)."""
+
+    dense: Linear
+    norm: Norm
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return Linear.forward(self, m, self.norm(m, m.act(self.dense(m, x), self.activation)))
+
+
+class ExtendedLinear(Linear):
+    """[W x; W' x] with rows W' for tokens that were added, which are stored apart (Idefics)."""
+
+    extra: Weight
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return m.concat(Linear.forward(self, m, x), m.linear(x, self.extra))
+
+
 class Norm(Block):
     """Base of the norms; without `weight` it only normalizes."""
 
@@ -451,6 +471,21 @@ class BiasedMoE(MoE):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.add_bias(MoE.forward(self, m, x), self.bias)
+
+
+class ModalityMoE(MoE):
+    """Experts for tokens of text, which are computed here, and others with a router of their own for tokens of images (ERNIE 4.5 VL)."""
+
+    groups: ClassVar[dict[str, str]] = {
+        **MoE.groups,
+        "vision_router": "router",
+        "vision_correction": "router",
+        "vision_experts": "experts",
+    }
+    expert_parallel: ClassVar[frozenset[str]] = frozenset({"experts", "vision_experts"})
+    vision_router: Linear
+    vision_correction: Weight
+    vision_experts: Stack
 
 
 class HashMoE(MoE):
@@ -964,6 +999,21 @@ class LearnedRopeDecoder(Decoder):
         x = m.layers(self.layers, m.scale_frequencies(self.embed(m, ids), self.rope_factors))
         x = apply_optional(self.norm, m, m.last_token(x))
         return m.softcap(self.head(m, x), self.softcap)
+
+
+class CrossedDecoder(Decoder):
+    """A decoder with layers that attend to images before every few of its own; they take part in every pass, which needs an image (Idefics).
+
+    What a pass without images would compute is not defined.
+    """
+
+    cross_layers: Stack
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        x = self.embed(m, ids)
+        for layer in self.cross_layers:
+            x = layer(m, x)
+        return x
 
 
 class HyperDecoder(Decoder):

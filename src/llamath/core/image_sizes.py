@@ -53,10 +53,14 @@ class FixedImage(ImageSizes):
     """Every image is resized to the same square (CLIP, SigLIP)."""
 
     size: int
+    in_text: int | None = None  # tokens of an image in the text, whose layers read its features otherwise; None: the features
 
     def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
         side = self.size // self.patch
         return PatchGrid(1, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        return super().tokens(width, height, per_tile) if self.in_text is None else self.in_text
 
 
 class NativeImage(ImageSizes):
@@ -72,6 +76,39 @@ class NativeImage(ImageSizes):
         return PatchGrid(1, rows, columns)
 
 
+class BoundedImage(ImageSizes):
+    """An image is shrunk to a longest side, then each side stretched to at least `shortest`; what fills no patch is left out (Idefics 2)."""
+
+    shortest: int
+    longest: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        ratio, most = width / height, self.longest
+        if width >= height and width > most:
+            width, height = most, int(most / ratio)
+        elif height > width and height > most:
+            width, height = int(most * ratio), most
+        rows, columns = (max(x, self.shortest) // self.patch for x in (height, width))
+        return PatchGrid(1, rows, columns)
+
+
+class LinedImage(ImageSizes):
+    """An image keeps its shape: it is shrunk to fit a height and a width; a token of the text follows each row of patches (Fuyu)."""
+
+    height: int
+    width: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        if width > self.width or height > self.height:
+            scale = min(self.height / height, self.width / width)
+            width, height = int(width * scale), int(height * scale)
+        rows, columns = (max(1, -(-x // self.patch)) for x in (height, width))
+        return PatchGrid(1, rows, columns)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:
+        return per_tile + self.grid(width, height).rows
+
+
 class PixelBudget(ImageSizes):
     """An image keeps its shape: its sides are rounded to a multiple, within limits on the number of pixels (Qwen2-VL)."""
 
@@ -79,8 +116,12 @@ class PixelBudget(ImageSizes):
     fewest: int
     most: int
     enlarges: bool = False  # an image with a side shorter than the multiple is enlarged first (PaddleOCR-VL)
+    enlarges_both: bool = False  # the same, by one factor for both sides (Cosmos 3 Edge)
 
     def grid(self, width: int, height: int) -> PatchGrid:
+        if self.enlarges_both and min(width, height) < self.multiple:
+            scale = max(self.multiple / height, self.multiple / width)
+            width, height = int(width * scale), int(height * scale)
         if self.enlarges and height < self.multiple:
             width, height = round(width * self.multiple / height), self.multiple
         if self.enlarges and width < self.multiple:
@@ -96,6 +137,29 @@ class PixelBudget(ImageSizes):
 
     def _rounded(self, length: int) -> int:
         return round(length / self.multiple) * self.multiple
+
+
+class PatchRange(ImageSizes):
+    """An image keeps its shape: it is scaled to `fewest` to `most` patches, its sides to multiples of `side` patches (Nemotron 3 Omni)."""
+
+    side: int  # patches on a side of the square that becomes one token
+    fewest: int
+    most: int
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        rows, columns = (round(x / self.patch + 0.5) for x in (height, width))
+        factor = min(sqrt(self.most / (rows * columns)), 1.0)
+        rows, columns = floor(factor * rows), floor(factor * columns)
+        if rows * columns < self.fewest < self.most:
+            factor = sqrt(self.fewest / (rows * columns))
+            rows, columns = ceil(factor * rows), ceil(factor * columns)
+        rows = self._whole(rows, columns)
+        return PatchGrid(1, rows, self._whole(columns, rows))
+
+    def _whole(self, n: int, other: int) -> int:
+        """Round a side up to whole squares, or down where the image would have too many patches."""
+        up = -(-n // self.side) * self.side
+        return up if up == n or up * other <= self.most else max(self.side, up - self.side)
 
 
 class ScaledImage(ImageSizes):

@@ -210,6 +210,14 @@ class Machine(Protocol[X]):
         """A learned token after those of x."""
         ...
 
+    def concat_tokens(self, x: X, y: X) -> X:
+        """The tokens of x, then those of y."""
+        ...
+
+    def repeat_rows(self, x: X, rows: Weight) -> X:
+        """Learned vectors for each image of x: `(B, N, …)` → `(B, n, d)`."""
+        ...
+
     def end_rows(self, x: X, row: Weight, side: int) -> X:
         """A learned token after each row of an image whose tokens are squares of side × side patches."""
         ...
@@ -254,8 +262,10 @@ class Machine(Protocol[X]):
         """X plus a row of a table for each patch, interpolated between the rows of a square grid of patches.
 
         The method is `bilinear` (the corners of both grids coincide), `centers` (bilinear, the edges coincide), `bicubic`, `antialias`
-        (like `centers`, averaged where the grid shrinks) or `zeros` (like `centers`, with zeros around the grid). A row before those of
-        the grid is not read.
+        (like `centers`, averaged where the grid shrinks), `zeros` (like `centers`, with zeros around the grid), `cropped` (like `centers`,
+        to a square with the longer side of the image, of which the first rows and columns are used), `nearest` (the row of the place
+        that has the patch's upper left corner) or `transposed` (like `zeros`, for an image with rows and columns exchanged, whose rows are
+        read one after the other for those of this one). A row before those of the grid is not read.
         """
         ...
 

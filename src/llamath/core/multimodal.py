@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, NoReturn
 
 from ..utils.errors import LlamathError
-from .blocks import AltUpDecoder, Decoder, HyperDecoder, Layer, LearnedRopeDecoder, Linear, Norm, apply_optional
+from .blocks import (
+    AltUpDecoder,
+    CrossedDecoder,
+    Decoder,
+    HyperDecoder,
+    Layer,
+    LearnedRopeDecoder,
+    Linear,
+    Norm,
+    SinusoidalEmbedding,
+    apply_optional,
+)
 from .machine import Machine, X
 from .tree import Block, Cut, Stack, Weight
 
@@ -59,6 +70,13 @@ class MultimodalLearnedRope(Multimodal, LearnedRopeDecoder):
     rope_factors: Weight
 
 
+class MultimodalCrossed(Multimodal, CrossedDecoder):
+    """The same whose text model is a `CrossedDecoder`."""
+
+    text_type: ClassVar[type[Decoder]] = CrossedDecoder
+    cross_layers: Stack
+
+
 class MultimodalHyper(Multimodal, HyperDecoder):
     """The same whose text model is a `HyperDecoder`."""
 
@@ -69,7 +87,9 @@ class MultimodalHyper(Multimodal, HyperDecoder):
 
 def add_parts(text: Decoder, parts: Mapping[str, Block]) -> Multimodal:
     """Return the multimodal model of a text model and its towers and projectors, by field."""
-    kind = next(x for x in (MultimodalAltUp, MultimodalHyper, MultimodalLearnedRope, Multimodal) if x.text_type is type(text))
+    kind = next(
+        x for x in (MultimodalAltUp, MultimodalCrossed, MultimodalHyper, MultimodalLearnedRope, Multimodal) if x.text_type is type(text)
+    )
     return text.extended(kind, **parts)
 
 
@@ -93,6 +113,28 @@ class CountedBlock(Block):
 
     def child(self, name: str) -> Weight | Block | Stack:
         return self.parts[name]
+
+
+class UnreadBlock(CountedBlock):
+    """Modules that are stored with a tower or a projector, but not used to read an image, as those that make images."""
+
+
+def is_computed(block: Block | Stack) -> bool:
+    """Return whether what a block computes is known: all but the modules that it does not use have a forward pass."""
+    if isinstance(block, Stack):
+        return all(is_computed(x) for x, _ in block.distinct())
+    if isinstance(block, CountedBlock):
+        return isinstance(block, UnreadBlock)
+    return all(is_computed(x) for _, x in block.children if not isinstance(x, Weight))
+
+
+class SegmentedEmbedding(SinusoidalEmbedding):
+    """A sinusoidal embedding with a learned row for each kind of token, text or image, added, which is counted only (Kosmos-2.5)."""
+
+    segments: CountedBlock
+
+    def forward(self, m: Machine[X], ids: X) -> X:
+        return self.segments(m, SinusoidalEmbedding.forward(self, m, ids))
 
 
 class ModelPart(Block):
@@ -127,7 +169,7 @@ def with_text(tree: Decoder, text: Decoder) -> Decoder:
 
 
 class CrossAttention(Block):
-    """Softmax attention of text to images: queries of the tokens, keys and values of the features."""
+    """Softmax attention of text, or of learned queries, to images: queries of the tokens, keys and values of the features."""
 
     group: ClassVar[str] = "attention"
     cuts: ClassVar[dict[str, Cut]] = {
@@ -139,15 +181,16 @@ class CrossAttention(Block):
     k: Linear
     v: Linear
     o: Linear
-    q_norm: Norm
-    k_norm: Norm
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
     heads: int
     kv_heads: int
     head_dim: int
 
     def forward(self, m: Machine[X], x: X, images: X) -> X:
-        q = m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim))  # (B, T, H, h)
-        k = m.norm_heads(self.k_norm, m.split_heads(self.k(m, images), self.head_dim))  # (B, I, K, h)
+        q, k = m.split_heads(self.q(m, x), self.head_dim), m.split_heads(self.k(m, images), self.head_dim)
+        q = q if self.q_norm is None else m.norm_heads(self.q_norm, q)  # (B, T, H, h)
+        k = k if self.k_norm is None else m.norm_heads(self.k_norm, k)  # (B, I, K, h)
         v = m.split_heads(self.v(m, images), self.head_dim)
         return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .blocks import MLP, Attention, Layer, Linear, Norm, apply_optional, norm_and_rotate, norm_heads_of, project_heads
+from .blocks import MLP, Attention, Layer, Linear, Norm, PostNormLayer, apply_optional, norm_and_rotate, norm_heads_of, project_heads
 from .image_sizes import ImageSizes
 from .machine import Machine, X
+from .multimodal import CrossAttention
 from .tree import Block, Stack, Weight
 
 
@@ -76,6 +77,7 @@ class VisionTower(Block):
     layers: Stack
     norm_after: Norm | None = None
     pooling: AttentionPooling | None = None  # stored, but never read for the features of patches
+    unread: Block | None = None  # the same of other modules
     patch_size: int
     image_sizes: ImageSizes
     feature_layers: tuple[int, ...] = ()  # numbers of the hidden states that are the features, joined; empty: the last, after norm_after
@@ -99,6 +101,19 @@ class VisionTower(Block):
         if not self.drops_class_token:
             return x
         return m.first_tokens(x, self.tokens) if self.class_token_last else m.drop_tokens(x, 1)
+
+
+class RegisterTower(VisionTower):
+    """A vision transformer with learned tokens before the patches, which get no positions and are left out of the result (RADIO)."""
+
+    class_token: Weight
+    positions: Weight
+    registers: int  # learned tokens
+
+    def forward(self, m: Machine[X], pixels: X) -> X:
+        x = m.add_resized_positions(self.patches(m, pixels), self.positions, self.resizing)
+        x = m.layers(self.layers, m.prepend(x, self.class_token))
+        return apply_optional(self.norm_after, m, m.drop_tokens(x, self.registers))
 
 
 class PooledVisionTower(VisionTower):
@@ -184,12 +199,14 @@ class LinearProjector(Block):
     group: ClassVar[str] = "projector"
     norm: Norm | None = None
     linear: Linear
+    out_norm: Norm | None = None
+    unread: Block | None = None
     merge: int = 1
 
     def forward(self, m: Machine[X], x: X) -> X:
         if self.merge > 1:
             x = m.merge_patches(x, self.merge)
-        return self.linear(m, apply_optional(self.norm, m, x))
+        return apply_optional(self.out_norm, m, self.linear(m, apply_optional(self.norm, m, x)))
 
 
 class MLPProjector(Block):
@@ -277,6 +294,91 @@ class QueryProjector(Block):
         return self.mlp(m, self.out_norm(m, y))
 
 
+class PerceiverLayer(Layer):
+    """z += attn(z', [x'; z']) with norms z' and x'; z += mlp(norm z): latents z read the features x and themselves (arXiv:2103.03206)."""
+
+    attn: CrossAttention
+    feature_norm: Norm
+
+    def forward(self, m: Machine[X], z: X, *features: X) -> X:
+        assert self.attn_norm is not None and self.mlp_norm is not None and self.mlp is not None
+        (x,) = features
+        queries = self.attn_norm(m, z)
+        z = m.add(z, self.attn(m, queries, m.concat_tokens(self.feature_norm(m, x), queries)))
+        return m.add(z, self.mlp(m, self.mlp_norm(m, z)))
+
+
+class QueryLayer(PostNormLayer):
+    """z = attn_norm(z + attn z); z = cross_norm(z + cross_attn(z, x)) in some layers; z = mlp_norm(z + mlp z) (arXiv:2301.12597).
+
+    Queries, or tokens of text, z read the features x of an image; without x there is no cross-attention.
+    """
+
+    cross_attn: CrossAttention | None = None
+    cross_norm: Norm | None = None
+    unread: Block | None = None  # the MLP of tokens of text
+
+    def forward(self, m: Machine[X], z: X, *features: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        z = apply_optional(self.attn_norm, m, m.add(z, self.attn(m, z)))
+        if self.cross_attn is not None and features:
+            z = apply_optional(self.cross_norm, m, m.add(z, self.cross_attn(m, z, *features)))
+        return apply_optional(self.mlp_norm, m, m.add(z, self.mlp(m, z)))
+
+
+class Resampler(Block):
+    """Learned latents, which read the features of an image in each layer; they, not the features, are the result (Idefics 2, BLIP-2)."""
+
+    group: ClassVar[str] = "projector"
+    inner: Block | None = None  # on the features, before
+    latents: Weight
+    norm_before: Norm | None = None
+    layers: Stack
+    norm: Norm | None = None
+    linear: Linear | None = None
+    unread: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = apply_optional(self.inner, m, x)
+        z = apply_optional(self.norm_before, m, m.repeat_rows(x, self.latents))
+        for layer in self.layers:
+            z = layer(m, z, x)
+        return apply_optional(self.linear, m, apply_optional(self.norm, m, z))
+
+
+class LatentProjector(Block):
+    """attn(z, [x'; z]) with x' = linear(x / |x|): learned latents z read the features and themselves, once (Kosmos-2)."""
+
+    group: ClassVar[str] = "projector"
+    latents: Weight
+    linear: Linear
+    attn: CrossAttention
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x, z = self.linear(m, m.l2_norm(x, _TINY)), m.repeat_rows(x, self.latents)
+        return self.attn(m, z, m.concat_tokens(x, z))
+
+
+_TINY = 1e-24
+"""Under the root of a length that is divided by."""
+
+
+class DeepMLPProjector(Block):
+    """A linear layer, then others, each after an activation (Janus)."""
+
+    group: ClassVar[str] = "projector"
+    linear: Linear
+    hidden: Stack
+    activation: str
+    unread: Block | None = None  # of the model's other direction, which makes images
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = self.linear(m, x)
+        for layer in self.hidden:
+            x = layer(m, m.act(x, self.activation))
+        return x
+
+
 class TwoStepProjector(Block):
     """An MLP of two layers on the features of each patch, then another on those of side × side patches joined (MiniMax-M3)."""
 
@@ -292,6 +394,30 @@ class TwoStepProjector(Block):
         x = self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
         x = m.act(self.joined_1(m, m.merge_patches(x, self.merge)), self.activation)
         return self.joined_2(m, x)
+
+
+class FramesProjector(Block):
+    """norm(linear(temporal [y; y])) with y = spatial x, an MLP and a norm each: features of squares, then of two frames (ERNIE 4.5 VL).
+
+    Both frames of an image are the image.
+    """
+
+    group: ClassVar[str] = "projector"
+    spatial_first: Linear
+    spatial_second: Linear
+    spatial_norm: Norm
+    temporal_first: Linear
+    temporal_second: Linear
+    temporal_norm: Norm
+    linear: Linear
+    norm: Norm
+    merge: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.act(self.spatial_first(m, m.merge_patches(x, self.merge)), "gelu")
+        x = self.spatial_norm(m, self.spatial_second(m, x))
+        x = self.temporal_second(m, m.act(self.temporal_first(m, m.concat(x, x)), "gelu"))
+        return self.norm(m, self.linear(m, self.temporal_norm(m, x)))
 
 
 class DownsampleProjector(Block):

@@ -104,7 +104,10 @@ class Block(Record):
 class Stack(Sequence[Block]):
     """A sequence of blocks, stored as runs (a pattern of blocks and a number of repetitions), so that 10⁹ layers cost as much as one."""
 
-    def __init__(self, *runs: tuple[tuple[Block, ...], int], active: int | None = None, count_dim: int | None = None) -> None:
+    def __init__(
+        self, *runs: tuple[tuple[Block, ...], int], active: int | None = None, count_dim: int | None = None, first: int = 0
+    ) -> None:
+        self.first = first  # number of the first block, in a stack that goes on with the numbers of another
         self.count_dim = count_dim  # number of blocks as a Expr, if one letter stands for it
         self.runs = tuple((pattern, times) for pattern, times in runs if pattern and times)
         self.active = active  # number of blocks that one token passes through; None: all of them
@@ -147,7 +150,7 @@ class Stack(Sequence[Block]):
         raise IndexError(index)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stack) and (self.runs, self.active) == (other.runs, other.active)
+        return isinstance(other, Stack) and (self.runs, self.active, self.first) == (other.runs, other.active, other.first)
 
     def __hash__(self) -> int:
         return hash((self.runs, self.active))
@@ -296,7 +299,7 @@ def walk_field(block: Block, name: str, depth: int = 0, memo: _Memo | None = Non
     else:
         prefix = f"{name}.{LETTERS[depth]}"
         inside = {id(x): _leaves_at(prefix, x, group, depth + 1, memo) for x, _ in child.distinct()}
-        for i, x in enumerate(child):
+        for i, x in enumerate(child, child.first):
             for pattern, at, weight, own in inside[id(x)]:
                 yield Leaf(pattern, (i, *at), weight, own)
 

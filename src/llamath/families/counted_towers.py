@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TypeVar
 
 from ..core.blocks import Linear
 from ..core.constructors import weight
-from ..core.multimodal import CountedBlock
+from ..core.multimodal import CountedBlock, UnreadBlock
 from ..core.tree import Block, Stack, Weight, fold, repeat
 from .multimodal_registry import Names, Part, Tower
 
+Named = TypeVar("Named", Part, Tower)
 Modules = Mapping[str, Weight | Block | Stack | None]
 """Name in files → weight, block or stack; None for what a configuration leaves out."""
 
@@ -39,6 +41,13 @@ def counted_part(modules: Modules, renames: Names = MappingProxyType({}), in_mem
 def counted_tower(tower: Tower) -> Part:
     """Return a tower whose weights are those of another, but which computes something else."""
     return Part(CountedBlock(parts=dict(tower.block.children)), tower.names, tower.layouts)
+
+
+def with_unread(part: Named, modules: Modules) -> Named:
+    """Return a tower or projector with modules that reading an image does not use; their paths inside `unread` are their names in files."""
+    unread = UnreadBlock(parts=counted(modules).parts)
+    names = {f"unread.{x.pattern}": x.pattern for x in fold(unread)}
+    return part._replace(block=part.block.replace(unread=unread), names={**part.names, **names})
 
 
 def conv(out: int, *kernel: int, bias: bool = True) -> Linear:

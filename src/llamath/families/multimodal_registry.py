@@ -79,6 +79,7 @@ class MultimodalFamily(Record):
     saves_outputs_first: bool = False  # transformers saves stacks of experts with outputs first, where published files have inputs first
     modules: Names = MappingProxyType({})  # path → name in memory, where that is more than another beginning
     inside: Names = MappingProxyType({})  # module in a layer of the text model → published name, where the text model alone has another
+    plain: frozenset[str] = frozenset()  # keys of layouts that the modules in memory do not have
 
     def complete(self, config: Config, text: Decoder, family: Family, wrapper: str) -> tuple[Family, Multimodal]:
         """Return the whole model of a configuration and its text model, with the text model's family, which now names all weights."""
@@ -90,7 +91,7 @@ class MultimodalFamily(Record):
         hf = hf.with_changes(inside=self.inside)
         if modules:
             split = {x for x in hf.layouts if hf.layouts[x] == "rows" and _IN_LAYERS + x in modules}
-            unchanged = {path: x for path, x in hf.layouts.items() if path not in modules and path not in split}
+            unchanged = {path: x for path, x in hf.layouts.items() if path not in {*modules, *split, *self.plain}}
             inside = {x.removeprefix(_IN_LAYERS): name for x, name in modules.items() if x.startswith(_IN_LAYERS)}
             outside = {x: name for x, name in modules.items() if not x.startswith(_IN_LAYERS)}
             base = renamed_scheme(hf, "hf-modules", self.forms.get("hf-modules", _IN_MODEL))
@@ -106,13 +107,14 @@ def multimodal(
     saves_outputs_first: bool = False,
     modules: Names = MappingProxyType({}),
     inside: Names = MappingProxyType({}),
+    plain: frozenset[str] = frozenset(),
 ) -> Callable[[Callable[[Config, Decoder], Assembly]], MultimodalFamily]:
     """Make a multimodal family of a builder, which has the name of its module; `MULTIMODAL` lists its model types."""
 
     def decorate(build: Callable[[Config, Decoder], Assembly]) -> MultimodalFamily:
         name = build.__module__.rpartition(".")[2]
         return MultimodalFamily(
-            name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules, inside=inside
+            name=name, build=build, forms=forms, saves_outputs_first=saves_outputs_first, modules=modules, inside=inside, plain=plain
         )
 
     return decorate

@@ -23,7 +23,7 @@ QWEN_NAMES = {
     "layers.{l}.attn.o": "blocks.{l}.attn.proj",
     "layers.{l}.mlp_norm": "blocks.{l}.norm2",
 }
-_FC = {"layers.{l}.mlp.up": "blocks.{l}.mlp.fc1", "layers.{l}.mlp.down": "blocks.{l}.mlp.fc2"}
+FC_NAMES = {"layers.{l}.mlp.up": "blocks.{l}.mlp.fc1", "layers.{l}.mlp.down": "blocks.{l}.mlp.fc2"}
 _GATED = {f"layers.{{l}}.mlp.{x}": f"blocks.{{l}}.mlp.{x}_proj" for x in ("gate", "up", "down")}
 _LINEAR_FC = {"layers.{l}.mlp.up": "blocks.{l}.mlp.linear_fc1", "layers.{l}.mlp.down": "blocks.{l}.mlp.linear_fc2"}
 _MERGER = {"patch_norm": "ln_q", "linear_1": "mlp.0", "linear_2": "mlp.2"}
@@ -35,7 +35,7 @@ def qwen2_tower(c: Config) -> Tower:
     F = product((c.get("mlp_ratio", 4), d))
     norm, feed_forward = layer_norm(d, _EPS), mlp(d, F, c.activation("hidden_act", "quick_gelu"), bias=True)
     layer = vit_layer(norm, _attention(c, d), feed_forward)
-    return Tower(_tower(c, d, repeat(layer, c.dim("L_v", "depth", default=32)), bias=False), QWEN_NAMES | _FC)
+    return Tower(_tower(c, d, repeat(layer, c.dim("L_v", "depth", default=32)), bias=False), QWEN_NAMES | FC_NAMES)
 
 
 def qwen2_5_tower(c: Config, kv_heads: int | None = None) -> Tower:

@@ -235,13 +235,12 @@ def _siglip2(c: Config, sizes: tuple[Expr, Expr, Expr, Expr], head: bool) -> Tow
     return tower._replace(block=tower.block.replace(patches=flat, resizing="antialias"))
 
 
-def clip_tower(c: Config) -> Tower:
-    """Read CLIP: a class token before the patches, norms before and after the layers."""
+def clip_tower(c: Config, *sizes: int, patch: int = 32, activation: str = "quick_gelu") -> Tower:
+    """Read CLIP: a class token before the patches, norms before and after the layers; the arguments are defaults."""
     c.ignore("projection_dim", "vocab_size")
-    d, F, L, H = vit_sizes(c)
-    p, s = side(c, "p_v", "patch_size", 32), side(c, "s_v", "image_size", 224)
-    eps, activation = c.get("layer_norm_eps", 1e-5), c.activation("hidden_act", "quick_gelu")
-    norm = layer_norm(d, eps)
+    d, F, L, H = vit_sizes(c, *sizes)
+    p, s = side(c, "p_v", "patch_size", patch), side(c, "s_v", "image_size", 224)
+    norm, activation = layer_norm(d, c.get("layer_norm_eps", 1e-5)), c.activation("hidden_act", activation)
     tower = VisionTower(
         class_token=weight(d, role="scale"),
         patches=patch_embedding(c, d, p, bias=False),
@@ -315,7 +314,7 @@ TOWERS: dict[str, Callable[[Config], Tower]] = {
 
 def vit_sizes(c: Config, width: int = 768, mlp_width: int = 3072, layers: int = 12, heads: int = 12) -> tuple[Expr, Expr, Expr, Expr]:
     """Read width, MLP width, layers and heads of a tower; the arguments are the defaults."""
-    d, F = c.dim("d_v", "hidden_size", default=width), c.dim("F_v", "intermediate_size", default=mlp_width)
+    d, F = c.dim("d_v", "hidden_size|embed_dim", default=width), c.dim("F_v", "intermediate_size", default=mlp_width)
     return d, F, c.dim("L_v", "num_hidden_layers", default=layers), c.dim("H_v", "num_attention_heads", default=heads)
 
 

@@ -7,6 +7,7 @@ from ..checkpoint.naming.scheme import Scheme
 MULTIMODAL = {
     "aria": "aria",
     "aya_vision": "aya_vision",
+    "blip": "blip",
     "blip_2": "blip-2 instructblip instructblipvideo",
     "cohere2_vision": "cohere2_vision",
     "cosmos3_edge": "cosmos3_edge",
@@ -16,17 +17,20 @@ MULTIMODAL = {
     "deepseek_vl_hybrid": "deepseek_vl_hybrid",
     "deepseek_vl_v2": "deepseek_vl_v2",
     "dots_ocr": "dots_ocr",
+    "ernie4_5_vl_moe": "ernie4_5_vl_moe",
     "exaone4_5": "exaone4_5",
     "fuyu": "fuyu",
     "gemma3": "gemma3",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
+    "git": "git",
     "glm4v": "glm4v glm46v glm4v_moe glm_ocr glmga",
     "glm5_next": "glm5_next",
     "got_ocr2": "got_ocr2 pp_chart2table",
     "granite_docling": "granite_docling",
     "hunyuan_vl": "hunyuan_vl",
     "hyperclovax_vision_v2": "hyperclovax_vision_v2",
+    "idefics": "idefics",
     "idefics2": "idefics2",
     "idefics3": "idefics3",
     "inkling_mm_model": "inkling_mm_model",
@@ -36,6 +40,7 @@ MULTIMODAL = {
     "kimi_k25": "kimi_k25",
     "kimi_k3": "kimi_k3",
     "kosmos2": "kosmos-2",
+    "kosmos2_5": "kosmos-2.5",
     "lfm2_vl": "lfm2_vl",
     "lfm3_vl": "lfm3_vl",
     "lighton_ocr": "lighton_ocr",
@@ -117,8 +122,8 @@ NAME_PREFIXES = {
 TIED_BY_DEFAULT = frozenset(
     (
         "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified "
-        "got_ocr2 granite_docling hunyuan_vl hyperclovax_vision_v2 internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr "
-        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2 kosmos-2"
+        "blip got_ocr2 granite_docling hunyuan_vl hyperclovax_vision_v2 internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr "
+        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2 kosmos-2 kosmos-2.5"
     ).split()
 )
 """Wrappers whose classes tie embedding and head by default."""
@@ -146,6 +151,7 @@ TEXT_MODEL_TYPES = {
     **{x: f"{x}_text" for x in "minimax_m3_vl mistral_large4 qwen3_vl_moe qwen4_exp".split()},
     "granite_docling": "granite_docling_text",
     "kosmos-2": "kosmos_2_text_model",
+    "kosmos-2.5": "kosmos_2_5_text_model",
     "muse_spark": "muse_spark_text",
     "cosmos3_edge": "cosmos3_edge_text",
     "molmo2": "molmo2_text",
@@ -154,6 +160,7 @@ TEXT_MODEL_TYPES = {
     "qwen2_5_omni_thinker": "qwen2_5_omni_text",
     "qwen3_omni_moe_thinker": "qwen3_omni_moe_text",
     "aria": "aria_text",
+    "blip": "blip_text_model",
     "cohere_compass": "cohere_compass_text",
     "gemma3n": "gemma3n_text",
     "gemma4_unified": "gemma4_unified_text",
@@ -166,6 +173,7 @@ TEXT_MODEL_TYPES = {
     "cosmos3_omni": "qwen3_vl_text",
     **dict.fromkeys(("deepseek_ocr", "deepseek_vl_v2"), "deepseek_v2"),
     **{x: f"{x}_text" for x in "glm4v glm4v_moe glm5_next glm_ocr".split()},
+    "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
     "exaone4_5": "exaone4",
     "fuyu": "persimmon",
     **dict.fromkeys(("glm46v", "glmga"), "glm4v_text"),
@@ -198,14 +206,16 @@ WRAPPER_VARIANTS: dict[str, tuple[str, object, str]] = {
 """Model type of several wrappers → a key, its value in one of them, and the name of this one here."""
 
 KEYS_OF_IMAGES = (
-    "batch_vision_input drop_vision_last_layer embd_layer image_size img_processor patch_size query_num slice_mode use_image_id version "
-    "vision_batch_size"
+    "alpha_type batch_vision_input cross_layer_interval drop_vision_last_layer embd_layer image_size img_processor "
+    "num_image_with_embedding patch_size qk_layer_norms query_num slice_mode use_image_id use_resampler version vision_batch_size"
 ).split()
-"""Keys at the outer level of flat configurations that are not the text model's (Phi-3 Vision, MiniCPM-V 2.6)."""
+"""Keys at the outer level of flat configurations that are not the text model's (Phi-3 Vision, MiniCPM-V 2.6, GIT)."""
 
 FLAT_WRAPPERS = {
     "dots_ocr": "qwen2",
+    "git": "git_text",
     "hunyuan_vl": "hunyuan_vl_text",
+    "idefics": "idefics_text",
     "phi3_v": "phi3",
     "phi4_multimodal": "phi3",
     "mimo_v2": "mimo_v2",

@@ -18,6 +18,7 @@ from ..core.blocks import AttentionBase
 from ..core.expr import Expr
 from ..core.latent_attention import Compressor, IndexedAttention
 from ..core.mixers import RecurrentMixer
+from ..core.multimodal import CountedBlock
 from ..core.positions import LongRope, Rope
 from ..core.tree import Block, Stack, Weight, walk
 from ..utils.errors import LlamathError
@@ -53,8 +54,9 @@ class Module(nn.Module):
         self.layer = layer  # index of the decoder layer that it is part of
         self.cache_layer = layer  # index of the cache that its mixer uses
         self._forward: Callable[..., Tensor] = type(spec).forward
-        for name in spec.fields:
-            field = getattr(self.spec, name)
+        counted = dict(spec.children) if isinstance(spec, CountedBlock) else {}
+        for name in (*spec.fields, *counted):
+            field = counted[name] if name in counted else getattr(self.spec, name)
             if name in spec.excluded:
                 setattr(self, name, None)
             elif isinstance(field, Weight):
@@ -62,7 +64,9 @@ class Module(nn.Module):
             elif isinstance(field, Block):
                 setattr(self, name, Module(field, options, layer))
             elif isinstance(field, Stack):
-                setattr(self, name, nn.ModuleList(Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field)))
+                modules = [Module(x, options, i if layer < 0 else layer) for i, x in enumerate(field)]
+                numbered = {str(i): x for i, x in enumerate(modules, field.first)}
+                setattr(self, name, nn.ModuleDict(numbered) if field.first else nn.ModuleList(modules))
             else:
                 setattr(self, name, field)
         if isinstance(spec, AttentionBase):

@@ -221,6 +221,12 @@ class TorchMachine(ForwardContext):
     def append(self, x: Tensor, row: Tensor) -> Tensor:
         return torch.cat([x, row.to(x.dtype).reshape(1, 1, -1).expand(x.shape[0], -1, -1)], 1)
 
+    def concat_tokens(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cat((x, y), 1)
+
+    def repeat_rows(self, x: Tensor, rows: Tensor) -> Tensor:
+        return rows.to(x.dtype).reshape(1, -1, rows.shape[-1]).repeat(x.shape[0], 1, 1)
+
     def end_rows(self, x: Tensor, row: Tensor, side: int) -> Tensor:
         rows, columns = self.patch_grid or (isqrt(x.shape[1] * side * side),) * 2
         grid = x.unflatten(1, (rows // side, columns // side))
@@ -262,10 +268,17 @@ class TorchMachine(ForwardContext):
         places = isqrt(len(table))
         square = table[len(table) - places**2 :].unflatten(0, (places, -1)).permute(2, 0, 1)[None]
         size = self.patch_grid or (isqrt(x.shape[1]),) * 2
+        if method == "transposed":
+            size, method = (size[1], size[0]), "zeros"
         if method == "zeros":
             rows, columns = (torch.arange(1, 2 * n, 2, device=x.device) / n - 1 for n in size)  # centers of patches, from -1 to 1
             centers = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)[None]
             resized = F.grid_sample(square, centers, align_corners=False)
+        elif method == "nearest":
+            row, column = (_places_of_corners(n, places, x.device) for n in size)
+            resized = square[:, :, row[:, None], column]
+        elif method == "cropped":
+            resized = F.interpolate(square, size=(max(size),) * 2, mode="bilinear", align_corners=False)[:, :, : size[0], : size[1]]
         elif method in ("antialias", "centers"):
             resized = F.interpolate(square, size=size, mode="bilinear", align_corners=False, antialias=method == "antialias")
         else:
@@ -617,6 +630,13 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int, other: float
 def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
     """Compute an expert without weights, which returns its input."""
     return x
+
+
+def _places_of_corners(patches: int, places: int, device: torch.device) -> Tensor:
+    """Return the place of each patch on a side of so many places, in the same rounding as Idefics 2."""
+    starts = torch.arange(1 / places, 1.0, 1 / places, device=device)
+    corners = (torch.arange(patches, device=device, dtype=torch.float32) * (1.0 / patches)).clamp(max=1.0 - 1e-6)
+    return torch.bucketize(corners, starts, right=True)
 
 
 def local_tensor(x: Tensor) -> Tensor:

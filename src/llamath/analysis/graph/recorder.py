@@ -438,6 +438,12 @@ class GraphRecorder:
     def append(self, x: Node, row: UsedWeight) -> Node:
         return self.add_node("append", (x,), (x.shape[0], x.shape[1] + 1, x.shape[2]), weights=(row,))
 
+    def concat_tokens(self, x: Node, y: Node) -> Node:
+        return self.add_node("concat_tokens", (x, y), (x.shape[0], total((x.shape[1], y.shape[1])), x.shape[2]))
+
+    def repeat_rows(self, x: Node, rows: UsedWeight) -> Node:
+        return self.add_node("repeat_rows", (x,), (x.shape[0], _num_rows((rows,)), rows.shape[-1]), weights=(rows,))
+
     def end_rows(self, x: Node, row: UsedWeight, side: int) -> Node:
         rows, columns = (n // side for n in self.patch_grid)
         return self.add_node("end_rows", (x,), (x.shape[0], rows * (columns + 1), x.shape[2]), weights=(row,))

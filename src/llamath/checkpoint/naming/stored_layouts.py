@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from ...core.blocks import Attention, RMSNorm
 from ...core.latent_attention import LatentAttention
 from ...core.mixers import GatedDeltaNet, LightningAttention
-from ...core.tree import Block, Leaf, Stack, walk
+from ...core.tree import Block, Leaf, Stack, Weight, walk
 from .scheme import Scheme, half_split_order, interleaved_order
 
 T = TypeVar("T")
@@ -51,7 +51,9 @@ def layout_params_at(tree: Block, leaf: Leaf) -> LayoutParams:
     block: Block | Stack = tree
     params = LayoutParams()
     for name in leaf.path.split(".")[:-1]:
-        block = block[int(name)] if isinstance(block, Stack) else getattr(block, name)
+        inner = block[int(name) - block.first] if isinstance(block, Stack) else block.child(name)
+        assert not isinstance(inner, Weight)
+        block = inner
         params = layout_params(block, params) if isinstance(block, Block) else params
     return params
 

@@ -226,7 +226,7 @@ def _map_stack(stack: Stack, change: Callable[[Block], Block]) -> Stack:
     if all(new[id(x)] is x for x, _ in stack.distinct()):
         return stack
     runs = (((*(new[id(x)] for x in pattern),), times) for pattern, times in stack.runs)
-    return Stack(*runs, active=stack.active, count_dim=stack.count_dim)
+    return Stack(*runs, active=stack.active, count_dim=stack.count_dim, first=stack.first)
 
 
 def _expanded(tree: Decoder) -> tuple[object, ...]:

@@ -6,8 +6,9 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear
 from ...core.expr import product
-from ..counted_towers import Modules, counted_part, counted_tower
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ...core.image_sizes import PixelBudget
+from ...core.towers import MLPProjector
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..towers import cosmos3_edge_tower, part_config
 from .cosmos3_omni import DIFFUSERS
 
@@ -27,12 +28,17 @@ def cosmos3_edge(c: Config, text: Decoder) -> Assembly:
     tower = cosmos3_edge_tower(v)
     in_memory = {path: name.removeprefix("vision_model.") for path, name in tower.names.items()}
     names = {path: _SAVED.get(path, name) for path, name in in_memory.items()}
-    d, k = tower.block.patches.weight.shape[0], v.get("spatial_merge_size", 2)
+    d, k, p = tower.block.patches.weight.shape[0], v.get("spatial_merge_size", 2), int(tower.block.patch_size)
     inner, joined = c.dim("F_p", "projector_hidden_size", default=11_520), product((k, k, d))
-    projector: Modules = {
-        "norm": layer_norm(d, 1e-6),
-        "linear_fc1": linear(inner, joined, bias=True),
-        "linear_fc2": linear(text.width, inner, bias=True),
-    }
-    vision = counted_tower(tower)._replace(names=names, in_memory={path: f"model.visual.{name}" for path, name in in_memory.items()})
-    return assemble(text, vision=("model.visual.", vision), projector=("model.projector.", counted_part(projector)))
+    sizes = PixelBudget(patch=p, multiple=p * k, fewest=256**2, most=4096**2, enlarges_both=True)
+    projector = MLPProjector(
+        patch_norm=layer_norm(d, 1e-6),
+        linear_1=linear(inner, joined, True),
+        linear_2=linear(text.width, inner, True),
+        activation="gelu",
+        merge=k,
+    )
+    of_modules = {path: f"model.visual.{name}" for path, name in in_memory.items()}
+    vision = Part(tower.block.replace(image_sizes=sizes), names, in_memory=of_modules)
+    steps = {"patch_norm": "norm", "linear_1": "linear_fc1", "linear_2": "linear_fc2"}
+    return assemble(text, vision=("model.visual.", vision), projector=("model.projector.", Part(projector, steps)))

@@ -1,13 +1,15 @@
-"""Fuyu: a linear layer on the pixels of each patch, without a tower."""
+"""Fuyu: a linear layer on the pixels of each patch, without a tower; a token of the text stands after each row of patches."""
 
 from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.constructors import linear
+from ...core.constructors import weight
 from ...core.expr import Expr, product
-from ..counted_towers import counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ...core.image_sizes import LinedImage
+from ...core.towers import PatchEmbedding, VisionTower
+from ...core.tree import Stack
+from ..multimodal_registry import Assembly, Tower, assemble, multimodal
 from ..towers import side
 
 _MODULES = {
@@ -20,6 +22,8 @@ _MODULES = {
 @multimodal(forms={"hf-modules": _MODULES})
 def fuyu(c: Config, text: Decoder) -> Assembly:
     c.ignore("image_size", "pad_token_id", "image_token_id")
-    p, channels = side(c, "p_v", "patch_size", 30), c.dim("C_v", "num_channels", default=Expr.const(3))
-    patches = linear(text.width, product((channels, p, p)), bias=True)
-    return assemble(text, vision=("", counted_part({"vision_embed_tokens": patches})))
+    p, channels, d = side(c, "p_v", "patch_size", 30), c.dim("C_v", "num_channels", default=Expr.const(3)), text.width
+    patches = PatchEmbedding(weight=weight(d, product((channels, p, p))), bias=weight(d, role="bias"))
+    sizes = LinedImage(patch=p, height=1080, width=1920)
+    tower = VisionTower(patches=patches, layers=Stack(), patch_size=p, image_sizes=sizes)
+    return assemble(text, vision=("", Tower(tower, {"patches": "vision_embed_tokens"})))

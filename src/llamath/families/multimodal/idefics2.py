@@ -2,44 +2,54 @@
 
 from __future__ import annotations
 
-from ...core.blocks import MLP, Decoder, Linear
+from ...core.blocks import MLP, Decoder
 from ...core.config import Config
-from ...core.constructors import linear, rms, weight
+from ...core.constructors import linear, rms, swiglu, weight
+from ...core.image_sizes import BoundedImage
+from ...core.multimodal import CrossAttention
+from ...core.towers import PerceiverLayer, Resampler
 from ...core.tree import repeat
-from ..counted_towers import Modules, counted, counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..towers import feature_width, part_config, plain_siglip_tower
+
+_MLP = ("gate", "up", "down")
+_LAYER = "perceiver_resampler.layers.{l}."
+_PROJECTOR = {
+    **{f"inner.{x}": f"modality_projection.{x}_proj" for x in _MLP},
+    "latents": "perceiver_resampler.latents",
+    "layers.{l}.attn_norm": f"{_LAYER}input_latents_norm",
+    "layers.{l}.feature_norm": f"{_LAYER}input_context_norm",
+    **{f"layers.{{l}}.attn.{x}": f"{_LAYER}self_attn.{x}_proj" for x in "qkvo"},
+    "layers.{l}.mlp_norm": f"{_LAYER}post_attention_layernorm",
+    **{f"layers.{{l}}.mlp.{x}": f"{_LAYER}mlp.{x}_proj" for x in _MLP},
+    "norm": "perceiver_resampler.norm",
+}
 
 
 @multimodal()
 def idefics2(c: Config, text: Decoder) -> Assembly:
     tower, r, d = plain_siglip_tower(part_config(c, "vision_config", {})), part_config(c, "perceiver_config", {}), text.width
-    r.ignore("hidden_size", "hidden_act", "attention_dropout", "initializer_range", "model_type", "rms_norm_eps")
+    r.ignore("hidden_size", "attention_dropout", "initializer_range", "model_type")
     H, h = r.dim("H_p", "resampler_n_heads", default=16), r.dim("h_p", "resampler_head_dim", default=96)
     K, n = r.dim("K_p", "num_key_value_heads", default=4), r.dim("n_p", "resampler_n_latents", default=64)
-    mlp, dv, norm = text.layers[0].child("mlp"), feature_width(tower.block), rms(d, 1e-6)
+    mlp, dv, norm = text.layers[0].child("mlp"), feature_width(tower.block), rms(d, r.get("rms_norm_eps", 1e-6))
     assert isinstance(mlp, MLP)
     F = mlp.up.weight.shape[0]
-    layer = counted(
-        {
-            "input_latents_norm": norm,
-            "input_context_norm": norm,
-            "self_attn.q_proj": linear(H * h, d),
-            "self_attn.k_proj": linear(K * h, d),
-            "self_attn.v_proj": linear(K * h, d),
-            "self_attn.o_proj": linear(d, H * h),
-            "post_attention_layernorm": norm,
-            **{f"mlp.{name}": x for name, x in _gated(d, 4 * d, d).items()},
-        }
+    layer = PerceiverLayer(
+        attn_norm=norm,
+        feature_norm=norm,
+        attn=CrossAttention(
+            q=linear(H * h, d), k=linear(K * h, d), v=linear(K * h, d), o=linear(d, H * h), heads=H, kv_heads=K, head_dim=h
+        ),
+        mlp_norm=norm,
+        mlp=swiglu(d, 4 * d, r.activation("hidden_act", "silu")),
     )
-    connector: Modules = {
-        **{f"modality_projection.{name}": x for name, x in _gated(dv, F, d).items()},
-        "perceiver_resampler.latents": weight(n, d, role="lookup"),
-        "perceiver_resampler.layers": repeat(layer, r.dim("L_p", "resampler_depth", default=3)),
-        "perceiver_resampler.norm": norm,
-    }
-    return assemble(text, vision=("model.vision_model.", tower), projector=("model.connector.", counted_part(connector)))
-
-
-def _gated(d: int, F: int, out: int) -> dict[str, Linear]:
-    return {"gate_proj": linear(F, d), "up_proj": linear(F, d), "down_proj": linear(out, F)}
+    projector = Resampler(
+        inner=MLP(gate=linear(F, dv), up=linear(F, dv), down=linear(d, F), activation=mlp.activation),
+        latents=weight(n, d, role="lookup"),
+        layers=repeat(layer, r.dim("L_p", "resampler_depth", default=3)),
+        norm=norm,
+    )
+    p = int(tower.block.patch_size)
+    tower = tower._replace(block=tower.block.replace(resizing="nearest", image_sizes=BoundedImage(patch=p, shortest=378, longest=980)))
+    return assemble(text, vision=("model.vision_model.", tower), projector=("model.connector.", Part(projector, _PROJECTOR)))

@@ -5,66 +5,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ...core.attention_facts import QKPreprocess
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.constructors import layer_norm, linear
+from ...core.constructors import layer_norm, linear, mlp, weight
 from ...core.expr import Expr
+from ...core.image_sizes import FixedImage
 from ...core.multimodal import CountedBlock
+from ...core.towers import DeepMLPProjector, VisionTower
 from ...core.tree import repeat, sequence
-from ..counted_towers import Modules, conv, counted, counted_part, table
-from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config, side
+from ..counted_towers import Modules, conv, counted, table, with_unread
+from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, without_images
+
+_LAYER = "vision_model.encoder.layers.{l}."
+_TOWER = {
+    "patches": "vision_model.embeddings.patch_embedding",
+    "positions": "vision_model.embeddings.position_embedding.weight",
+    "layers.{l}.attn_norm": f"{_LAYER}layer_norm1",
+    **{f"layers.{{l}}.attn.{x}": f"{_LAYER}self_attn.{x}_proj" for x in "qkv"},
+    **{f"layers.{{l}}.attn.{x}_norm": f"{_LAYER}self_attn.{x}_norm" for x in "qk"},
+    "layers.{l}.attn.o": f"{_LAYER}self_attn.projection_layer",
+    "layers.{l}.mlp_norm": f"{_LAYER}layer_norm2",
+    "layers.{l}.mlp.up": f"{_LAYER}mlp.fc1",
+    "layers.{l}.mlp.down": f"{_LAYER}mlp.fc2",
+    "norm_after": "vision_model.post_layernorm",
+}
 
 
 @multimodal()
 def janus(c: Config, text: Decoder) -> Assembly:
     v, q = part_config(c, "vision_config", {}), part_config(c, "vq_config", {})
     d, out = v.dim("d_v", "hidden_size", default=1024), v.dim("d_p", "projection_dim", default=2048)
-    vision = {
-        **{f"vision_model.{name}": x for name, x in _tower(v, d).items()},
-        **{f"vqmodel.{name}": x for name, x in _quantizer(q).items()},
-    }
+    activation = v.activation("hidden_act", "gelu")
+    tower = with_unread(_tower(v, d, activation), {f"vqmodel.{name}": x for name, x in _quantizer(q).items()})
     rows, embedded = q.dim("V_q", "num_embeddings", default=16_384), q.dim("d_q", "embed_dim", default=8)
     made, inner = q.dim("d_g", "projection_dim", default=2048), q.dim("d_h", "image_token_embed_dim", default=2048)
-    projector = {
-        **{f"aligner.{name}": x for name, x in _mlp(d, out, v.dim("n_p", "depth", default=2)).items()},
+    aligner = _mlp(embedded, made, q.dim("n_g", "num_hidden_layers", default=2))
+    making: Modules = {
         "generation_embeddings": table(rows, embedded),
-        **{f"generation_aligner.{name}": x for name, x in _mlp(embedded, made, q.dim("n_g", "num_hidden_layers", default=2)).items()},
+        **{f"generation_aligner.{name}": x for name, x in aligner.items()},
         "generation_head.proj_out": linear(made, inner, True),
         "generation_head.vision_head": linear(rows, made, True),
     }
-    return assemble(text, vision=("model.", counted_part(vision)), projector=("model.", counted_part(projector)))
+    hidden = repeat(linear(out, out, True), v.dim("n_p", "depth", default=2) - 1)
+    reader = DeepMLPProjector(linear=linear(out, d, True), hidden=hidden, activation=activation)
+    projector = with_unread(Part(reader, {"linear": "aligner.fc1", "hidden.{l}": "aligner.hidden_layers.{l}"}), making)
+    return assemble(text, vision=("model.", tower), projector=("model.", projector))
 
 
 def _mlp(d: Expr, out: Expr, depth: Expr) -> Modules:
     return {"fc1": linear(out, d, True), "hidden_layers": repeat(linear(out, out, True), depth - 1)}
 
 
-def _tower(v: Config, d: Expr) -> Modules:
-    v.ignore("attention_dropout", "hidden_act", "hidden_dropout_rate", "initializer_range", "projection_dropout", "num_image_tokens")
-    v.ignore("layer_norm_eps", "num_attention_heads")
-    F, bias, normed = Expr("F_v", int(d * v.get("mlp_ratio", 4.0))), v.get("attention_bias", True), v.get("use_qk_norm", False)
-    p, s, channels = (
-        side(v, "p_v", "patch_size", 16),
-        side(v, "s_v", "image_size", 384),
-        v.dim("C_v", "num_channels", default=Expr.const(3)),
+def _tower(v: Config, d: Expr, activation: str) -> Tower:
+    v.ignore("attention_dropout", "hidden_dropout_rate", "initializer_range", "projection_dropout", "num_image_tokens")
+    F, norm = Expr("F_v", int(d * v.get("mlp_ratio", 4.0))), layer_norm(d, v.get("layer_norm_eps", 1e-6))
+    p, s, H = side(v, "p_v", "patch_size", 16), side(v, "s_v", "image_size", 384), v.dim("H_v", "num_attention_heads", default=16)
+    attention = encoder_attention(v, d, H, v.get("attention_bias", True), o_bias=True)
+    if normed := v.get("use_qk_norm", False):
+        whole = layer_norm(d, 1e-5)
+        attention = attention.replace(q_norm=whole, k_norm=whole, qk_preprocess=QKPreprocess(across_heads=True))
+    tower = VisionTower(
+        patches=patch_embedding(v, d, p, bias=True),
+        positions=weight(Expr("N_v", (s // p) ** 2), d, role="lookup"),
+        layers=repeat(vit_layer(norm, attention, mlp(d, F, activation, bias=True)), v.dim("L_v", "num_hidden_layers", default=24)),
+        norm_after=norm,
+        patch_size=p,
+        image_sizes=FixedImage(patch=p, size=s),
     )
-    norm = layer_norm(d, 1e-6)
-    layer: Modules = {
-        "layer_norm1": norm,
-        **{f"self_attn.{x}_proj": linear(d, d, bias) for x in "qkv"},
-        "self_attn.projection_layer": linear(d, d, True),
-        **{f"self_attn.{x}_norm": layer_norm(d, 1e-5) if normed else None for x in "qk"},
-        "layer_norm2": norm,
-        "mlp.fc1": linear(F, d, True),
-        "mlp.fc2": linear(d, F, True),
-    }
-    return {
-        "embeddings.patch_embedding": conv(d, channels, p, p),
-        "embeddings.position_embedding": table(Expr("N_v", (s // p) ** 2), d),
-        "encoder.layers": repeat(counted(layer), v.dim("L_v", "num_hidden_layers", default=24)),
-        "post_layernorm": norm,
-    }
+    found = Tower(tower, _TOWER)
+    if normed and H > 1:
+        return without_images(found, "use_qk_norm has norms as wide as all heads, which its class applies to one head")
+    return found
 
 
 def _quantizer(q: Config) -> Modules:

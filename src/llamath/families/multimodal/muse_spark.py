@@ -8,7 +8,7 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear, rms
 from ...core.tree import sequence
-from ..counted_towers import Modules, conv, counted, counted_part, counted_tower, stack
+from ..counted_towers import Modules, conv, counted, counted_part, stack
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..towers import part_config
 from .muse_glimmer import glimmer_parts
@@ -19,7 +19,7 @@ def muse_spark(c: Config, text: Decoder) -> Assembly:
     audio, parts = _audio(part_config(c, "audio_config", {})), glimmer_parts(c, text)
     prefix, tower = parts["vision"]
     assert isinstance(tower, Tower)
-    vision = (prefix, counted_tower(tower))  # its positions are read by column and row, not by row and column
+    vision = (prefix, tower._replace(block=tower.block.replace(resizing="transposed")))
     return assemble(text, vision=vision, projector=parts["projector"], audio=("model.audio_tower.", audio))
 
 

@@ -1,0 +1,27 @@
+"""BLIP that writes captions: a vision transformer, to whose features layers of the text model attend; no token stands for the image."""
+
+from __future__ import annotations
+
+from ...core.blocks import Decoder
+from ...core.config import Config
+from ...core.image_sizes import FixedImage
+from ..multimodal_registry import Assembly, assemble, multimodal
+from ..towers import part_config
+from .blip_2 import blip_tower
+
+_CLASS = "BlipForConditionalGeneration"
+
+
+@multimodal()
+def blip(c: Config, text: Decoder) -> Assembly:
+    c.ignore("projection_dim", "image_text_hidden_size", "logit_scale_init_value", "label_smoothing", "initializer_factor")
+    if (classes := c.get("architectures", [_CLASS])) != [_CLASS]:
+        raise c.error(
+            "architectures", f"is {classes!r:.60}, not {_CLASS}", "other classes of BLIP have another text model; count the checkpoint"
+        )
+    v = part_config(c, "vision_config", {})
+    v.ignore("projection_dim")
+    tower = blip_tower(v, 768, 3072, 12, 12, patch=16, size=384, eps=1e-5)
+    sizes = tower.block.image_sizes
+    assert isinstance(sizes, FixedImage)
+    return assemble(text, vision=("vision_model.", tower._replace(block=tower.block.replace(image_sizes=sizes.replace(in_text=0)))))
