@@ -1174,7 +1174,19 @@ TOWER_KEYS: dict[str, Entry] = {
     "merger_times": ("the MLPs of the projector, each on squares of four patches (MiniCPM-V 4.6)", _PROJECTOR),
     "hidden_stride": ("k_v, the side of the square of patches that becomes one token (Ovis 2)", _TOWER),
     "num_visual_indicator_tokens": ("the rows of the visual embedding that no patch chooses (Ovis 2)", "weights of the tower's head"),
-    "perceiver_config": ("the perceiver of Idefics 2's projector, an object", _PROJECTOR),
+    "perceiver_config": ("the perceiver of the projector of Idefics and Idefics 2, an object", _PROJECTOR),
+    "use_resampler": ("whether a perceiver reads the features of the tower (Idefics)", _PROJECTOR),
+    "qk_layer_norms_perceiver": ("whether the perceiver normalizes queries and keys (Idefics)", _PROJECTOR),
+    "cross_layer_interval": ("n: a layer that attends to images stands before every nth layer (Idefics)", "weights of these layers"),
+    "alpha_type": (
+        "whether a gate of these layers is one number, float, or one for each channel, vector (Idefics)",
+        "weights of these layers",
+    ),
+    "qk_layer_norms": ("whether these layers normalize queries and keys (Idefics)", "weights of these layers"),
+    "num_image_with_embedding": ("the frames of a video with a learned vector each (GIT)", "weights of the projector"),
+    "patch_embed_hidden_size": ("the pixels of a patch (Kosmos-2.5)", _TOWER),
+    "max_num_patches": ("N_v, the rows and columns with learned vectors (Kosmos-2.5)", _TOWER),
+    "temporal_merge_size": ("the frames that become one; only 2 is supported (ERNIE 4.5 VL)", "nothing: only one choice is supported"),
     "resampler_depth": ("the layers of the perceiver", _PROJECTOR),
     "resampler_head_dim": ("the size of a head of the perceiver", _PROJECTOR),
     "resampler_n_heads": ("the heads of the perceiver", _PROJECTOR),
@@ -1213,6 +1225,7 @@ TOWER_KEYS: dict[str, Entry] = {
         attention_probs_dropout_prob downsample_mode drop_vision_last_layer hidden_dropout_rate image_text_hidden_size img_max_token_num
         activation audio_token_id chunk_size conv_activation conv_glu_type crop_size downsample_rate dropout_rate feature_layer
         left_chunk nemo_activation nemo_final_size
+        dense_act_fn dropout_rate initializer_factor label_smoothing logit_scale_init_value
         batch_vision_input slice_config slice_mode use_image_id version vision_batch_size
         candidate_resolutions embedding_cls global_view_pos hd_transform_order init_merger_std is_causal layer_idx model_name name
         num_img_tokens tile_tag type_feature with_learnable_separator

@@ -1002,7 +1002,7 @@ class LearnedRopeDecoder(Decoder):
 
 
 class CrossedDecoder(Decoder):
-    """A decoder with layers that attend to images before every few of its own; they take part in every pass, which needs an image (Idefics).
+    """A decoder with layers that attend to images before every few of its own; they take part in every pass (Idefics).
 
     What a pass without images would compute is not defined.
     """

@@ -77,7 +77,7 @@ class NativeImage(ImageSizes):
 
 
 class BoundedImage(ImageSizes):
-    """An image is shrunk to a longest side, then each side stretched to at least `shortest`; what fills no patch is left out (Idefics 2)."""
+    """An image is shrunk to a longest side, then each side stretched to at least `shortest`; parts of patches are cut off (Idefics 2)."""
 
     shortest: int
     longest: int

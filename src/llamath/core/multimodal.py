@@ -15,6 +15,7 @@ from .blocks import (
     LearnedRopeDecoder,
     Linear,
     Norm,
+    PostNormLayer,
     SinusoidalEmbedding,
     apply_optional,
 )
@@ -193,6 +194,21 @@ class CrossAttention(Block):
         k = k if self.k_norm is None else m.norm_heads(self.k_norm, k)  # (B, I, K, h)
         v = m.split_heads(self.v(m, images), self.head_dim)
         return self.o(m, m.merge_heads(m.encoder_attention(q, k, v)))
+
+
+class CaptionLayer(PostNormLayer):
+    """x = attn_norm(x + attn x); x = cross_norm(x + cross_attn(x, images)), if there are images; x = mlp_norm(x + mlp x) (BLIP)."""
+
+    cross_attn: CrossAttention
+    cross_norm: Norm
+
+    def forward(self, m: Machine[X], x: X, *images: X) -> X:
+        if not images:
+            return PostNormLayer.forward(self, m, x)
+        assert self.attn is not None and self.mlp is not None
+        x = apply_optional(self.attn_norm, m, m.add(x, self.attn(m, x)))
+        x = self.cross_norm(m, m.add(x, self.cross_attn(m, x, *images)))
+        return apply_optional(self.mlp_norm, m, m.add(x, self.mlp(m, x)))
 
 
 class CrossAttentionLayer(Layer):

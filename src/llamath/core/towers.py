@@ -309,10 +309,7 @@ class PerceiverLayer(Layer):
 
 
 class QueryLayer(PostNormLayer):
-    """z = attn_norm(z + attn z); z = cross_norm(z + cross_attn(z, x)) in some layers; z = mlp_norm(z + mlp z) (arXiv:2301.12597).
-
-    Queries, or tokens of text, z read the features x of an image; without x there is no cross-attention.
-    """
+    """z = attn_norm(z + attn z); z = cross_norm(z + cross_attn(z, x)) in some layers; z = mlp_norm(z + mlp z) (arXiv:2301.12597)."""
 
     cross_attn: CrossAttention | None = None
     cross_norm: Norm | None = None
@@ -321,7 +318,7 @@ class QueryLayer(PostNormLayer):
     def forward(self, m: Machine[X], z: X, *features: X) -> X:
         assert self.attn is not None and self.mlp is not None
         z = apply_optional(self.attn_norm, m, m.add(z, self.attn(m, z)))
-        if self.cross_attn is not None and features:
+        if self.cross_attn is not None:
             z = apply_optional(self.cross_norm, m, m.add(z, self.cross_attn(m, z, *features)))
         return apply_optional(self.mlp_norm, m, m.add(z, self.mlp(m, z)))
 

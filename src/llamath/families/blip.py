@@ -6,8 +6,7 @@ from ..checkpoint.naming.scheme import Scheme
 from ..core.blocks import Decoder, TransformedLinear
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, linear, mlp, unembedding
-from ..core.multimodal import CrossAttention
-from ..core.towers import QueryLayer
+from ..core.multimodal import CaptionLayer, CrossAttention
 from ..core.tree import repeat
 from .git import BERT_LAYER
 from .registry import family
@@ -48,7 +47,7 @@ def blip(c: Config) -> Decoder:
         raise c.error("tie_word_embeddings", "is false, and the class would have two biases of the head", "published models have true")
     attn, into, (H, K, h) = gqa(d, heads, bias=True), linear(d, c.dim("d_v", "encoder_hidden_size", default=768), True), heads
     cross = CrossAttention(q=attn.q, k=into, v=into, o=attn.o, heads=H, kv_heads=K, head_dim=h)
-    layer = QueryLayer(attn_norm=norm, attn=attn, cross_attn=cross, cross_norm=norm, mlp_norm=norm, mlp=mlp(d, F, activation, bias=True))
+    layer = CaptionLayer(attn_norm=norm, attn=attn, cross_attn=cross, cross_norm=norm, mlp_norm=norm, mlp=mlp(d, F, activation, bias=True))
     c.ignore("projection_dim", "label_smoothing")
     head = unembedding(V, d, True, True).extended(TransformedLinear, dense=linear(d, d, True), norm=norm, activation=activation)
     layers = repeat(layer, c.dim("L", "num_hidden_layers", default=12))

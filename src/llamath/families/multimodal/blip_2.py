@@ -77,7 +77,7 @@ def blip_tower(v: Config, *sizes: int, patch: int = 14, size: int = 224, eps: fl
     return Tower(tower, _TOWER)
 
 
-def _qformer(c: Config, q: Config, features: Expr, out: Expr, instructed: bool) -> Resampler:
+def _qformer(c: Config, q: Config, features: Expr, out: int, instructed: bool) -> Resampler:
     """Read BERT's layers, some of which attend to an image; InstructBLIP's read the instruction, too, which is embedded inside."""
     q.ignore("pad_token_id", "encoder_hidden_size", "position_embedding_type")
     d, F = q.dim("d_q", "hidden_size", default=768), q.dim("F_q", "intermediate_size", default=3072)
