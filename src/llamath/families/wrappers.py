@@ -123,7 +123,7 @@ TIED_BY_DEFAULT = frozenset(
     (
         "aya_vision cohere2_vision deepseek_vl deepseek_vl_hybrid ernie4_5_vl_moe florence2 gemma3 gemma3n gemma4 gemma4_unified "
         "blip got_ocr2 granite_docling hunyuan_vl hyperclovax_vision_v2 internvl janus kimi_k25 lfm2_vl lfm3_vl lighton_ocr minicpm_ocr "
-        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2 kosmos-2 kosmos-2.5"
+        "mistral3 ovis2 paddleocr_vl paligemma pp_chart2table shieldgemma2"
     ).split()
 )
 """Wrappers whose classes tie embedding and head by default."""
@@ -131,10 +131,10 @@ TIED_BY_DEFAULT = frozenset(
 UNTIED_BY_DEFAULT = frozenset({"mistral_large4", "muse_glimmer"})
 """Wrappers whose configuration has no default for it, so that their classes do not tie them, whatever the text model's says."""
 
-TIED_BY_EITHER = frozenset({"hunyuan_vl"})
+TIED_BY_EITHER = frozenset({"hunyuan_vl", "kosmos-2"})
 """Wrappers whose classes tie them unless both configurations say that they do not."""
 
-TIED_BY_TEXT = frozenset("blip-2 instructblip instructblipvideo llama4".split())
+TIED_BY_TEXT = frozenset("blip-2 instructblip instructblipvideo kosmos-2.5 llama4".split())
 """Wrappers whose text model has the head itself, so that its own configuration decides."""
 
 TEXT_KEYS = ("text_config", "llm_config", "language_config")
