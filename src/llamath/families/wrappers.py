@@ -21,6 +21,7 @@ MULTIMODAL = {
     "exaone4_5": "exaone4_5",
     "fuyu": "fuyu",
     "gemma3": "gemma3",
+    "gemma3n": "gemma3n",
     "gemma4": "gemma4",
     "gemma4_unified": "gemma4_unified",
     "git": "git",
