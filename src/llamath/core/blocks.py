@@ -77,7 +77,7 @@ class ProjectedLinear(Linear):
 
 
 class TransformedHead(Linear):
-    """W norm(act(dense x)) + b (ModernBERT)."""
+    """W norm(act(dense x)) + b (ModernBERT, BLIP)."""
 
     dense: Linear
     norm: Norm
@@ -123,17 +123,6 @@ class AdaptedLinear(Linear):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return m.add(Linear.forward(self, m, x), apply_optional([*self.adapters][self.adapter], m, x))
-
-
-class TransformedLinear(Linear):
-    """W norm(act(dense x)) + b (BERT's head)."""
-
-    dense: Linear
-    norm: Norm
-    activation: str
-
-    def forward(self, m: Machine[X], x: X) -> X:
-        return Linear.forward(self, m, self.norm(m, m.act(self.dense(m, x), self.activation)))
 
 
 class ExtendedLinear(Linear):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.scheme import Scheme
-from ..core.blocks import Decoder, TransformedLinear
+from ..core.blocks import Decoder, TransformedHead
 from ..core.config import Config
 from ..core.constructors import decoder, embedding, gqa, layer_norm, linear, mlp, unembedding
 from ..core.multimodal import CaptionLayer, CrossAttention
@@ -49,6 +49,6 @@ def blip(c: Config) -> Decoder:
     cross = CrossAttention(q=attn.q, k=into, v=into, o=attn.o, heads=H, kv_heads=K, head_dim=h)
     layer = CaptionLayer(attn_norm=norm, attn=attn, cross_attn=cross, cross_norm=norm, mlp_norm=norm, mlp=mlp(d, F, activation, bias=True))
     c.ignore("projection_dim", "label_smoothing")
-    head = unembedding(V, d, True, True).extended(TransformedLinear, dense=linear(d, d, True), norm=norm, activation=activation)
+    head = unembedding(V, d, True, True).extended(TransformedHead, dense=linear(d, d, True), norm=norm, activation=activation)
     layers = repeat(layer, c.dim("L", "num_hidden_layers", default=12))
     return decoder(V, d, layers, None, True, positions=embedding(C, d), embed_norm=norm, head=head, context=C)
