@@ -18,6 +18,7 @@ from llamath.analysis.fit.fit_report import FitReport, fit
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.analysis.plan.plan_ranking import PlanRequest, plan
 from llamath.analysis.plan.serving_plan import plan_serving
+from llamath.analysis.training.training_memory import TrainingJob, TrainRequest
 from llamath.cli import cli
 from llamath.hardware import Device, find_device
 from llamath.web.page_data.page_data import build_page_data
@@ -228,6 +229,13 @@ def test_layouts_are_those_of_plan(slug: str) -> None:
         assert shown["axes"] == {name: str(getattr(wanted.layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")}
         assert sum(map(int, shown["parts"].values())) == int(shown["memory"]) == wanted.memory
         assert sum(shown["seconds"].values()) == pytest.approx(wanted.timing.step) and shown["mfu"] == wanted.mfu
+        job = TrainingJob(model, TrainRequest(dtype=report.dtype, gradients="fp32", context=report.context, fused=True))
+        stages = job.with_layout(wanted.layout).report().stages
+        assert [sum(map(int, x["parts"].values())) for x in shown["stages"]] == [x.total for x in stages]
+        assert (shown["experts"] is None) == (wanted.layout.ep == 1)
+        if shown["experts"] is not None:
+            assert int(shown["experts"]["each"]) * wanted.layout.ep == int(shown["experts"]["all"]) == 256
+            assert shown["experts"]["ranks"] == [i % wanted.layout.ep for i in range(wanted.layout.tp * wanted.layout.cp)]
         assert len(shown["stages"]) == wanted.layout.pp and (shown["schedule"] is None) == (wanted.layout.pp == 1)
     served = plan_serving(model, MemoryCalculator(model, MemoryRequest()), (int(serving["gpus"]), gpu))
     wanted_plans = [(str(x.layout.tp), str(x.layout.pp), str(x.replicas), str(x.batch)) for x in served.plans[:3]]
@@ -330,15 +338,29 @@ def test_layouts_can_be_chosen(browser: Any, tmp_path: Path) -> None:
             tab.click("[data-plan=memory]")
             assert f"{int(x['memory']):,} bytes" in tab.text_content("dialog[open]")
             tab.keyboard.press("Escape")
+        for i in (0, 1):
+            tab.focus(f"#layouts .gpu-stage:nth-of-type({i + 1})") if i == 0 else tab.keyboard.press("ArrowRight")
+            tab.keyboard.press("Enter")
+            assert f"stage {i} holds" in tab.text_content("#layouts .parts caption")
+            tab.click("[data-plan=stage]")
+            assert f"{sum(map(int, x['stages'][i]['parts'].values())):,} bytes" in tab.text_content("dialog[open]")
+            tab.keyboard.press("Escape")
+            tab.focus("#layouts .gpu-stage[aria-pressed=true]")
         tab.click("#job [data-value=serving]")
         assert "serves at most" in tab.text_content("#layouts-title") and tab.locator("#layouts .schedule").count() == 0
 
 
 @pytest.mark.parametrize(
-    "at", ["#context=5000&batch=7", "#gpus=8&dtype=q4_k_m&kv=q8_0&card=b200&job=serving", "#mode=train&trainers=8&tp=2&zero=3&context=4097"]
+    ("slug", "at"),
+    [
+        ("llama-3-8b", "#context=5000&batch=7"),
+        ("llama-3-8b", "#gpus=8&dtype=q4_k_m&kv=q8_0&card=b200&job=serving"),
+        ("llama-3-8b", "#mode=train&trainers=8&tp=2&zero=3&context=4097"),
+        ("llama-3.1-405b", "#job=long"),
+    ],
 )
-def test_every_number_opens_a_formula_that_contains_it(browser: Any, tmp_path: Path, at: str) -> None:
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), at) as tab:
+def test_every_number_opens_a_formula_that_contains_it(browser: Any, tmp_path: Path, slug: str, at: str) -> None:
+    with Tab(browser, tmp_path, page_from_data(data_of(slug)), at) as tab:
         found = tab.evaluate(OPEN_ALL_JS)
     assert len(found) > 30
     for shown, formulas in found:

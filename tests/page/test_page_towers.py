@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +125,9 @@ def test_matrices_of_towers_are_drawn_to_one_scale(browser: Any, tmp_path: Path,
             assert {x[0] for x in drawn} == set(uses)
             for path, *sides in drawn:
                 shape = [int(n) for n in uses[path]["shape"]]
-                outputs = 1
-                for n in shape[:-1]:
-                    outputs *= n
-                assert sorted(sides) == pytest.approx(sorted(max(4, n * scale) for n in (outputs, shape[-1])), abs=0.01), path
+                split = 1 if len(shape) == 4 else -1  # a convolution over patches: all of its inputs
+                expected = sorted(max(4, prod(x) * scale) for x in (shape[:split], shape[split:]))
+                assert sorted(sides) == pytest.approx(expected, abs=0.01), path
 
 
 def test_a_tower_opens_down_to_a_head_by_keyboard(browser: Any, tmp_path: Path) -> None:

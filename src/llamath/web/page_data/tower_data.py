@@ -139,6 +139,9 @@ def _run_title(part: str, stack: str, nodes: Sequence[Node]) -> str:
 def _layer_stage(graph: Graph, stage: WalkthroughStage, stack: str, several: bool) -> dict[str, Any]:
     block = next(x.block for x in graph.layers if x.nodes[0] is stage.nodes[0])
     leaves = fold(block, 1)
+    if not isinstance(block, Layer):  # without a residual stream
+        steps = list_operations(graph, stage.nodes, leaves, stack, {stage.nodes[0]: "features"})
+        stage = stage.replace(steps=steps)
     groups = {x.pattern: x.group for x in leaves}
     own = (x.replace(weights=tuple(y.replace(group=groups[y.path] or y.group) for y in x.weights)) for x in stage.steps)
     stage = stage.replace(steps=tuple(own))  # attention and FFN have their own colors inside a tower

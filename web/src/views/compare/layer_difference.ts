@@ -3,7 +3,7 @@ import { value } from "../../lib/expressions";
 import { grouped, times } from "../../lib/format";
 import { isMatrix } from "../plate/contract";
 import type { Mark } from "../plate/layer_picture";
-import { asNumber, layersOfKind, numLayers, type HeadGroups, type PlateData, type Stage, type Step, type WeightUse } from "../plate/plate_model";
+import { asNumber, layersOfKind, numLayers, sidesOf, type HeadGroups, type PlateData, type Stage, type Step, type WeightUse } from "../plate/plate_model";
 
 export interface StepPair {
 	name: string;
@@ -17,7 +17,8 @@ export interface StepPair {
 /** Inputs → outputs of a matrix with its copies; the length of a vector. */
 export function useText(use: WeightUse): string {
 	const shape = use.shape.map((n) => grouped(n));
-	const size = shape.length > 1 ? `${shape.at(-1)} → ${shape.slice(0, -1).join(" × ")}` : shape[0]!;
+	const [outputs, inputs] = sidesOf(shape);
+	const size = shape.length > 1 ? `${inputs.join(" × ")} → ${outputs.join(" × ")}` : shape[0]!;
 	return size + (use.live === use.copies ? times(use.copies) : ` × ${grouped(use.copies)}, ${grouped(use.live)} active`);
 }
 

@@ -1,6 +1,5 @@
 // The mixture of experts: which experts a batch reads, layer by layer, and the bytes of a decode step against the batch size.
 import { scaleLinear, scaleLog } from "d3-scale";
-import { area, line } from "d3-shape";
 import { useMemo } from "preact/hooks";
 import { WholeNumber } from "../../components/controls";
 import { NumberButton } from "../../components/number";
@@ -9,6 +8,7 @@ import type { Digits, ModelData } from "../../lib/data";
 import { derivation, inBytes, sumFormula } from "../../lib/derivation";
 import { value, type Expression } from "../../lib/expressions";
 import { grouped, shortBytes, shortCount, threeDigits } from "../../lib/format";
+import { areaPath, linePath } from "../../lib/lines";
 import { change, useAppState } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { ExpertGrid } from "./expert_grid";
@@ -60,7 +60,7 @@ function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; bat
 	const most = Math.max(...samples.map((s) => s.rest + s.routed));
 	const x = scaleLog([1, MAX_BATCH], [PAD.left, width - PAD.right]).base(2);
 	const y = scaleLinear([0, most * 1.06], [HEIGHT - PAD.bottom, PAD.top]);
-	const band = (low: (s: (typeof samples)[0]) => number, high: (s: (typeof samples)[0]) => number) => area<(typeof samples)[0]>().x((s) => x(s.n)).y0((s) => y(low(s))).y1((s) => y(high(s)))(samples) ?? "";
+	const band = (low: (s: (typeof samples)[0]) => number, high: (s: (typeof samples)[0]) => number) => areaPath(samples.map((s) => [x(s.n), y(low(s)), y(high(s))]));
 	const unit = 2 ** (most >= 2 ** 40 ? 40 : 30);
 	const step = 10 ** Math.floor(Math.log10(most / unit / 2)) * unit;
 	const ticks = Array.from({ length: 30 }, (_, i) => i * step * (most / step > 12 ? 4 : most / step > 6 ? 2 : 1)).filter((n) => n <= most * 1.06);
@@ -72,7 +72,7 @@ function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; bat
 				{ticks.map((n) => <g key={n}><path d={`M${PAD.left} ${y(n)}H${width - PAD.right}`} stroke="var(--rule)" /><text x={PAD.left - 8} y={y(n) + 4} text-anchor="end" class="muted tabular">{shortBytes(n)}</text></g>)}
 				<path class="data experts-rest" d={band(() => 0, (s) => s.rest)} />
 				<path class="data experts-routed" d={band((s) => s.rest, (s) => s.rest + s.routed)} />
-				<path d={line<(typeof samples)[0]>().x((s) => x(s.n)).y((s) => y(s.rest))(samples) ?? ""} stroke="var(--paper)" stroke-width="2" fill="none" />
+				<path d={linePath(samples.map((s) => [x(s.n), y(s.rest)]))} stroke="var(--paper)" stroke-width="2" fill="none" />
 				{[1, 4, 16, 64, 256, 1024].map((n) => <text key={n} x={x(n)} y={HEIGHT - 24} text-anchor="middle" class="muted tabular">{grouped(n)}</text>)}
 				<text x={(PAD.left + width - PAD.right) / 2} y={HEIGHT - 6} text-anchor="middle" class="muted">sequences decoded together</text>
 				<path d={`M${x(at)} ${PAD.top}V${HEIGHT - PAD.bottom}`} stroke="var(--ink)" />

@@ -7,6 +7,18 @@ export interface StageOfLayout {
 	last: boolean;
 }
 
+/** A stage of a training plan, with what each of its GPUs holds. */
+export interface TrainingStage extends StageOfLayout {
+	parts: Record<string, Digits>;
+}
+
+/** Experts of a layer: all, those on a GPU, and the expert-parallel rank of each GPU of a stage, tensor-parallel ranks first. */
+export interface ExpertsOfRanks {
+	all: Digits;
+	each: Digits;
+	ranks: number[];
+}
+
 /** Passes as (stage, microbatch, whether backward, start); a forward pass takes one unit, a backward pass two. */
 export interface Schedule {
 	stages: number;
@@ -36,7 +48,8 @@ export interface TrainingPlan {
 	zero: string;
 	microbatches: Digits;
 	recompute: string;
-	stages: StageOfLayout[];
+	stages: TrainingStage[];
+	experts: ExpertsOfRanks | null;
 	fullest: number;
 	parts: Record<string, Digits>;
 	memory: Digits;

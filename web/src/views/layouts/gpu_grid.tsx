@@ -2,8 +2,9 @@
 // parallelism; further replicas lie behind it.
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
+import { onActivate, useRoving } from "../../lib/roving";
 import { useWidth } from "../../lib/use_width";
-import type { StageOfLayout } from "./data";
+import type { ExpertsOfRanks, StageOfLayout } from "./data";
 
 interface Props {
 	tp: number;
@@ -12,30 +13,33 @@ interface Props {
 	replicas: number;
 	/** What the replicas are called: DP, or replicas. */
 	name: string;
-	/** The stage whose GPUs need the most memory. */
-	fullest: number | null;
+	/** The stage whose GPUs are described, and how another one is chosen. */
+	chosen?: number;
+	choose?: (stage: number) => void;
+	experts?: ExpertsOfRanks | null;
 }
 
 const CELL = 26;
 const GAP = 3;
 
-/** All stages, or the first and the last ones of a long pipeline; null stands for those left out. */
-function shownStages(count: number, room: number): (number | null)[] {
+/** All stages, or the first and the last ones of a long pipeline with the chosen one; null stands for those left out. */
+function shownStages(count: number, room: number, chosen = 0): (number | null)[] {
 	if (count <= room) return Array.from({ length: count }, (_, i) => i);
 	const head = Math.max(room - 3, 1);
-	return [...Array.from({ length: head }, (_, i) => i), null, count - 2, count - 1];
+	const last = chosen < head || chosen >= count - 2 ? [count - 2, count - 1] : [chosen, count - 1];
+	return [...Array.from({ length: head }, (_, i) => i), null, ...last];
 }
 
 const MOST_BANDS = 4;
 const MOST_HEIGHT = 330;
 const BAND_GAP = 6;
 
-export function GpuGrid({ tp, cp, stages, replicas, name, fullest }: Props) {
+export function GpuGrid({ tp, cp, stages, replicas, name, chosen, choose, experts }: Props) {
 	const [ref, width] = useWidth<HTMLDivElement>(600);
 	const left = 54;
 	const widest = Math.max(...stages.map((x) => textWidth(x.layers, 12)), 44) + 10;
 	const room = Math.max(Math.floor((width - left - 40) / widest), 4);
-	const shown = shownStages(stages.length, room);
+	const shown = shownStages(stages.length, room, chosen);
 	const column = Math.min(Math.max((width - left - 40) / shown.length, 30), 96);
 	const rows = Math.min(tp, 8);
 	const top = 46;
@@ -47,11 +51,13 @@ export function GpuGrid({ tp, cp, stages, replicas, name, fullest }: Props) {
 	const bandY = (j: number) => top + j * (bandHeight + BAND_GAP) - bands.slice(0, j).filter((x) => x === null).length * (bandHeight - 16);
 	const [gridWidth, gridHeight] = [shown.length * column, bandY(bands.length) - top - BAND_GAP];
 	const height = top + gridHeight + behind * 7 + (cp > 1 ? 74 : 54);
+	const isRoomForRanks = cell >= 13 && column - GAP - 12 > textWidth(`EP ${Math.max(...(experts?.ranks ?? [0]))}`, 12);
+	const rove = useRoving(shown.filter((x) => x !== null).length);
 	const ends: Record<string, string> = { first: "var(--c-embed)", last: "var(--c-head)" };
 	const describe = `${grouped(replicas)} replicas, each of ${stages.length} pipeline stages of ${cp > 1 ? `${cp} × ${tp}` : tp} GPUs: ${stages.length <= 8 ? stages.map((x) => `layers ${x.layers}`).join("; ") : `layers ${stages[0]!.layers} to ${stages.at(-1)!.layers}`}`;
 	return (
 		<div ref={ref}>
-			<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="img" aria-label={describe}>
+			<svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role={choose ? "group" : "img"} aria-label={describe} data-roving>
 				{Array.from({ length: behind }, (_, i) => behind - i).map((i) => <rect key={i} x={left + i * 7} y={top + i * 7} width={gridWidth} height={gridHeight} fill="var(--panel)" stroke="var(--edge)" />)}
 				<rect x={left - 2} y={top - 2} width={gridWidth + 2} height={gridHeight + 2} fill="var(--paper)" stroke="var(--edge)" />
 				<text class="muted" x={0} y={16}>{stages.length > 1 ? "layers of each stage" : "layers"}</text>
@@ -59,10 +65,14 @@ export function GpuGrid({ tp, cp, stages, replicas, name, fullest }: Props) {
 					const x = left + j * column;
 					if (i === null) return <text key="gap" class="bold" x={x + column / 2} y={top + gridHeight / 2 + 4} text-anchor="middle">⋯</text>;
 					const stage = stages[i]!;
+					const act = () => choose?.(i);
+					const button = choose ? { ...rove(shown.slice(0, j).filter((y) => y !== null).length), role: "button", "aria-pressed": i === chosen, "aria-label": `stage ${i}: layers ${stage.layers}`, onClick: act } : {};
 					return (
-						<g key={i}>
+						<g key={i} class={choose ? "gpu-stage" : ""} {...button} onKeyDown={choose && ((event: KeyboardEvent) => { onActivate(act)(event); (button as { onKeyDown: (e: KeyboardEvent) => void }).onKeyDown(event); })}>
+							{choose && <rect class="hit" x={x - 2} y={top - 26} width={column} height={gridHeight + 28} rx={3} />}
 							<text class="tabular stage-label" x={x + column / 2 - 1} y={top - 10} text-anchor="middle">{stage.layers}</text>
-							{bands.map((band, b) => band !== null && Array.from({ length: rows }, (_, r) => <rect key={`${b} ${r}`} class="data" x={x} y={bandY(b) + r * (cell + GAP)} width={column - GAP} height={cell} rx="2" fill={i === fullest ? "var(--ramp-3)" : "var(--ramp-2)"} />))}
+							{bands.map((band, b) => band !== null && Array.from({ length: rows }, (_, r) => <rect key={`${b} ${r}`} class="data" x={x} y={bandY(b) + r * (cell + GAP)} width={column - GAP} height={cell} rx="2" fill={choose && i === chosen ? "var(--ramp-3)" : "var(--ramp-2)"} />))}
+							{experts && isRoomForRanks && bands.map((band, b) => band !== null && Array.from({ length: rows }, (_, r) => <text key={`${b} ${r}`} class="tabular rank-label" x={x + (column - GAP) / 2} y={bandY(b) + r * (cell + GAP) + cell / 2 + 4} text-anchor="middle">{`EP ${experts.ranks[band * tp + r]}`}</text>))}
 							{stage.first && <rect class="data" x={x} y={top} width={5} height={gridHeight - GAP} fill={ends.first} />}
 							{stage.last && <rect class="data" x={x + column - GAP - 5} y={top} width={5} height={gridHeight - GAP} fill={ends.last} />}
 						</g>

@@ -1,10 +1,11 @@
 // How the model is laid out over many GPUs for training and for serving, from the plans of the library.
+import { useState } from "preact/hooks";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import { formula, inBytes, sumFormula, type Derivation } from "../../lib/derivation";
 import type { ModelData } from "../../lib/data";
-import { gibibytes, grouped, percent, shortTokens, threeDigits } from "../../lib/format";
+import { gibibytes, grouped, percent, shortTokens, sum, threeDigits } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
@@ -52,12 +53,16 @@ function TrainingFacts({ plan, training, gpu }: { plan: TrainingPlan; training: 
 	);
 }
 
-function Contents({ plan }: { plan: TrainingPlan }) {
-	const whole = BigInt(plan.memory);
-	const parts = Object.entries(plan.parts).filter((x) => x[1] !== "0") as [Part, string][];
+function Contents({ plan, index }: { plan: TrainingPlan; index: number }) {
+	const stage = plan.stages[index]!;
+	const whole = sum(Object.values(stage.parts));
+	const parts = Object.entries(stage.parts).filter((x) => x[1] !== "0") as [Part, string][];
 	return (
 		<table class="parts">
-			<caption>What each GPU of stage {plan.fullest} holds, the most of all</caption>
+			<caption>
+				{plan.stages.length > 1 ? `What each GPU of stage ${index} holds${index === plan.fullest ? ", the most of all" : ""}: ` : "What each GPU holds: "}
+				{`layers ${stage.layers}`}{plan.axes.tp === "1" ? "" : `, TP ${plan.axes.tp} splits the matrices${plan.experts ? " outside the experts" : ""}`}{plan.experts && `, ${grouped(plan.experts.each)} of ${grouped(plan.experts.all)} experts`}
+			</caption>
 			<tbody>
 				{parts.map(([part, n]) => {
 					const derive = () => ({ title: PART_NAMES[part], lines: [formula(`${part} / all`, `${grouped(n)} / ${grouped(whole)}`, percent(BigInt(n), whole)), ...inBytes(n)] });
@@ -69,6 +74,11 @@ function Contents({ plan }: { plan: TrainingPlan }) {
 						</tr>
 					);
 				})}
+				<tr class="total">
+					<th scope="row">All</th>
+					<td class="n"><NumberButton derive={() => ({ title: `Memory of a GPU of stage ${index}`, lines: [sumFormula(parts, "bytes"), ...inBytes(whole)] })} label="all, in GiB" data-plan="stage">{gibibytes(whole)}</NumberButton></td>
+					<td />
+				</tr>
 			</tbody>
 		</table>
 	);
@@ -76,22 +86,24 @@ function Contents({ plan }: { plan: TrainingPlan }) {
 
 function TrainingLayout({ training, plan, gpu }: { training: TrainingPlans; plan: TrainingPlan; gpu: Gpu }) {
 	const { tp, cp, ep, dp } = plan.axes;
+	const [chosen, choose] = useState<number | null>(null);
+	const index = chosen === null || chosen >= plan.stages.length ? plan.fullest : chosen;
 	return (
 		<>
 			<TrainingFacts plan={plan} training={training} gpu={gpu} />
 			<div class="layout-pictures">
 				<figure>
 					<h3>One replica, GPU by GPU</h3>
-					<GpuGrid tp={Number(tp)} cp={Number(cp)} stages={plan.stages} replicas={Number(dp)} name={dp === "1" ? "data-parallel replica" : "data-parallel replicas"} fullest={plan.stages.length > 1 ? plan.fullest : null} />
+					<GpuGrid tp={Number(tp)} cp={Number(cp)} stages={plan.stages} replicas={Number(dp)} name={dp === "1" ? "data-parallel replica" : "data-parallel replicas"} chosen={index} choose={plan.stages.length > 1 ? choose : undefined} experts={plan.experts} />
 					<p class="caption">
 						A square is a GPU with its part of the stage's layers; the blue edge has the embedding, the indigo edge the head.
 						{plan.zero !== "0" && ` ZeRO-${plan.zero} shards ${["", "optimizer states", "optimizer states and gradients", "optimizer states, gradients and weights"][Number(plan.zero)]} over the ${cp === "1" ? "replicas" : `${grouped(BigInt(dp) * BigInt(cp))} ranks of DP × CP`}.`}
 						{cp !== "1" && ` CP ${cp}: the ranks of a stage have the same weights, and each has a part of every sequence.`}
-						{ep !== "1" && ` EP ${ep}: the experts of a layer are spread over ${ep} GPUs.`}
+						{plan.experts && ` EP ${ep}: the ${grouped(plan.experts.all)} experts of a layer are spread over ${ep} GPUs, ${grouped(plan.experts.each)} on each.`}
 						{plan.recompute !== "none" && ` Activation checkpointing: ${plan.recompute}.`}
 					</p>
 				</figure>
-				<Contents plan={plan} />
+				<Contents plan={plan} index={index} />
 			</div>
 			{plan.parts_of_sequence && <SequenceParts parts={plan.parts_of_sequence} plan={plan} training={training} />}
 			{plan.schedule && (
@@ -99,7 +111,7 @@ function TrainingLayout({ training, plan, gpu }: { training: TrainingPlans; plan
 					<h3>The pipeline's schedule: {shareText(plan.seconds.bubble! / total(plan))} of a step is bubble</h3>
 					<ScheduleChart schedule={plan.schedule} />
 					<p class="caption">
-						1F1B. Light: forward pass of a microbatch; dark: backward, twice as long; hatched: idle.
+						1F1B. Short: the forward pass of a microbatch; long: its backward pass, which takes twice as long; hatched: idle.
 						{(plan.schedule.stages !== Number(plan.axes.pp) || plan.schedule.microbatches !== Number(plan.microbatches)) && ` Drawn for ${plan.schedule.stages} stages and ${plan.schedule.microbatches} microbatches; the plan has ${plan.axes.pp} and ${grouped(plan.microbatches)}, so its bubble is a smaller share.`}
 					</p>
 				</figure>
@@ -121,7 +133,7 @@ function ServingLayout({ plan, gpu, context }: { plan: ServingPlan; gpu: Gpu; co
 			</dl>
 			<figure>
 				<h3>One replica, GPU by GPU</h3>
-				<GpuGrid tp={Number(plan.tp)} cp={1} stages={plan.stages} replicas={Number(plan.replicas)} name={plan.replicas === "1" ? "replica" : "replicas"} fullest={null} />
+				<GpuGrid tp={Number(plan.tp)} cp={1} stages={plan.stages} replicas={Number(plan.replicas)} name={plan.replicas === "1" ? "replica" : "replicas"} />
 			</figure>
 		</>
 	);
@@ -157,7 +169,7 @@ export function LayoutsSection({ model }: { model: ModelData }) {
 			controls={training && <Segmented id="job" label="Job" labelHidden options={[["training", "Training"], ...(parallel.long ? [["long", `Training, ${shortTokens(parallel.long.context)} context`] as [string, string]] : []), ["serving", "Serving"]]} chosen={job} choose={(x) => change({ job: x, plan: "0" })} />}
 		>
 			{plans.length > 1 && <div class="sizing-controls"><Segmented id="plan" label="Plans, fastest first" options={plans.map((x, i): [string, string] => [String(i), x.name])} chosen={String(index)} choose={(x) => change({ plan: x })} /></div>}
-			{trained && <TrainingLayout training={trainings!} plan={trained} gpu={gpu} />}
+			{trained && <TrainingLayout key={`${job} ${index}`} training={trainings!} plan={trained} gpu={gpu} />}
 			{served && <ServingLayout plan={served} gpu={gpu} context={serving.context} />}
 		</Section>
 	);

@@ -1,13 +1,15 @@
 // Context parallelism: which part of every sequence a rank has, why all have the same work, and what they send to each other.
 import { useState } from "preact/hooks";
 import { NumberButton } from "../../components/number";
-import { formula, inBytes } from "../../lib/derivation";
+import { formula, inShort } from "../../lib/derivation";
 import { grouped, shortBytes, shortCount } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import { onActivate, useRoving } from "../../lib/roving";
 import { useWidth } from "../../lib/use_width";
 import type { PartsOfSequence, TrainingPlan, TrainingPlans } from "./data";
 
+const UNITS: readonly [bigint, string][] = [[2n ** 40n, "2⁴⁰"], [2n ** 30n, "2³⁰"], [2n ** 20n, "2²⁰"], [2n ** 10n, "2¹⁰"]];
+const binary = (bytes: string) => UNITS.filter(([n]) => BigInt(bytes) >= n).slice(0, 1).map(([, name]) => formula(`bytes / ${name}`, `${grouped(bytes)} / ${name}`, shortBytes(bytes)));
 const LEFT = 62;
 const TOP = 22;
 
@@ -95,10 +97,10 @@ export function SequenceParts({ parts, plan, training }: { parts: PartsOfSequenc
 	const rank = Math.min(chosen, ranks - 1);
 	const context = BigInt(training.context);
 	const tokens = () => ({ title: "Tokens of a rank", lines: [formula("tokens of a sequence / CP", `${grouped(context)} / ${ranks}`, grouped(parts.tokens)), `In two of ${parts.parts} equal parts: part ${rank} and part ${parts.parts - 1 - rank}.`] });
-	const pairs = () => ({ title: "Query-key pairs of a rank", lines: [formula("tokens·(tokens + 1) / 2 / CP", `${grouped(context)}·${grouped(context + 1n)} / 2 / ${ranks}`, grouped(parts.pairs[rank]!)), "An early part has few earlier keys and a late part many: together, every rank has the same number. Layers with a window have fewer."] });
+	const pairs = () => ({ title: "Query-key pairs of a rank", lines: [formula("tokens·(tokens + 1) / 2 / CP", `${grouped(context)}·${grouped(context + 1n)} / 2 / ${ranks}`, grouped(parts.pairs[rank]!)), ...inShort("pairs", parts.pairs[rank]!), "An early part has few earlier keys and a late part many: together, every rank has the same number. Layers with a window have fewer."] });
 	const whole = BigInt(parts.elements) * context * BigInt(parts.bytes);
-	const received = () => ({ title: "Keys and values from other ranks", lines: [whole === BigInt(parts.gathered) && formula("elements of a token · tokens · bytes", `${grouped(parts.elements)}·${grouped(context)}·${parts.bytes}`, `${grouped(parts.gathered)} bytes`), formula("bytes·(CP − 1) / CP", `${grouped(parts.gathered)}·${ranks - 1} / ${ranks}`, `${grouped(parts.received)} bytes`), "Of one layer and one sequence, on one rank of tensor parallelism.", ...inBytes(parts.received)] });
-	const sent = () => ({ title: "Context parallelism in a step", lines: [formula("buffers of all layers and microbatches", `${grouped(parts.sent)} bytes`), `Gathered in the forward pass${plan.recompute === "full" ? ", when a layer is recomputed" : ""} and in the backward pass, in which their gradients are summed, too: ${plan.recompute === "full" ? 4 : 3} times. Whole buffers, of which a rank has 1 / CP itself.`, ...inBytes(parts.sent)] });
+	const received = () => ({ title: "Keys and values from other ranks", lines: [whole === BigInt(parts.gathered) && formula("elements of a token · tokens · bytes", `${grouped(parts.elements)}·${grouped(context)}·${parts.bytes}`, `${grouped(parts.gathered)} bytes`), formula("bytes·(CP − 1) / CP", `${grouped(parts.gathered)}·${ranks - 1} / ${ranks}`, `${grouped(parts.received)} bytes`), "Of one layer and one sequence, on one rank of tensor parallelism.", ...binary(parts.received)] });
+	const sent = () => ({ title: "Context parallelism in a step", lines: [formula("buffers of all layers and microbatches", `${grouped(parts.sent)} bytes`), `Gathered in the forward pass${plan.recompute === "full" ? ", when a layer is recomputed" : ""} and in the backward pass, in which their gradients are summed, too: ${plan.recompute === "full" ? 4 : 3} times. Whole buffers, of which a rank has 1 / CP itself.`, ...binary(parts.sent)] });
 	const size = Math.max(200, Math.min(320, width - LEFT - 4));
 	return (
 		<figure class="sequence-parts" ref={ref}>

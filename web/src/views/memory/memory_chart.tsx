@@ -1,9 +1,9 @@
 // Memory over the context as a stacked area, with the GPUs as dashed lines and the exact contexts at which they are full.
 import { scaleLinear } from "d3-scale";
-import { area } from "d3-shape";
 import { useMemo, useRef } from "preact/hooks";
 import { openDerivation } from "../../components/number";
 import { grouped, shortTokens } from "../../lib/format";
+import { areaPath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
 import { useWidth } from "../../lib/use_width";
 import { shortTitle } from "../../lib/sizing/facts";
@@ -89,7 +89,7 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 		const lower = samples.map(() => 0);
 		const bands = plan.parts.map((part) => {
 			const points = samples.map((s, i): [number, number, number] => [x(s.tokens), y(lower[i]! / GIB), y((lower[i]! += s.parts[part] ?? 0) / GIB)]);
-			const path = area<[number, number, number]>((p) => p[0], (p) => p[1], (p) => p[2])(points)!;
+			const path = areaPath(points);
 			return { part, path, points };
 		});
 		return { narrow, height, box, x, y, bands, limits: limitsOf(gpus, limit, y, range) };

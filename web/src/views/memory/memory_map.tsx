@@ -1,9 +1,9 @@
 // Memory over context and batch as a heat map, with the border of each GPU.
 import { scaleLog } from "d3-scale";
-import { line } from "d3-shape";
 import { useMemo } from "preact/hooks";
 import type { ModelData } from "../../lib/data";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
+import { linePath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
 import { change, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
@@ -117,7 +117,7 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 					{drawnCells}
 					{sizes.stated && <rect x={x(own)} y={top} width={Math.max(right - x(own), 0)} height={bottom - top} fill="url(#beyond)" opacity=".45" pointer-events="none" />}
 					<clipPath id="map-clip"><rect x={left} y={top} width={right - left} height={bottom - top} /></clipPath>
-					<g clip-path="url(#map-clip)">{borders.map((b) => <path key={b.gpu.name} class="border" d={line()(b.points)!} />)}</g>
+					<g clip-path="url(#map-clip)">{borders.map((b) => <path key={b.gpu.name} class="border" d={linePath(b.points)} />)}</g>
 					{labels.map((l) => l.place && <text key={l.name} class="bold halo map-label" x={l.place[0] + 6} y={l.place[1] + 4}>{l.name}</text>)}
 					{sizes.stated && own >= across[0]! && <path d={`M${x(own)} ${top}V${bottom + 6}`} stroke="var(--ink)" stroke-width="2" />}
 					{inside && <circle class="dot" cx={nowX} cy={nowY} r="7" />}

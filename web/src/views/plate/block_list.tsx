@@ -9,7 +9,7 @@ import { isMatrix } from "./contract";
 import type { Mark } from "./layer_picture";
 import { path, type Point } from "./layout";
 import { wrapText } from "./measure";
-import { fill, tint, type Stage, type Step } from "./plate_model";
+import { fill, matrixShape, tint, type Stage, type Step } from "./plate_model";
 import { shapeOf, stepDerivation } from "./step_derivation";
 
 interface Props {
@@ -127,7 +127,7 @@ function numbersOf(step: Step, variables: Variables<bigint>): string {
 }
 
 function MatrixSketch({ use, color }: { use: { shape: string[] }; color: string }) {
-	const [columns, rows] = [Number(use.shape.at(-1)), Number(use.shape.at(-2))];
+	const [rows, columns] = matrixShape(use.shape).slice(-2).map(Number) as [number, number];
 	const most = Math.max(columns, rows);
 	const [w, h] = [Math.max(2, (16 * columns) / most), Math.max(2, (16 * rows) / most)];
 	return <svg width="18" height="18" class="data" aria-hidden="true"><rect x={1 + (16 - w) / 2} y={1 + (16 - h) / 2} width={w} height={h} rx="1" style={{ fill: tint(color), stroke: fill(color) }} /></svg>;

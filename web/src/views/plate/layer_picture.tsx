@@ -124,9 +124,9 @@ function Stream({ layout, active, stage }: { layout: LayerLayout; active: string
 	);
 }
 
-function LabelText({ label, isPale, isCrossed }: { label: Label; isPale: boolean; isCrossed: boolean }) {
+function LabelText({ label, isPale, isCrossed, isInPanel }: { label: Label; isPale: boolean; isCrossed: boolean; isInPanel: boolean }) {
 	const style = label.on && isPale ? undefined : label.on && isCrossed ? { fill: textOn(label.on), stroke: fill(label.on), strokeWidth: 5, paintOrder: "stroke" } : label.on ? { fill: textOn(label.on) } : label.cache ? { fill: "var(--c-kv)" } : undefined;
-	return <text x={label.x} y={label.y} text-anchor={label.anchor} class={`${label.on ? "" : "haloed"}${label.bold ? " bold" : ""}${label.muted && !label.on ? " muted" : ""}`} style={style}>{label.text}</text>;
+	return <text x={label.x} y={label.y} text-anchor={label.anchor} class={`${label.on || isInPanel ? "" : "haloed"}${label.bold ? " bold" : ""}${label.muted && !label.on ? " muted" : ""}`} style={style}>{label.text}</text>;
 }
 
 /** ≠ or + in a disc, where something differs from the other model or is not there. */
@@ -177,7 +177,7 @@ function NodeShape({ placed, cachedCells, markOf }: { placed: Placed; cachedCell
 			{heads && <Heads {...heads} group={group} filled={cachedCells} />}
 			{labels.map((x, i) => {
 				const box = x.on ? boxes.find((y) => x.x > y.x && x.x < y.x + y.w) : undefined;
-				return <LabelText key={i} label={x} isPale={box !== undefined && isPale(box.matrix.use.path)} isCrossed={box?.ghost !== undefined} />;
+				return <LabelText key={i} label={x} isPale={box !== undefined && isPale(box.matrix.use.path)} isCrossed={box?.ghost !== undefined} isInPanel={panel !== undefined} />;
 			})}
 			{markOf && !boxes.length && corner && <Badge x={corner[0]!} y={corner[1]!} mark={markOf(node)} />}
 		</>

@@ -2,6 +2,7 @@
 import dagre from "@dagrejs/dagre";
 import type { Contracted, PlateNode } from "./contract";
 import { measure, type MeasureOptions, type Spec } from "./measure";
+import { matrixShape } from "./plate_model";
 
 export type Point = readonly [x: number, y: number];
 
@@ -124,7 +125,7 @@ export const layoutLayer = (contracted: Contracted, options: LayerOptions, avail
 
 /** The largest pictures of several layers in one scale and arrangement, each of which fits; empty if `isCompact` and only a column of nodes would fit. */
 export function layoutLayers(layers: readonly [Contracted, LayerOptions][], available: number, isPhone: boolean, isCompact = false): LayerLayout[] {
-	const largest = Math.max(1, ...layers.flatMap(([x]) => x.branches.flatMap((b) => b.nodes.flatMap((y) => y.matrices.flatMap((m) => m.use.shape.map(Number))))));
+	const largest = Math.max(1, ...layers.flatMap(([x]) => x.branches.flatMap((b) => b.nodes.flatMap((y) => y.matrices.flatMap((m) => matrixShape(m.use.shape).map(Number))))));
 	const gapsOf = (mode: Mode, size: number): [number, number] => (mode === "down" ? (size < 90 ? [4, 26] : [12, 30]) : mode === "tight rows" ? [8, 14] : size < 180 ? [12, 22] : [14, 28]);
 	const fits = (all: LayerLayout[], mode: Mode) => all.every((x) => x.width <= available && (mode !== "across" || x.height <= 620));
 	let best: LayerLayout[] = [];

@@ -6,7 +6,7 @@ import { value, type Variables } from "../../lib/expressions";
 import { grouped, shortCount } from "../../lib/format";
 import { state } from "../../lib/state";
 import { dtypeOf, weightBytes } from "./bytes";
-import { fill, fullName, prefixOf, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
+import { fill, fullName, matrixShape, prefixOf, textOn, tint, type LayerKind, type LayerWeight, type Stage, type Step, type WeightUse } from "./plate_model";
 import { stepDerivation } from "./step_derivation";
 import { headSplit, weightAt, zoomTo } from "./zoom";
 
@@ -39,7 +39,7 @@ function drawn(weight: LayerWeight, most: number, maxWidth: number, maxHeight: n
 
 export function MatrixView({ model, stage, kind, layer, block, step, width, variables, names }: Props) {
 	const use = step.uses.find((x) => x.shape.length >= 2) ?? step.uses[0]!;
-	const weight: LayerWeight = weightAt(kind, use.path) ?? { path: use.path, group: step.color, shape: use.shape, copies: use.copies, split: null };
+	const weight: LayerWeight = weightAt(kind, use.path) ?? { path: use.path, group: step.color, shape: matrixShape(use.shape), copies: use.copies, split: null };
 	const split = use.shape.length >= 2 ? headSplit(weight) : null;
 	const isWide = width > 720;
 	const pictureWidth = isWide ? Math.min(460, width * 0.55) : Math.min(width, 420);

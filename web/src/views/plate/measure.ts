@@ -3,7 +3,7 @@ import { notation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
 import { textWidth } from "../../lib/measure_text";
 import type { Matrix, PlateNode } from "./contract";
-import { asNumber, type HeadGroups, type Stage, type WeightUse } from "./plate_model";
+import { asNumber, sidesOf, type HeadGroups, type Stage, type WeightUse } from "./plate_model";
 
 export interface Label {
 	x: number;
@@ -90,8 +90,8 @@ export function wrapText(text: string, width: number, size = 13): string[] {
 }
 
 export function shapeText({ use }: Matrix, letters: boolean): [string, string] {
-	const dims = letters ? use.dims : use.shape.map((n) => grouped(n));
-	return [`${dims.at(-1)} →`, dims.slice(0, -1).join(" × ")];
+	const [outputs, inputs] = sidesOf(letters ? use.dims : use.shape.map((n) => grouped(n)));
+	return [`${inputs.join(" × ")} →`, outputs.join(" × ")];
 }
 
 function matrixLines(matrix: Matrix, { letters, nameOf, other }: MeasureOptions): string[] {
@@ -103,7 +103,7 @@ function matrixLines(matrix: Matrix, { letters, nameOf, other }: MeasureOptions)
 
 /** Width and height of a matrix: the residual stream runs across. */
 function drawnSize(use: WeightUse, { scale, width }: MeasureOptions): [number, number] {
-	const [inputs, outputs] = [Number(use.shape.at(-1)), use.shape.slice(0, -1).reduce((n, x) => n * Number(x), 1)];
+	const [outputs, inputs] = sidesOf(use.shape).map((side) => side.reduce((n, x) => n * Number(x), 1)) as [number, number];
 	const [across, down] = outputs === width && inputs !== width ? [outputs, inputs] : [inputs, outputs];
 	return [Math.max(MIN_BOX, across * scale), Math.max(MIN_BOX, down * scale)];
 }
@@ -276,8 +276,9 @@ function measureExperts(node: PlateNode, options: MeasureOptions): Spec {
 function measureOperation(node: PlateNode, { other }: MeasureOptions): Spec {
 	const step = node.steps[0];
 	const isCircle = node.kind === "sum" || node.kind === "product";
-	const text = step ? (step.kind === "ids" ? "token ids" : step.kind === "conv" ? step.does.replace(/ over.*/, "") : step.does) : node.id === "per_layer_inputs" ? "per-layer input" : node.id === "x" ? "residual stream" : node.id;
-	const lines = [text, ...(other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, isCircle ? 72 : 118));
+	const own = node.steps.map((x) => (x.kind === "ids" ? "token ids" : x.kind === "conv" ? x.does.replace(/ over.*/, "") : x.does));
+	const text = step ? (step.kind === "ids" || step.kind === "conv" ? own[0]! : [...new Set(own)].join(", ")) : node.id === "per_layer_inputs" ? "per-layer input" : node.id === "x" ? "residual stream" : node.id;
+	const lines = [text, ...(other?.notesOf(node) ?? [])].flatMap((x) => wrapText(x, isCircle && x.length < 36 ? 72 : 118));
 	const width = Math.max(...lines.map((x) => textWidth(x)));
 	if (isCircle) {
 		const w = Math.max(24, width);

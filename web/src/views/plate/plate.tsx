@@ -176,7 +176,7 @@ function Panel({ model, stage, kind, open, tower, withImage, opened, state, widt
 		<>
 			<div class="plate-head">
 				<h2>{nameOfPlace(open)}{tower?.stage && tower.stage.name !== tower.tower.name ? `: ${tower.stage.name}` : ""}{block ? `: ${block.title}` : ""}{step ? `, ${step.name}` : ""}</h2>
-				{level === "layer" && sizes && <span>{kind.label} · <NumberButton derive={() => sizesDerivation(kind, "parameters")} label="parameters of the layer" data-layer="parameters">{grouped(sizes.parameters)}</NumberButton> parameters{sizes.active !== sizes.parameters && <>, <NumberButton derive={() => sizesDerivation(kind, "active")} label="active parameters of the layer" data-layer="active">{shortCount(sizes.active)}</NumberButton> active</>}</span>}
+				{level === "layer" && sizes && <span>{kind.label === stage?.name ? "" : `${kind.label} · `}<NumberButton derive={() => sizesDerivation(kind, "parameters")} label="parameters of the layer" data-layer="parameters">{grouped(sizes.parameters)}</NumberButton> parameters{sizes.active !== sizes.parameters && <>, <NumberButton derive={() => sizesDerivation(kind, "active")} label="active parameters of the layer" data-layer="active">{shortCount(sizes.active)}</NumberButton> active</>}</span>}
 				{level === "block" && <span><Totals name={`${open}: ${block!.name}`} steps={block!.steps} variables={variables} isTower={tower !== null} /></span>}
 				{level === "layer" && tower?.stage && !sizes && <span><Totals name={tower.stage.name} steps={tower.stage.steps} variables={variables} isTower /></span>}
 				{(level === "layer" || level === "block") && (

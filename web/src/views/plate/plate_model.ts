@@ -106,6 +106,12 @@ interface Towers {
 	crossing: (Stage | null)[];
 }
 
+/** The dimensions of a matrix that are its outputs, and those that are its inputs: of a convolution over patches, all but the first. */
+export const sidesOf = <T,>(shape: readonly T[]): [outputs: T[], inputs: T[]] => (shape.length === 4 ? [shape.slice(0, 1), shape.slice(1)] : [shape.slice(0, -1), shape.slice(-1)]);
+
+/** A shape as that of a matrix: a convolution over patches is one from all pixels of a patch. */
+export const matrixShape = (shape: readonly Digits[]): Digits[] => (shape.length === 4 ? sidesOf(shape).map((side) => String(side.reduce((n, x) => n * BigInt(x), 1n))) : [...shape]);
+
 /** How many layers a stage stands for; 0 for what stands around the layers. */
 export const layerTimes = (stage: Stage): number => (stage.layers ? Number(stage.times) : 0);
 

@@ -1,11 +1,11 @@
 // Rotary positions: the wavelength of each pair of dimensions, as trained and as scaled to a longer context.
 import { scaleLinear, scaleLog } from "d3-scale";
-import { line } from "d3-shape";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
 import { formula } from "../../lib/derivation";
 import { grouped, shortTokens, threeDigits } from "../../lib/format";
+import { linePath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
 import { useWidth } from "../../lib/use_width";
 import type { AttentionKind } from "../attention/attention";
@@ -37,7 +37,7 @@ function Chart({ rope, context }: { rope: Rope; context: number }) {
 	const x = scaleLinear([0, Math.max(rope.used.length - 1, 1)], [PAD.left, width - PAD.right]);
 	const most = Math.max(slowest(rope), context * 2, ...turning(rope.base).map((y) => y[1]));
 	const y = scaleLog([4, most * 1.3], [HEIGHT - PAD.bottom, PAD.top]);
-	const path = line<[number, number]>().x((d) => x(d[0])).y((d) => y(Math.max(d[1], 4)));
+	const path = (points: readonly [number, number][]) => linePath(points.map((d) => [x(d[0]), y(Math.max(d[1], 4))]));
 	const ticks = Array.from({ length: 12 }, (_, i) => 10 ** i).filter((n) => n >= 4 && n <= most * 1.3);
 	const limits: [number, string][] = [...(rope.original && Number(rope.original) !== context ? [[Number(rope.original), "trained context"] as [number, string]] : []), ...(context ? [[context, "context length"] as [number, string]] : [])];
 	return (
@@ -50,8 +50,8 @@ function Chart({ rope, context }: { rope: Rope; context: number }) {
 						<text x={PAD.left + 8} y={y(n) - 6}>{name}: {shortTokens(n)} tokens</text>
 					</g>
 				))}
-				{isScaled(rope) && <path class="rope-base" d={path(turning(rope.base)) ?? ""} />}
-				<path class="rope-used data" d={path(points) ?? ""} />
+				{isScaled(rope) && <path class="rope-base" d={path(turning(rope.base))} />}
+				<path class="rope-used data" d={path(points)} />
 				{points.map(([i, n]) => <circle key={i} class="data" cx={x(i)} cy={y(Math.max(n, 4))} r={rope.used.length > 48 ? 2 : 3} fill="var(--c-attn)" />)}
 				<text x={PAD.left} y={HEIGHT - 8} class="muted">pair 0: fastest</text>
 				<text x={width - PAD.right} y={HEIGHT - 8} class="muted" text-anchor="end">pair {rope.used.length - 1}</text>

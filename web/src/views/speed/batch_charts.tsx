@@ -1,7 +1,7 @@
 // Tokens per second of decode at most, and the bytes that a step reads, against the batch, as far as it fits.
 import { scaleLinear, scaleLog } from "d3-scale";
-import { line } from "d3-shape";
 import { grouped, shortBytes, threeDigits } from "../../lib/format";
+import { linePath } from "../../lib/lines";
 import { textWidth } from "../../lib/measure_text";
 import { useWidth } from "../../lib/use_width";
 import type { Gpu } from "../../lib/sizing/data";
@@ -58,7 +58,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 	const yRate = scaleLinear([0, Math.max(...points.map((p) => p.rate)) * 1.3], [upper.bottom, upper.top]);
 	const mostBytes = Math.max(...points.map((p) => p.bytes)) * 1.08;
 	const yBytes = scaleLinear([0, mostBytes], [lower.bottom, lower.top]);
-	const path = (y: (p: Point, i: number) => number) => line<Point>((p, i) => x(batches[i]!), y)(points)!;
+	const path = (y: (p: Point, i: number) => number) => linePath(points.map((p, i) => [x(batches[i]!), y(p, i)]));
 	const areaBetween = (low: (i: number) => number, high: (i: number) => number) => `M${batches.map((b, i) => `${x(b)},${high(i)}`).join("L")}L${batches.map((b, i) => [x(b), low(i)] as const).toReversed().map((p) => p.join()).join("L")}Z`;
 	const weightsTop = (i: number) => yBytes(points[i]!.bytes - caches[i]!);
 	const last = points.at(-1)!;

@@ -15,6 +15,7 @@ from ....analysis.plan.plan_ranking import PlanRequest, plan
 from ....analysis.plan.serving_plan import plan_serving
 from ....analysis.plan.training_run import TrainingPlan
 from ....analysis.training.training_memory import TrainingJob, TrainRequest
+from ....core.tree import fold
 from ....hardware import Device, find_device
 from ....model import Model
 from ....utils.errors import LlamathError
@@ -72,14 +73,15 @@ def _training(model: Model, on: tuple[int, Device], request: PlanRequest) -> dic
 
 def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
     layout = found.layout
-    stages = pipeline_stages(model.tree, layout)
-    fullest = job.with_layout(layout).report(every=False).largest_stage
+    report = job.with_layout(layout).report()
+    fullest = report.largest_stage
     return {
         "axes": {name: str(getattr(layout, name)) for name in ("tp", "pp", "cp", "ep", "dp")},
         "zero": str(layout.zero),
         "microbatches": str(layout.count),
         "recompute": layout.recompute,
-        "stages": [_stage(x) for x in stages],
+        "stages": [_stage(x.stage) | {"parts": {name: str(getattr(x, name)) for name in _PARTS}} for x in report.stages],
+        "experts": None if layout.ep == 1 else _experts_of_ranks(model, layout),
         "fullest": fullest.stage.index,
         "parts": {name: str(getattr(fullest, name)) for name in _PARTS},
         "seconds": {name: getattr(found.timing, name) for name in _TIMES},
@@ -90,6 +92,14 @@ def _training_plan(model: Model, job: TrainingJob, found: TrainingPlan) -> dict[
         "parts_of_sequence": None if layout.cp == 1 else _parts_of_sequence(job, found),
         "schedule": None if layout.pp == 1 else _drawn_schedule(layout),
     }
+
+
+def _experts_of_ranks(model: Model, layout: Layout) -> dict[str, Any]:
+    """Return the experts of a layer, those on one GPU, and the expert-parallel rank of each GPU of a stage of the first replica."""
+    experts = max(x.num_experts for x in fold(model.tree))
+    stride = layout.tp if layout.expert_tp > 1 else 1
+    ranks = [i // stride % layout.ep for i in range(layout.cp * layout.tp)]
+    return {"all": str(experts), "each": str(experts // layout.ep), "ranks": ranks}
 
 
 def _parts_of_sequence(job: TrainingJob, found: TrainingPlan) -> dict[str, Any]:
