@@ -16,7 +16,17 @@ from support.reference_data import auto_class, multimodal_configs
 pytestmark = pytest.mark.transformers
 
 
-WITHOUT_A_CLASS = {"deepseek_ocr", "deepseek_vl_v2", "dots_ocr", "gemma3n", "internvl_chat", "kimi_k3", "minicpmv2_6", "phi3_v"}
+WITHOUT_A_CLASS = {
+    "deepseek_ocr",
+    "deepseek_vl_v2",
+    "dots_ocr",
+    "gemma3n",
+    "internvl_chat",
+    "kimi_k3",
+    "minicpmv2_6",
+    "perception_lm",
+    "phi3_v",
+}
 """Types that transformers has no class for, or one that needs timm, which tests of their own prove."""
 
 

@@ -62,6 +62,7 @@ MULTIMODAL = {
     "ovis2": "ovis2",
     "paddleocr_vl": "paddleocr_vl",
     "paligemma": "paligemma",
+    "perception_lm": "perception_lm",
     "phi3_v": "phi3_v",
     "phi4_multimodal": "phi4_multimodal",
     "qianfan_ocr": "qianfan_ocr",
@@ -98,8 +99,8 @@ NAME_PREFIXES = {
     **dict.fromkeys(("cosmos3_edge", "cosmos3_omni"), ("model.", "")),
     **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl lighton_ocr muse_glimmer qwen3_5 "
-        "qwen3_5_moe qwen3_vl video_llama_3".split(),
+        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl lighton_ocr muse_glimmer perception_lm "
+        "qwen3_5 qwen3_5_moe qwen3_vl video_llama_3".split(),
         ("model.", "model.language_model."),
     ),
     "qwen3_vl_moe": ("model.", "model.language_model."),

@@ -1,4 +1,4 @@
-"""The towers of Gemma 3n compared with timm, with the classes of transformers, and with the totals of the published files."""
+"""Models with a tower of timm, which tests lack: compared with sums of its names and shapes, classes of transformers, published totals."""
 
 from __future__ import annotations
 
@@ -94,3 +94,56 @@ def test_audio_tower_and_projectors_equal_transformers(sound: dict[str, Any]) ->
         }
     for prefix, module in modules.items():
         assert shapes(model, prefix) == {name: tuple(x.shape) for name, x in module.state_dict().items()}
+
+
+ENCODERS = {
+    "vit_pe_core_large_patch14_336": (
+        1024,
+        23,
+        [448, 448],
+        0.1,
+        False,
+        327,
+        "1924137b54b0699a8fe2305a8535f467953cabf8744ce6db475e58eea514ca94",
+    ),
+    "vit_pe_core_gigantic_patch14_448": (
+        1536,
+        3,
+        [28, 28],
+        None,
+        True,
+        42,
+        "840e44fde15776c4a7154b3dc74a25a5633314eca0b7e2f3abd9f7a0d0e76e98",
+    ),
+}
+"""Arguments of Perception LM's towers, and tensors and sum of the sorted lines `name AxB` of timm 1.0.31."""
+LLAMA = {
+    "model_type": "llama", "hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 70,
+}  # fmt: skip
+
+
+def perception(name: str, **changes: Any) -> dict[str, Any]:
+    width, depth, size, scale, normed, *_ = ENCODERS[name]
+    given = {
+        "embed_dim": width,
+        "depth": depth,
+        "img_size": size,
+        "init_values": scale,
+        "use_post_transformer_norm": normed,
+        "global_pool": "",
+    }
+    return {"model_type": "perception_lm", "text_config": LLAMA, "vision_config": {"architecture": name, "model_args": given | changes}}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_perception_encoder_has_the_names_and_shapes_of_timm(name: str) -> None:
+    found = shapes(llamath.load(perception(name)), "model.vision_tower.timm_model.")
+    lines = "".join(f"{x} {'x'.join(map(str, shape))}\n" for x, shape in sorted(found.items()))
+    assert (len(found), sha256(lines.encode()).hexdigest()) == ENCODERS[name][-2:]
+
+
+@pytest.mark.parametrize("changes", [{"embed_dim": 768}, {"global_pool": "map"}, {"mlp_ratio": 2}])
+def test_other_arguments_of_timm_are_not_counted(changes: dict[str, Any]) -> None:
+    model = llamath.load(perception("vit_pe_core_large_patch14_336", **changes))
+    assert any("not counted" in x for x in model.notes)
+    assert model.parameters.total == llamath.load(LLAMA).parameters.total
