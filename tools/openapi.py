@@ -145,7 +145,7 @@ def api_components() -> dict[str, dict[str, Any]]:
                 "name": "Llamath-Name",
                 "in": "header",
                 "description": "The name of the file that the config comes from, percent-encoded; it labels the model.",
-                "schema": {"type": "string", "maxLength": 700, "pattern": "^([A-Za-z0-9._~-]|%[0-9A-F]{2})+$"},
+                "schema": {"type": "string", "maxLength": 960, "pattern": "^([!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*$"},
             }
         },
         "requestBodies": {

@@ -414,7 +414,7 @@ ANSWERS = {
     "text.safetensors": (b"Dear reader, this is a letter.\n" * 9, "it is a text file, not a checkpoint"),
     "params.json": (
         json.dumps({"dim": 4096, "n_layers": 32, "n_heads": 32, "norm_eps": 1e-5}).encode(),
-        "this is Meta's params.json of a model (32 layers, width 4096), whose FFN size this page cannot compute. `llamath count params.json`",
+        "this is Meta's params.json of a model (32 layers, width 4096), whose FFN size this page cannot compute. The command line knows more families: `llamath count params.json`",
     ),
     "deep.json": (
         b'{"model_type": "llama", "num_hidden_layers": 1000000000000000000}',
@@ -427,13 +427,14 @@ ANSWERS = {
     ),
     "a b's.json": (
         b'{"model_type": "qwen2"}',
-        "`llamath count 'a b'\\''s.json'` counts it, `llamath export 'a b'\\''s.json' -o page.html`",
+        "`llamath count 'a b'\\''s.json'`, and for a page `llamath export 'a b'\\''s.json' -o page.html`",
     ),
     "-x.json": (b'{"model_type": "qwen2"}', "`llamath count './-x.json'`"),
     "a\u202eb.json": (b'{"model_type": "qwen2"}', "`llamath count FILE`"),
     "bad.index.json": (b'{"weights": []}', "the file contains no weight_map"),
     "model.safetensors.index (1).json": (b'{"weights": []}', "the file contains no weight_map"),
     "utf16.json": (UTF_16, "it is UTF-16 text, not JSON"),
+    "mark.json": (b"\xef\xbb\xbf{}", "it begins with a byte order mark"),
     "utf16.safetensors": (UTF_16, "it is UTF-16 text, not a checkpoint"),
     "tokenizer.json": (b'{"version": "1.0", "added_tokens": [], "model": {}}', "it is a tokenizer, not a model's configuration"),
     "adapter_config.json": (b'{"peft_type": "LORA"}', "it is the configuration of an adapter"),
@@ -515,7 +516,8 @@ def place() -> Iterator[Place]:
 @pytest.fixture
 def visitor(browser: Any, place: Place) -> Iterator[Any]:
     """A tab of the server, whose requests go nowhere else, and whose page makes no error."""
-    context, wrong = new_context(browser), []
+    context = new_context(browser)
+    wrong: list[str] = []
     context.add_init_script("globalThis.pwned = () => { throw new Error('pwned') }")
     page = context.new_page()
     page.on("pageerror", lambda x: wrong.append(str(x)))

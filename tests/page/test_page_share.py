@@ -189,6 +189,23 @@ def test_saved_pictures_are_self_contained(browser: Any, tmp_path: Path, at: str
     assert finding.split()[-1] in first, "the finding is the title"
 
 
+def test_every_picture_is_offered_as_svg_and_png(browser: Any, tmp_path: Path) -> None:
+    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v2-lite")])
+    found: dict[str, int] = {}
+    for at in ("#view=b", "#view=difference", "#view=design"):
+        with Tab(browser, tmp_path, text, at) as tab:
+            for section in tab.evaluate("[...document.querySelectorAll('section[id]')].map((x) => x.id)"):
+                button = tab.locator(f"button{section_menu(section)}")
+                if not button.count():
+                    continue
+                button.first.click()
+                counts = [tab.locator(f"#{section} [data-format={x}]").count() for x in ("SVG", "PNG")]
+                assert counts[0] == counts[1], (at, section)
+                found[section] = counts[0]
+                tab.keyboard.press("Escape")
+    assert sum(found.values()) >= 10 and found["parameters"] and found["memory"] and found["causes"]
+
+
 def test_saved_png_shows_the_picture(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")])) as tab:
         ((name, data), *_) = saved_pictures(tab, "parameters", "PNG")

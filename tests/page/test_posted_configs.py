@@ -130,10 +130,8 @@ def send_raw(place: Place, path: str, headers: dict[str, str], body: bytes = b"{
 
 def test_configs_need_the_token_and_a_route_that_takes_them(place: Place) -> None:
     assert send_raw(place, "/api/count", JSON_TYPE)[0] == 405
-    for path in ("/x/api/count", f"{place.path}api/", f"{place.path}api/none"):
-        assert send_raw(place, path, JSON_TYPE)[0] == 404, path
-    for path in ("", "choose", "model/gpt2", "openapi.json"):
-        assert send_raw(place, place.path + path, JSON_TYPE)[0] == 405, path
+    for path in ("/x/api/count", "api/", "api/none", "", "choose", "model/gpt2", "openapi.json"):
+        assert send_raw(place, path if path[:1] == "/" else place.path + path, JSON_TYPE)[0] == 405, path
     for tool in TOOLS.values():
         if not tool.local:
             status = send_raw(place, f"{place.path}api/{tool.name}", JSON_TYPE)[0]
@@ -186,6 +184,12 @@ def test_hostile_configs_are_refused_with_a_reason(place: Place, config: object,
     assert place.ask(f"{place.path}api/count?model=gpt2")[0] == 200
 
 
+@pytest.mark.parametrize("name", ["a b", "../x", "a/b", "%zz", "ä", "x" * 961])
+def test_names_that_are_not_encoded_are_refused(place: Place, name: str) -> None:
+    status, _, data = send(place, "count", LLAMA, Llamath_Name=name)
+    assert status == 400 and json.loads(data)["error"]["code"] == "usage"
+
+
 def test_long_lists_of_unknown_keys_are_answered(place: Place) -> None:
     many = LLAMA | {f"key_{i}": [i] * 3 for i in range(60_000)}
     status, headers, _ = send(place, "count", many)
@@ -219,7 +223,7 @@ def test_no_key_of_a_config_opens_a_file(config: dict[str, Any], monkeypatch: py
 def test_messages_do_not_depend_on_files_here(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text("version https://git-lfs")
     monkeypatch.chdir(tmp_path)
-    for name in ("config.json", "no-such-file.json", str(tmp_path / "config.json").replace("/", "%2F")):
+    for name in ("config.json", "no-such-file.json", str(tmp_path / "config.json").replace("/", "%2F"), ""):
         error = json.loads(send(place, "count", b"version https://git-lfs.github.com/spec/v1\n", Llamath_Name=name)[2])["error"]
         assert "hf download" not in error["hint"] and "/resolve/" in error["hint"]
 

@@ -332,9 +332,9 @@ _LOCAL_FIXES = {
 _REMOTE_FIXES = {
     "lfs": "the server has the pointer in place of the file: on the Hub, the address of a file contains /resolve/, not /raw/ or /blob/",
     "annex": "the server has the pointer in place of the file",
-    "download": "the server has no content for this file",
+    "download": "nothing is in it where it comes from, or its download failed",
     "login": "is this a web page or an error? On the Hub, the address of a file contains /resolve/, not /blob/",
-    "space": "the file on the server has no content",
+    "space": "it has no content where it comes from, or its download did not finish",
     "finish": "name the finished file",
     "aria2": "name the finished file",
     "other": _OTHER,

@@ -70,6 +70,8 @@ def _parse(data: bytes, source: str, times: int, finite: bool, long_index: int, 
             if sum(map(data.count, (b"{", b"[", b","))) > VALUES * times:
                 raise ConfigError(f"{source} holds more than {VALUES * times:,} values; a configuration has a few hundred")
             text = data.decode()
+            if text.startswith("\ufeff"):
+                raise _JsonError("not JSON: it begins with a byte order mark; save it as UTF-8 without one")
             if sys.getsizeof(text) > MAX_TEXT_MEMORY * times:
                 raise _JsonError("it is too long for a configuration")
             value = _load_strict(text, _object_of_pairs, finite)

@@ -70,7 +70,8 @@ def create_application(pages: Pages, policy: AccessPolicy, api: Api) -> Starlett
     from starlette.routing import Route
 
     handlers = _RouteHandlers(pages)
-    access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy)))
+    configs = frozenset(f"/{policy.token}/api/{name}" for name, tool in api.items() if tool.models)
+    access_check = Middleware(BaseHTTPMiddleware, dispatch=partial(_guard_request, _OneTimeEntry(policy), configs))
     routes = [Route(f"/{policy.token}/{path}", partial(handler, handlers), methods=["GET"]) for path, handler in ROUTES.items()]
     for name, tool in api.items():
         methods = ["GET", "POST"] if tool.models else ["GET"]
@@ -153,15 +154,16 @@ class _OneTimeEntry:
         return True
 
 
-async def _guard_request(entry: _OneTimeEntry, request: Request, call_next: _RequestHandler) -> Response:
-    """Answer a request if the policy admits it, and add the security headers to every response."""
+async def _guard_request(entry: _OneTimeEntry, configs: frozenset[str], request: Request, call_next: _RequestHandler) -> Response:
+    """Answer a request if the policy admits it, and add the security headers to every response; `configs` are paths that take one."""
     from starlette.responses import PlainTextResponse, RedirectResponse
 
-    status = _refusal_status(request, entry.policy)
+    takes_config = request.url.path in configs
+    status = _refusal_status(request, entry.policy, takes_config)
     if status == 404 and entry.redeem(request.url.path):
         response: Response = RedirectResponse(f"/{entry.policy.token}/", 303)
     elif status:
-        response = PlainTextResponse("refused", status, {"Allow": _ALLOWED[_is_api(request)]} if status == 405 else None)
+        response = PlainTextResponse("refused", status, {"Allow": _ALLOWED[takes_config]} if status == 405 else None)
     else:
         response = await call_next(request)
     response.headers.update(_SECURITY_HEADERS)
@@ -170,19 +172,16 @@ async def _guard_request(entry: _OneTimeEntry, request: Request, call_next: _Req
 
 
 _ALLOWED = {False: "GET, HEAD", True: "GET, HEAD, POST"}
+"""The methods of a path, by whether it takes a config."""
 
 
-def _is_api(request: Request) -> bool:
-    return request.url.path.split("/")[2:3] == ["api"]
-
-
-def _refusal_status(request: Request, policy: AccessPolicy) -> int:
+def _refusal_status(request: Request, policy: AccessPolicy, takes_config: bool) -> int:
     """Return the HTTP status with which the policy refuses a request, or 0 if it admits it."""
     headers = request.headers
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if not policy.is_known_host(host) or len(headers.getlist("host")) != 1:
         return 421
-    sends_config = request.method == "POST" and _is_api(request)
+    sends_config = request.method == "POST" and takes_config
     if request.method not in ("GET", "HEAD") and not sends_config:
         return 405
     if (origin is not None and origin != f"http://{host}") or headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):

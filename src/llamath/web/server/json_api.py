@@ -89,7 +89,7 @@ async def respond(request: Request, tool: ApiTool, pages: Pages) -> Response:
             values += [] if (tool.models, _SENT) in values else [(tool.models, _SENT)]
         answer, data, is_compressed = await pages.work.run(work)
     except PageError as error:
-        answer = ApiAnswer(text=error_json(error, "busy" if error.status == 429 else "too_slow"), error=error)
+        answer = ApiAnswer(text=error_json(error, {400: "usage", 429: "busy"}.get(error.status, "too_slow")), error=error)
         data, is_compressed = answer.text.encode(), False
     headers = {"Vary": "Accept-Encoding", "Llamath-Exit-Code": str(2 if answer.error else answer.exit_code)}
     if answer.notes and not answer.error:

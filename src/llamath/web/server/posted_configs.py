@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -27,7 +28,9 @@ MAX_POSTED = 4 << 20
 NAME_HEADER, ID_HEADER = "Llamath-Name", "Llamath-Model"
 UNNAMED = "standard input"
 """What a config without a name is called, as by the command line, which reads it there."""
-_MAX_KEPT, _MAX_NAME, _SECONDS = 16, 80, 10.0
+_MAX_KEPT, _MAX_NAME, _MAX_HEADER, _SECONDS = 16, 80, 960, 10.0
+_NAME = re.compile(r"(?:[!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*")
+"""A name as browsers encode it; a character has up to four bytes."""
 
 
 class PostedConfig:
@@ -73,4 +76,9 @@ async def read_posted(request: Request) -> PostedConfig:
             data = await request.body()
     except TimeoutError:
         raise PageError(408, f"The config did not arrive within {_SECONDS:g} seconds.") from None
-    return PostedConfig(data, unquote(request.headers.get(NAME_HEADER, "")[: _MAX_NAME * 9]))
+    name = request.headers.get(NAME_HEADER, "")
+    if len(name) > _MAX_HEADER or not _NAME.fullmatch(name):
+        raise PageError(
+            400, f"{NAME_HEADER} should be a file name of at most {_MAX_NAME} characters, percent-encoded: found {safe(repr(name), 60)}"
+        )
+    return PostedConfig(data, unquote(name))

@@ -146,7 +146,7 @@ export function matchConfig(config: Config, known: readonly Known[], files: Form
 /** Adds the commands that open what a page cannot. */
 export function withCommands(error: unknown, file: File): unknown {
 	const name = shellWord(file.name);
-	return error instanceof FileError ? new FileError(`${error.message}. \`llamath count ${name}\` counts it, \`llamath export ${name} -o page.html\` makes its page`) : error;
+	return error instanceof FileError ? new FileError(`${error.message}. The command line knows more families: \`llamath count ${name}\`, and for a page \`llamath export ${name} -o page.html\``) : error;
 }
 
 /** Reads a config; what this page cannot compute is refused with the commands that can. */

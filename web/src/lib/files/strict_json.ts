@@ -91,6 +91,7 @@ function parser(text: string, maxValues: number): () => Json {
 /** Parses one value. */
 export function parseStrictJson(bytes: Uint8Array, maxValues: number): Json {
 	let text = "";
+	refuseIf(bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf, "mark");
 	try {
 		text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
 	} catch {

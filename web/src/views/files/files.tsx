@@ -126,7 +126,7 @@ function IndexContents({ index }: { index: OpenedIndex }) {
 	return (
 		<>
 			<p class="file-total">
-				<NumberButton derive={() => ({ title: "tensors", lines: [sumFormula(index.files.map((x) => [x.name, BigInt(x.tensors)]))] })} label="tensors" data-part="values">{grouped(index.tensors)}</NumberButton> tensors in <span>{grouped(index.files.length)}</span> files{index.bytes !== null && <>, <span>{grouped(index.bytes)}</span> bytes by its total_size</>}
+				<NumberButton derive={() => ({ title: "tensors", lines: [sumFormula(index.files.map((x) => [x.name, BigInt(x.tensors)]))] })} label="tensors" data-part="values">{grouped(index.tensors)}</NumberButton> {index.tensors === 1 ? "tensor" : "tensors"} in <span>{grouped(index.files.length)}</span> {index.files.length === 1 ? "file" : "files"}{index.bytes !== null && <>, <span>{grouped(index.bytes)}</span> bytes by its total_size</>}
 			</p>
 			<p class="caption">An index names files and tensors but no shapes: drop the safetensors files themselves to see those.</p>
 			<table>
@@ -190,6 +190,7 @@ export function Files({ openConfig, sends }: { openConfig: OpenConfig; sends: bo
 			setOpened(await readFiles(files));
 			announce(`${name}: read`);
 		} catch (error) {
+			announce("");
 			setOpened({ name, size: 0, wrong: error instanceof FileError ? error.message : `it cannot be read (${(error as Error).name})` });
 		}
 	};
@@ -235,7 +236,7 @@ export function Files({ openConfig, sends }: { openConfig: OpenConfig; sends: bo
 					void read({ files: [...(element.files ?? [])], isFolder: false }).then(() => (element.value = ""));
 				}} />
 			</div>
-			{opened?.wrong && <p class="callout wrong" role="alert"><span id="file-wrong" tabIndex={-1}>{opened.wrong.startsWith("the file ") ? "" : `${opened.name}: `}{opened.wrong}</span> <button type="button" class="button" onClick={close}>Close the file</button></p>}
+			{opened?.wrong && <p class="callout wrong" role="alert"><span id="file-wrong" tabIndex={-1}>{opened.wrong.startsWith(`the file ${opened.name}`) ? "" : `${opened.name}: `}{opened.wrong}</span> <button type="button" class="button" onClick={close}>Close the file</button></p>}
 			{opened && (opened.header || opened.index) && (
 				<div class="file" data-file={opened.name}>
 					<Fragment key={opened.name}>{opened.header ? <Contents name={opened.name} size={opened.size} header={opened.header} /> : <IndexContents index={opened.index!} />}</Fragment>
