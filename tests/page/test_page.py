@@ -122,7 +122,7 @@ def test_expressions_equal_the_reports(everything: dict[str, Any]) -> None:
             totals = []
             for stage in split["stages"]:
                 found = {
-                    "weights": int(stage["weights"][at["dtype"]]),
+                    "weights": evaluate(stage["weights"], variables),
                     "cache": sum(evaluate(forms[x["form"]], variables) for x in stage["cache"]),
                 }
                 found |= {part: evaluate(forms[stage[part]], variables) for part in ("activations", "logits")}
@@ -139,7 +139,7 @@ def test_page_data_sum_to_totals(slug: str) -> None:
     assert sum(int(x["total"]) for x in data["sections"]) == total == sum(int(x["parameters"]) for x in data["tiles"])
     assert sum(int(y["total"]) for x in data["sections"] for y in x["rows"]) == total
     for dtype in data["sizes"]["dtypes"]:
-        tiles = sum(int(x["bytes"][dtype["name"]]) for x in data["tiles"])
+        tiles = sum(int(n) * int(each) for x in data["tiles"] for _, n, each in x["kept"][dtype["name"]])
         assert tiles == int(dtype["bytes"])
         assert tiles == MemoryCalculator(model, MemoryRequest(dtype=dtype["name"])).at(1, 1).weights
     assert page_data(page_from_data(build_page_data([model])))["models"][0] == json.loads(json.dumps(data))

@@ -133,7 +133,6 @@ def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
     for tile in model["tiles"]:
         n, shape = prod(map(int, tile["shape"])), [*map(int, tile["shape"]), 1]
         for dtype, kept in tile["kept"].items():
-            assert sum(int(many) * int(each) for _, many, each in kept) == int(tile["bytes"][dtype])
             for codec, _, each in kept:
                 text = codecs[dtype][codec].replace("out", str(shape[0])).replace("in", str(shape[1])).replace("n", str(n))
                 text = text.replace("·", "*").replace("⌈", "-int(-(").replace("⌉", ")//1)").replace(",", "")
@@ -145,8 +144,6 @@ def test_bytes_of_a_weight_equal_its_formula(name: str) -> None:
 def test_sums_and_letters_evaluate_to_their_values() -> None:
     for name in ("llama-3-8b", "deepseek-v3", "gpt2", "nemotron-3-nano-30b"):
         model = data_of(name)["models"][0]
-        for kind in model["layers"]["kinds"]:
-            assert {dtype: str(sum(map(int, x))) for dtype, x in kind["of"].items()} == kind["bytes"]
         assert all(x["symbols"] for x in model["counts"]) and all(x["of"][-1] == f"{int(x['value']):,}" for x in model["letters"])
     letters = {x["letter"]: x["of"] for x in data_of("gpt2")["models"][0]["letters"]}
     assert letters["h"] == ["h", "⌊d / H⌋", "⌊768 / 12⌋", "64"] and letters["F"] == ["F", "4·d", "4·768", "3,072"]

@@ -152,8 +152,11 @@ def test_speed_equals_the_report(everything: dict[str, Any]) -> None:
             variables = {"T": int(at["context"]), "B": int(at["batch"]), "TP": int(at["tp"]), "bandwidth": device.bandwidth}
             dtype = next(x for x in sizes["dtypes"] if x["name"] == at["dtype"])
             kv = next(x for x in sizes["kvs"] if x["name"] == at["kv"])
-            for found in (dtype["variables"], kv["variables"], split["read"][at["dtype"]]):
+            for found in (dtype["variables"], kv["variables"]):
                 variables |= {k: int(v) for k, v in found.items()}
+            for name, form in split["read"].items():
+                more = form["more"].get(at["dtype"], 0) if isinstance(form, dict) else 0
+                variables[name] = evaluate(form["form"] if isinstance(form, dict) else form, variables) + more
             variables["peak"] = next(device.flops[x] for x in dtype["rates"] if x in device.flops)
             answers = {}
             for name, x in split["speed"].items():

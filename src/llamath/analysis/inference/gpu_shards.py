@@ -102,12 +102,11 @@ class ShardedModel:
         """Return the bytes of the weights on one GPU of a stage."""
         return max(self._weights[i] - self.offload, 0)
 
-    def elements_by_size(self, i: int) -> dict[Fraction, int]:
-        """Return the weight elements on one GPU of a stage, by the bytes of one element."""
-        elements: dict[Fraction, int] = {}
+    def elements_by_pattern(self, i: int) -> dict[str, int]:
+        """Return the elements of each weight on one GPU of a stage."""
+        elements: dict[str, int] = {}
         for x in self._shards[i]:
-            element_bytes = self._element_bytes(x.pattern)
-            elements[element_bytes] = elements.get(element_bytes, 0) + x.elements
+            elements[x.pattern] = elements.get(x.pattern, 0) + x.elements
         return elements
 
     def stage_memory(self, context: int, batch: int) -> list[StageMemory]:
@@ -190,6 +189,13 @@ class ShardedModel:
             for i, (shards, sizes) in enumerate(zip(self._shards, self._shard_bytes, strict=True))
         ]
 
+    def read_elements(self, i: int) -> list[tuple[str, int]]:
+        """Return the pattern and the elements of every weight of `reads`."""
+        own = [(x.pattern, x.elements) for x in self._shards[i]]
+        kept = [x for x, shard in zip(own, self._shards[i], strict=True) if shard.group not in TOWER_GROUPS]
+        head = self.tree.head
+        return kept + [x for x in own if self._has_tied_head(i) and head is not None and x[0] == head.weight.tied][:1]
+
     @cached_property
     def _shards(self) -> list[list[WeightShard]]:
         return [weight_shards(self.tree, stage, self.layout) for stage in self.stages]
@@ -200,12 +206,12 @@ class ShardedModel:
 
     @cached_property
     def _weights(self) -> list[int]:
-        return [round(sum(sizes)) for sizes in self._shard_bytes]
+        return [int(round_div(*Fraction(sum(sizes)).as_integer_ratio())) for sizes in self._shard_bytes]
 
     def _bytes(self, x: WeightShard) -> Fraction:
-        return x.elements * self._element_bytes(x.pattern)
+        return x.elements * self.element_bytes(x.pattern)
 
-    def _element_bytes(self, pattern: str) -> Fraction:
+    def element_bytes(self, pattern: str) -> Fraction:
         """Return the bytes of one element of this weight, scales included, on average over the layers."""
         return self._bytes_by_pattern.get(self._tied.get(pattern, pattern), self._mean_bytes)
 
@@ -244,9 +250,12 @@ class ShardedModel:
 
     def _tied_head(self, i: int) -> Iterator[WeightRead]:
         """Yield the read of a tied head, whose matrix is stored only as the embedding."""
-        stage, head = self.stages[i], self.tree.head
-        if head is not None and head.weight.tied and stage.first and stage.last:
+        head = self.tree.head
+        if head is not None and self._has_tied_head(i):
             yield WeightRead(*self._bytes(next(x for x in self._shards[i] if x.pattern == head.weight.tied)).as_integer_ratio())
+
+    def _has_tied_head(self, i: int) -> bool:
+        return self.tree.head is not None and bool(self.tree.head.weight.tied) and self.stages[i].first and self.stages[i].last
 
     @cached_property
     def _cache_specs(self) -> list[tuple[CacheSpec, ...]]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..server.page_html import pack_json
+from ..server.packed_json import pack_json
 
 FORMS = "assets/forms.js"
 """The script's place in a site."""

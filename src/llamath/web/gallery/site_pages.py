@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..server.page_html import pack_json, read_asset
+from ..server.packed_json import pack_json
+from ..server.page_html import read_asset
 
 BUNDLES = ("gallery", "page")
 SITE_POLICY = "; ".join(
@@ -55,7 +56,7 @@ def site_page(title: str, data: Mapping[str, Any], bundle: str, up: str, without
             "<noscript><ul>",
             *(f"<li>{x}</li>" for x in without_script),
             "</ul></noscript>",
-            f'<script type="text/x-deflate-base64" id="data">{pack_json(data)}</script>',
+            f'<script type="text/x-lzma-base64" id="data">{pack_json(data)}</script>',
             f'<script src="{script}" defer></script>',
             "</body>",
             "</html>",

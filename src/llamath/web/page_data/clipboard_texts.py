@@ -36,7 +36,7 @@ def diff_texts(report: DiffReport) -> dict[str, Any]:
     """Return the texts of a comparison."""
     with unstyled():
         text = diff_text(report)
-    return {"text": text, "markdown": "\n".join([report.summary, "", *diff_markdown(report)]), "json": json.dumps(report.to_json())}
+    return {"text": text, "markdown": "\n".join([report.summary, "", *diff_markdown(report)]), "json": _json_parts(report.to_json())}
 
 
 def _parts(model: Model) -> dict[str, Any]:
@@ -52,12 +52,22 @@ def _parts(model: Model) -> dict[str, Any]:
     order = [y for name, child in model.tree.children for y in _order(child, name, index_of_weight)]
     first = {(x.pattern, id(x.weight)): x for x in _leaves(model)}
     weights = [weight_entry(model, first[key]) for key in index_of_weight]
-    return {"before": json.dumps(before), "after": json.dumps(after), "weights": [_weight(x) for x in weights], "order": order}
+    return {"before": _json_parts(before), "after": _json_parts(after), "weights": [_weight(x) for x in weights], "order": order}
 
 
 def _weight(x: dict[str, Any]) -> dict[str, Any]:
     rest = {name: value for name, value in x.items() if name not in ("path", "names")}
-    return {"path": x["path"], "rest": json.dumps(rest), "names": [[name, value] for name, value in x["names"].items()]}
+    return {"path": x["path"], "rest": _json_parts(rest), "names": [[name, value] for name, value in x["names"].items()]}
+
+
+def _json_parts(x: Any) -> Any:
+    """Return JSON in which `{"": text}` stands for what a script would write otherwise: large or broken numbers, and numbers as keys."""
+    if isinstance(x, dict) and not any(key.isdigit() or not key for key in x):
+        return {key: _json_parts(y) for key, y in x.items()}
+    if isinstance(x, list):
+        return [_json_parts(y) for y in x]
+    is_same = x is None or isinstance(x, (str, bool)) or (isinstance(x, int) and abs(x) < 2**53)
+    return x if is_same else {"": json.dumps(x)}
 
 
 def _leaves(model: Model) -> Iterator[Leaf]:

@@ -129,7 +129,6 @@ def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, li
                 "live": 0,
                 "parameters": 0,
                 "flops": 0,
-                "bytes": dict.fromkeys(bytes_by_dtype, 0),
                 "kept": {dtype: {} for dtype in bytes_by_dtype},
             }
             tile = tiles.setdefault(
@@ -141,9 +140,8 @@ def _tiles(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Mapping[str, li
             tile["flops"] += flops_by_path.get(key[0], 0) * part.times
     for dtype, weights in bytes_by_dtype.items():
         for weight in weights:
-            tile = tiles[weight.part.section, weight.key]
-            tile["bytes"][dtype] += weight.bytes
             if weight.each:
+                tile = tiles[weight.part.section, weight.key]
                 copies_by_codec, codec_and_bytes = tile["kept"][dtype], (weight.codec, weight.each)
                 copies_by_codec[codec_and_bytes] = copies_by_codec.get(codec_and_bytes, 0) + weight.bytes // weight.each
     return [_encode_tile(x) for x in tiles.values()]
@@ -155,7 +153,7 @@ def _encode_tile(tile: dict[str, Any]) -> dict[str, Any]:
         dtype: [[codec, str(n), str(each)] for (codec, each), n in copies_by_codec.items()]
         for dtype, copies_by_codec in tile["kept"].items()
     }
-    return tile | counts | {"bytes": {name: str(n) for name, n in tile["bytes"].items()}, "kept": codecs}
+    return tile | counts | {"kept": codecs}
 
 
 def _region(graph: Graph, part: _Part) -> Region:
@@ -208,9 +206,8 @@ def _layers_one_by_one(graph: Graph, parts: Sequence[_Part], bytes_by_dtype: Map
     distinct_layers: list[dict[str, Any]] = []
     order_of_layers = []
     for i, kind in enumerate(order):
-        bytes_by_path = {dtype: each[i] for dtype, each in sizes.items()}
-        layer = layer_of_block[kind] | {"bytes": {dtype: str(sum(x.values())) for dtype, x in bytes_by_path.items()}}
-        layer["of"] = {dtype: [str(x.get(path, 0)) for path in layer["paths"]] for dtype, x in bytes_by_path.items()}
+        one = layer_of_block[kind]
+        layer = one | {"of": {dtype: [str(each[i].get(path, 0)) for path in one["paths"]] for dtype, each in sizes.items()}}
         key = repr(layer)
         if key not in index_of:
             index_of[key] = len(distinct_layers)
@@ -232,20 +229,10 @@ def _bytes_by_layer(order: Sequence[int], weights: Sequence[_WeightBytes]) -> li
 
 
 def _single_layer(graph: Graph, part: _Part) -> dict[str, Any]:
-    """Return one layer of a kind."""
-    assert part.block is not None
-    single = part._replace(times=1)
-    matmul_flops = sum(_matmul_flops(_region(graph, part)).values())
-    groups: dict[str, int] = {}
-    for x in part.leaves:
-        groups[x.group or "other"] = groups.get(x.group or "other", 0) + int(x.weight.parameters) * int(x.copies)
+    """Return the weights and the cache of one layer of a kind."""
     return {
-        "section": part.section,
-        "parameters": str(sum(groups.values())),
-        "groups": {name: str(n) for name, n in groups.items() if n},
         "paths": list(dict.fromkeys(_key(part, x)[0] for x in part.leaves if not x.weight.tied)),
-        "flops": total((matmul_flops, *(flops for _, _, flops in _attention_products(graph, single)))).to_expression_json(),
-        "cache": _sum_json([x["form"] for x in _cache_of_part(graph, single)]),
+        "cache": _sum_json([x["form"] for x in _cache_of_part(graph, part._replace(times=1))]),
     }
 
 
@@ -259,6 +246,6 @@ def component_bytes(tiles: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, s
     found: dict[str, dict[str, int]] = {name: {} for name in order}
     for tile in tiles:
         sizes = found.setdefault(tile["group"], {})
-        for dtype, n in tile["bytes"].items():
-            sizes[dtype] = sizes.get(dtype, 0) + int(n)
+        for dtype, kept in tile["kept"].items():
+            sizes[dtype] = sizes.get(dtype, 0) + sum(int(n) * int(each) for _, n, each in kept)
     return {name: {dtype: str(n) for dtype, n in sizes.items()} for name, sizes in found.items() if any(sizes.values())}

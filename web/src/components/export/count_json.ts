@@ -1,8 +1,13 @@
-// The output of `count --json`, from its parts: each weight is sent once, and `order` says where it repeats.
+// The output of `--json` from its parts.
+
+/** JSON; `{"": text}` is what a script would write otherwise than Python. */
+export type JsonParts = string | number | boolean | null | JsonParts[] | { [name: string]: JsonParts };
+
+/** The output of `count --json`: each weight is sent once, and `order` says where it repeats. */
 export interface CountParts {
-	before: string;
-	after: string;
-	weights: { path: string; rest: string; names: [string, string | null][] }[];
+	before: JsonParts;
+	after: JsonParts;
+	weights: { path: string; rest: JsonParts; names: [string, string | null][] }[];
 	order: Order;
 }
 
@@ -11,6 +16,15 @@ type Order = (number | [Order[], number][])[];
 
 /** Quotes a string as Python's json.dumps does. */
 const quoted = (text: string) => JSON.stringify(text).replace(/[\u0080-\uffff]/g, (x) => `\\u${x.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/** Writes JSON as Python's json.dumps does. */
+export function writtenJson(x: JsonParts): string {
+	if (typeof x === "string") return quoted(x);
+	if (x === null || typeof x !== "object") return String(x);
+	if (Array.isArray(x)) return `[${x.map(writtenJson).join(", ")}]`;
+	if ("" in x) return String(x[""]);
+	return `{${Object.entries(x).map(([name, y]) => `${quoted(name)}: ${writtenJson(y)}`).join(", ")}}`;
+}
 
 function* expanded(items: Order, indices: number[]): Generator<[number, number[]]> {
 	for (const x of items) {
@@ -28,7 +42,7 @@ export function countJson({ before, after, weights, order }: CountParts): string
 	for (const [i, indices] of expanded(order, [])) {
 		const { path, rest, names } = weights[i]!;
 		const entries = names.map(([kind, name]) => `${quoted(kind)}: ${name === null ? "null" : quoted(filled(name, indices))}`);
-		lines.push(`{"path": ${quoted(filled(path, indices))}, ${rest.slice(1, -1)}, "names": {${entries.join(", ")}}}`);
+		lines.push(`{"path": ${quoted(filled(path, indices))}, ${writtenJson(rest).slice(1, -1)}, "names": {${entries.join(", ")}}}`);
 	}
-	return `${before.slice(0, -1)}, "weights": [${lines.join(", ")}], ${after.slice(1)}`;
+	return `${writtenJson(before).slice(0, -1)}, "weights": [${lines.join(", ")}], ${writtenJson(after).slice(1)}`;
 }

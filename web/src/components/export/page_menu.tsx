@@ -3,19 +3,20 @@ import "./export.css";
 import { data } from "../../lib/data";
 import { state, writeState } from "../../lib/state";
 import { copyText } from "./clipboard";
-import { countJson, type CountParts } from "./count_json";
+import { countJson, writtenJson, type CountParts, type JsonParts } from "./count_json";
 import { Menu } from "./menu";
 
 interface PageTexts {
 	text: string;
 	markdown: string;
-	json: string | CountParts | null;
+	json: JsonParts | CountParts | null;
 }
 
 export function PageMenu({ name }: { name: string }) {
-	const texts = (state.view === "difference" ? (data.difference as { copy: PageTexts }) : (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })).copy;
+	const isComparison = state.view === "difference";
+	const texts = (isComparison ? (data.difference as { copy: PageTexts }) : (data.models[state.view === "b" ? 1 : 0]! as unknown as { copy: PageTexts })).copy;
 	const json = texts.json;
-	const formats: [string, () => string][] = [["text", () => texts.text], ["Markdown", () => texts.markdown], ...(json ? [["JSON", () => (typeof json === "string" ? json : countJson(json))] as [string, () => string]] : [])];
+	const formats: [string, () => string][] = [["text", () => texts.text], ["Markdown", () => texts.markdown], ...(json ? [["JSON", () => (isComparison ? writtenJson(json as JsonParts) : countJson(json as CountParts))] as [string, () => string]] : [])];
 	return (
 		<Menu text="Copy" label="Copy the page">
 			{(close) => (

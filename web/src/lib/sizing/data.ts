@@ -13,6 +13,8 @@ export interface DType {
 	codecs: Record<string, string>;
 	/** Bits of a weight on average, and those by which `fit` weighs a change to this format. */
 	bits: { mean: number; suggested: number | null };
+	/** The bytes of an element of each kind of weights, as text. */
+	each: Named;
 	variables: Named;
 	/** Dtypes of the matrix products, best first. */
 	rates: string[];
@@ -21,8 +23,8 @@ export interface DType {
 /** A stage of a pipeline; its expressions are places in `Sizes.forms`. */
 export interface StageData {
 	where: string;
-	weights: Named;
-	sums: Record<string, string>;
+	/** The elements of each kind of weights times its bytes. */
+	weights: Expression;
 	cache: { what: string; form: number }[];
 	activations: number;
 	logits: number;
@@ -35,7 +37,8 @@ export interface LayoutData {
 	name: string;
 	stages: StageData[];
 	speed: Record<"decode" | "prefill", Record<"tokens" | "bytes" | "FLOPs", Expression>>;
-	read: Record<string, Named>;
+	/** Bytes of weights; `more` is added under the dtypes that it names. */
+	read: Record<string, Expression | { form: Expression; more: Record<string, number> }>;
 }
 
 export interface TrainingData {

@@ -11,7 +11,6 @@ export const MAX_TOKENS = 2n ** 32n;
 
 export interface Stage {
 	where: string;
-	sums?: Record<string, string>;
 	lines: Record<string, MemoryLine[]>;
 }
 
@@ -57,27 +56,26 @@ const integers = (texts: Record<string, string>) => Object.fromEntries(Object.en
 const line = (what: string, form: Expression): MemoryLine[] => [{ what, form, says: "" }];
 const ceilDiv = (a: bigint, b: bigint) => -(-a / b) + (a % b ? 1n : 0n);
 
-const stagesOf = new WeakMap<LayoutData, Map<string, Stage[]>>();
+const stagesOf = new WeakMap<Sizes, Map<string, Stage[]>>();
 
-/** The stages of a layout with weights in a dtype; made once, so that their expressions are compiled once. */
-function inferenceStages(sizes: Sizes, layout: LayoutData, dtype: string): Stage[] {
-	const known = stagesOf.get(layout) ?? new Map<string, Stage[]>();
-	stagesOf.set(layout, known);
-	let found = known.get(dtype);
+/** The stages of a layout; made once, so that their expressions are compiled once. */
+function inferenceStages(sizes: Sizes, layout: LayoutData): Stage[] {
+	const known = stagesOf.get(sizes) ?? new Map<string, Stage[]>();
+	stagesOf.set(sizes, known);
+	let found = known.get(layout.name);
 	if (!found) {
 		const form = (i: number) => sizes.forms[i]!;
 		found = layout.stages.map((x) => ({
 			where: x.where,
-			sums: x.sums,
 			lines: {
-				weights: line("weights", x.weights[dtype]!),
+				weights: line("weights", x.weights),
 				cache: x.cache.map((y) => ({ what: y.what, form: form(y.form), says: "" })),
 				activations: line("activations", form(x.activations)),
 				logits: line("logits", form(x.logits)),
 				overhead: line("overhead", form(x.overhead)),
 			},
 		}));
-		known.set(dtype, found);
+		known.set(layout.name, found);
 	}
 	return found;
 }
@@ -86,8 +84,8 @@ export const splitLabel = (split: Split, count: string) =>
 	count === "1" ? "one GPU" : `${count} GPUs, ${split.replicas > 1 ? `${split.replicas} replicas of ` : ""}${split.layout.name}`;
 
 function inferencePlan(sized: Omit<Sized, "plan">): Plan {
-	const { sizes, split, dtype, variables, count } = sized;
-	return { mode: "run", parts: INFERENCE_PARTS, stages: inferenceStages(sizes, split.layout, dtype.name), variables, label: splitLabel(split, count), gpus: count };
+	const { sizes, split, variables, count } = sized;
+	return { mode: "run", parts: INFERENCE_PARTS, stages: inferenceStages(sizes, split.layout), variables, label: splitLabel(split, count), gpus: count };
 }
 
 function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Plan {
@@ -117,7 +115,10 @@ export function chosenDtypes(sizes: Sizes, state: State) {
 export function sizedIn(sizes: Sizes, state: State, split: Split, count: string): Sized {
 	const { dtype, kv } = chosenDtypes(sizes, state);
 	const batch = ceilDiv(BigInt(state.batch!), BigInt(split.replicas));
-	const variables = { ...integers({ T: state.context!, TP: split.layout.tp, ...dtype.variables, ...kv.variables, ...split.layout.read[dtype.name] }), B: batch };
+	const own = integers({ T: state.context!, TP: split.layout.tp, ...dtype.variables, ...kv.variables });
+	const bytes = (x: LayoutData["read"][string]): bigint => (typeof x === "object" && "form" in x ? value(x.form, own) + BigInt(x.more[dtype.name] ?? 0) : value(x, own));
+	const read = Object.entries(split.layout.read).map(([name, x]) => [name, bytes(x)]);
+	const variables = { ...own, ...Object.fromEntries(read), B: batch };
 	const sized = { sizes, dtype, kv, split, count, variables };
 	return { ...sized, plan: inferencePlan(sized) };
 }

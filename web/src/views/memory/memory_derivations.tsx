@@ -1,10 +1,10 @@
 // How each number of the memory section follows from others.
 import type { ComponentChildren } from "preact";
 import { derivation, formula, inBytes, shareFormula, sumFormula, type Derivation } from "../../lib/derivation";
-import { sumOf, value } from "../../lib/expressions";
+import { sumOf, value, type Expression, type Operation } from "../../lib/expressions";
 import { grouped } from "../../lib/format";
-import type { MemoryLine } from "../../lib/data";
-import type { Gpu } from "../../lib/sizing/data";
+import type { Digits, MemoryLine } from "../../lib/data";
+import type { DType, Gpu } from "../../lib/sizing/data";
 import { MAX_TOKENS, memoryPerGpu, type GpuMemory, type Part, type Plan, type Sized, type StageMemory } from "../../lib/sizing/gpu_memory";
 import { shortTitle } from "../../lib/sizing/facts";
 
@@ -20,10 +20,23 @@ export const PART_NAMES: Record<Part, string> = {
 
 export const totalFormula = (plan: Plan, values: StageMemory) => sumFormula(plan.parts.map((x) => [x, values[x]!]), "bytes");
 
+/** The elements of a GPU's weights times their bytes, those of the same bytes together. */
+function shardsText(form: Expression, { each }: DType, values: StageMemory): string {
+	const [, sum] = form as Operation;
+	const terms = Array.isArray(sum) && sum[0] === "+" ? sum.slice(1) : [sum!];
+	const elements = new Map<string, bigint>();
+	for (const x of terms) {
+		const [n, name] = Array.isArray(x) ? (x.slice(1) as [Digits, string]) : ["1", x as string];
+		elements.set(each[name]!, (elements.get(each[name]!) ?? 0n) + BigInt(n));
+	}
+	const text = [...elements].map(([bytes, n]) => `${grouped(n)}·${bytes}`).join(" + ");
+	return value(sum!, values) % values.e! ? `round(${text})` : text;
+}
+
 function weightLines({ dtype, split, count }: Sized, memory: GpuMemory): ComponentChildren[] {
 	const whole = formula(...dtype.of, `${grouped(dtype.bytes)} bytes`);
 	if (count === "1") return [whole];
-	return [whole, `${split.layout.name}: one GPU holds its shards of the split matrices and full copies of the others.`, formula("elements of its shards · bytes per element", memory.stage.sums![dtype.name], `${grouped(memory.values.weights!)} bytes`)];
+	return [whole, `${split.layout.name}: one GPU holds its shards of the split matrices and full copies of the others.`, formula("elements of its shards · bytes per element", shardsText(memory.stage.lines.weights![0]!.form, dtype, memory.values), `${grouped(memory.values.weights!)} bytes`)];
 }
 
 function lineByLine(lines: MemoryLine[], values: StageMemory): ComponentChildren[] {

@@ -19,7 +19,6 @@ interface Tile {
 	live: Digits;
 	parameters: Digits;
 	flops: Digits;
-	bytes: Record<string, Digits>;
 	/** By dtype, [codec, number of weights, bytes of each]. */
 	kept: Record<string, [string, Digits, Digits][]>;
 }
@@ -87,12 +86,15 @@ function matrixName(path: string, group: string): string {
 	return text.replace(prefixes[group] ?? /^$/, "").replaceAll(".", " ").replaceAll("_", " ");
 }
 
+/** The bytes of a weight under a dtype. */
+const storedBytes = (x: Tile, dtype: string): bigint => (x.kept[dtype] ?? []).reduce((sum, [, n, each]) => sum + BigInt(n) * BigInt(each), 0n);
+
 /** The bytes of a weight from the formula of its codec, or from the file's header. */
 function storedFormula(x: Tile, { name, codecs }: MeasureSettings["dtype"]) {
 	const sizes: Record<string, bigint | string> = { n: x.shape.reduce((a, n) => a * BigInt(n), 1n), out: x.shape[0] ?? "1", in: x.shape[1] ?? "1" };
 	const sumOver = (format: (text: string | undefined, each: Digits) => string) => x.kept[name]!.map(([codec, n, each]) => `${grouped(n)}·(${format(codecs[codec], each)})`).join(" + ");
 	const numbers = (text: string | undefined, each: Digits) => text?.replace(/\b(n|out|in)\b/g, (letter) => grouped(sizes[letter]!)) ?? grouped(each);
-	return formula(sumOver((text) => text ?? "bytes in the file"), sumOver(numbers), `${grouped(x.bytes[name]!)} bytes`);
+	return formula(sumOver((text) => text ?? "bytes in the file"), sumOver(numbers), `${grouped(storedBytes(x, name))} bytes`);
 }
 
 function tileFormulas(x: Tile, measure: string, dtype: MeasureSettings["dtype"]): ComponentChildren[] {
@@ -106,7 +108,7 @@ function tileFormulas(x: Tile, measure: string, dtype: MeasureSettings["dtype"])
 const activePart = (x: Tile, size: bigint) => (x.live === x.copies ? size : (size * BigInt(x.live)) / BigInt(x.copies));
 
 function tileItem(x: Tile, measure: string, set: MeasureSettings): Item {
-	const size = BigInt((measure === "bytes" ? x.bytes[set.dtype.name] : measure === "flops" ? x.flops : x.parameters) ?? "0");
+	const size = measure === "bytes" ? storedBytes(x, set.dtype.name) : BigInt(measure === "flops" ? x.flops : x.parameters);
 	return {
 		group: x.group,
 		section: x.section,

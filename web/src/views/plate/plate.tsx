@@ -24,7 +24,7 @@ const WHOLE_HEIGHT = 340;
 const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 
 export function PlateSkyline({ model, barHeight, hasLens = false }: { model: ModelData; barHeight: number; hasLens?: boolean }) {
-	const state = useAppState();
+	const state = useAppState("layer", "zoom");
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
 	const open = openPlace(model, state.layer!);
@@ -81,7 +81,7 @@ function openedAt(zoom: string, stage: Stage | null, kind: LayerKind | null): Op
 }
 
 export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChildren }) {
-	const state = useAppState();
+	const state = useAppState("layer", "zoom", "pass", "names", "shapes", "context", "batch", "dtype", "kv");
 	const plate = plateOf(model);
 	const [ref, width] = useWidth<HTMLDivElement>(900);
 	const open = openPlace(model, state.layer!);
@@ -215,7 +215,9 @@ function Panel({ model, stage, kind, open, tower, withImage, opened, state, widt
 /** The picture of the layer, or on screens too narrow for its parallel matrices the list of its steps. */
 function OpenLayer({ list, ...props }: Omit<Parameters<typeof LayerPicture>[0], "layout"> & { list: ComponentChildren }) {
 	const layout = useLayerLayout(props);
-	return <>{layout.width > props.width + 1 ? list : <LayerPicture {...props} layout={layout} />}</>;
+	// no slider changes the picture
+	const picture = useMemo(() => <LayerPicture {...props} layout={layout} />, [layout, props.walked, props.cachedCells]);
+	return <>{layout.width > props.width + 1 ? list : picture}</>;
 }
 
 function sizesDerivation({ label, sizes }: LayerKind, key: "parameters" | "active"): Derivation {

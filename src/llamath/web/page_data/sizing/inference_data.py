@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from ....analysis.fit.serving_layouts import LayoutChooser, serving_layouts
@@ -17,13 +18,14 @@ from ....analysis.inference.weight_bytes import stored_weights
 from ....analysis.memory_line import overhead_bytes
 from ....analysis.parallel_layout import Layout
 from ....checkpoint.formats.dtypes import DTYPES
-from ....core.expr import Expr, Json, floor_div, minimum, total
+from ....core.expr import Expr, Json, floor_div, minimum, round_div, total
 from ....core.tree import fold
 from ....hardware import DTYPES as RATE_DTYPES
 from ....hardware import devices, find_device
 from ....model import Model
 from ....utils.errors import LlamathError, UnknownQuantization
 from ..checkpoint_data import CheckpointModel
+from .element_bytes import UNIT, ElementBytes, element_texts, element_variables
 
 _WEIGHTS = ("fp32", "bf16", "fp16", "fp8", "mxfp4", "awq", "q8_0", "q4_k_m", "q2_k")
 _KEPT = ("fp32", "bf16", "fp16", "fp8", "q8_0", "q4_0")
@@ -96,6 +98,8 @@ def kept_as(model: Model) -> dict[str, MemoryCalculator]:
 def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
     """Return the choices of the sliders, and the memory of each stage for each GPU count."""
     first, start = next(iter(made.items()))
+    elements = ElementBytes()
+    layouts = _layouts(model, made, elements)
     return {
         "context": str(start.context),
         "own": str(model.tree.context or start.context),
@@ -103,9 +107,9 @@ def sizes(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
         "notes": {name: list(x.notes) for name, x in made.items() if x.notes},
         "dtype": first,
         "kv": start.kv_dtype,
-        "dtypes": [_dtype(name, x) for name, x in made.items()],
+        "dtypes": [_dtype(name, x, elements.of_dtype(i)) for i, (name, x) in enumerate(made.items())],
         "kvs": [_kv(name) for name in dict.fromkeys((start.kv_dtype, *_KEPT))],
-        **_layouts(model, made),
+        **layouts,
         "work": {
             "decode": start.decode_flops.at(P=TOKENS - 1).to_expression_json(),
             "prefill": start.prefill_flops.at(P=Expr.const(0)).to_expression_json(),
@@ -122,14 +126,15 @@ def _sizes(model: Model, dtype: str) -> MemoryCalculator | None:
         return None
 
 
-def _dtype(name: str, found: MemoryCalculator) -> dict[str, Any]:
+def _dtype(name: str, found: MemoryCalculator, each: Mapping[str, Fraction]) -> dict[str, Any]:
     return {
         "name": name,
         "bytes": str(sum(x.bytes for x in found.weights)),
         "of": [" + ".join(x.what for x in found.weights), " + ".join(x.formula for x in found.weights)],
         "bits": {"mean": 8 * sum(x.bytes for x in found.weights) / _num_weights(found), "suggested": suggested_bits(name)},
         "codecs": _codecs(found),
-        "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)},
+        "each": element_texts(each),
+        "variables": {"act_bytes": str(DTYPES[found.packer.compute_dtype].bytes)} | element_variables(each),
         "rates": list(compute_dtypes(found.packer.name, found.packer.compute_dtype)),
     }
 
@@ -165,7 +170,7 @@ def _gpu_counts(calculator: MemoryCalculator) -> tuple[int, ...]:
     return (*_GPUS, *(_MORE_GPUS if is_large else ()))
 
 
-def _layouts(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, Any]:
+def _layouts(model: Model, made: Mapping[str, MemoryCalculator], elements: ElementBytes) -> dict[str, Any]:
     """Return the layouts, the splits (layout, replicas) of each number of GPUs in the order in which `fit` tries them, and their forms."""
     first = next(iter(made.values()))
     found = ((count, serving_layouts(model.tree, count, _NODE)) for count in _gpu_counts(first))
@@ -173,7 +178,7 @@ def _layouts(model: Model, made: Mapping[str, MemoryCalculator]) -> dict[str, An
     layouts = list(dict.fromkeys(x.layout for each in splits.values() for x in each))
     forms: dict[str, int] = {}
     return {
-        "layouts": [_layout(x, made, forms) for x in layouts],
+        "layouts": [_layout(x, made, elements, forms) for x in layouts],
         "gpus": [{"count": str(count), "splits": [[layouts.index(x.layout), x.replicas] for x in each]} for count, each in splits.items()],
         "start": str(_start_gpus(first, splits)),
         "forms": [json.loads(x) for x in forms],
@@ -185,21 +190,20 @@ def _shared(form: Json, forms: dict[str, int]) -> int:
     return forms.setdefault(json.dumps(form), len(forms))
 
 
-def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], forms: dict[str, int]) -> dict[str, Any]:
+def _layout(layout: Layout, made: Mapping[str, MemoryCalculator], elements: ElementBytes, forms: dict[str, int]) -> dict[str, Any]:
     first = ShardedModel(next(iter(made.values())), layout.replace(tp=Expr.variable("TP", layout.tp)))
     shards = {name: first.with_dtype_of(x) for name, x in made.items()}
     stages: dict[str, dict[str, Any]] = {}
     reads, all_reads = list[list[WeightRead]](), list[list[WeightRead]]()
-    values = {name: dict[str, str]() for name in made}
+    values: dict[str, dict[str, Any] | Json] = {}
     for i in range(layout.pp):
-        found, numbers = _reads(shards, i, len(stages))
-        stage = _stage(first, i, forms) | {"weights": {name: str(x.weights(i)) for name, x in shards.items()}}
-        stage["sums"] = {name: _summed(x, i) for name, x in shards.items()}
-        key = json.dumps([stage, [[*x.values()] for x in numbers.values()]])
+        stage = _stage(first, i, forms) | {"weights": _weight_bytes(shards, i, elements)}
+        found, numbers = _reads(shards, i, len(stages), elements)
+        key = json.dumps([stage, [*numbers.values()]])
         if key not in stages:
             stages[key] = stage | {"where": []}
             reads.append(found)
-            values = {name: x | numbers[name] for name, x in values.items()}
+            values |= numbers
         stages[key]["where"].append(_where(first, i))
         all_reads.append(reads[list(stages).index(key)])
     work, caches = variable("work"), [first.cache_bytes(i, SIZES.cache) for i in range(layout.pp)]
@@ -225,20 +229,45 @@ def _joined(places: Sequence[str]) -> str:
     return "; ".join(places) if len(places) < 4 else f"{places[0]}; … {places[-1]}, {len(places)} stages"
 
 
-def _reads(made: Mapping[str, ShardedModel], i: int, place: int) -> tuple[list[WeightRead], dict[str, dict[str, str]]]:
-    """Return what a pass reads on one GPU of a stage: `W` in full, `R…` and `X…` in part; and the values of these under each dtype."""
-    columns = list(zip(*(x.reads[i] for x in made.values()), strict=True))
+def _weight_bytes(made: Mapping[str, ShardedModel], i: int, elements: ElementBytes) -> Json:
+    """Return the bytes of the weights on one GPU of a stage."""
+    shards = [*made.values()]
+    return round_div(elements.form(shards, shards[0].elements_by_pattern(i).items()), UNIT).to_expression_json()
+
+
+def _reads(
+    made: Mapping[str, ShardedModel], i: int, place: int, elements: ElementBytes
+) -> tuple[list[WeightRead], dict[str, dict[str, Any] | Json]]:
+    """Return what a pass reads on one GPU of a stage: `W` in full, `R…` and `X…` in part; and these as expressions.
+
+    Each weight that is read in full is rounded by itself: to the expression of them all, `more` adds what this makes of it, by dtype.
+    """
+    shards = [*made.values()]
+    columns = list(zip(*(x.reads[i] for x in shards), strict=True))
+    weights = shards[0].read_elements(i)
     partial = Counter(x for x in columns if x[0].rows or x[0].missed)
     mark = str(place or "")
-    values = {dtype: {f"W{mark}": str(sum(x[j].of(1) for x in columns if x not in partial))} for j, dtype in enumerate(made)}
+    in_full = [x for x in columns if x not in partial]
+    form = elements.form(shards, (weight for x, weight in zip(columns, weights, strict=True) if x not in partial))
+    more = {dtype: n for dtype, *reads in zip(made, *in_full, strict=True) if (n := _rounding(reads))}
+    whole = round_div(form, UNIT).to_expression_json()
+    values: dict[str, dict[str, Any] | Json] = {f"W{mark}": {"form": whole, "more": more} if more else whole}
     reads = [WeightRead(variable(f"W{mark}"))]
     for letter, (column, times) in zip("abcdefghijklmnopqrstuvwxyz", partial.items(), strict=False):
         name = f"{'R' if column[0].rows else 'X'}{mark}{letter}"
-        whole = all(x.unit == 1 for x in column)
-        reads += [column[0]._replace(size=variable(name), unit=1 if whole else variable(f"{name}'"))] * times
-        for dtype, read in zip(made, column, strict=True):
-            values[dtype] |= {name: str(read.size)} | ({} if whole else {f"{name}'": str(read.unit)})
+        is_whole = all(x.unit == 1 for x in column)
+        size = elements.form(shards, [weights[columns.index(column)]])
+        reads += [column[0]._replace(size=variable(name), unit=1 if is_whole else variable(f"{name}'"))] * times
+        values[name] = (floor_div(size, UNIT) if is_whole else size).to_expression_json()
+        if not is_whole:
+            values[f"{name}'"] = UNIT.to_expression_json()
     return reads, values
+
+
+def _rounding(reads: Sequence[WeightRead]) -> int:
+    """Return the sum of rounded bytes less the rounded sum."""
+    whole = sum((Fraction(x.size, x.unit) for x in reads), Fraction())
+    return int(total(x.of(1) for x in reads)) - int(round_div(*whole.as_integer_ratio()))
 
 
 def _stage(shards: ShardedModel, i: int, forms: dict[str, int]) -> dict[str, Any]:
@@ -255,14 +284,6 @@ def _stage(shards: ShardedModel, i: int, forms: dict[str, int]) -> dict[str, Any
 def cache_expression(x: CacheSpec) -> Json:
     """Return the cache bytes of one kind of mixer in all its layers."""
     return total((x.growing_bytes(TOKENS, BATCH, SIZES.cache), x.fixed_bytes(BATCH, SIZES.cache))).to_expression_json()
-
-
-def _summed(shards: ShardedModel, i: int) -> str:
-    """Return the weight elements on one GPU, with their bytes."""
-    found = [(n, each) for each, n in shards.elements_by_size(i).items() if n]
-    text = " + ".join(f"{n:,}·{each.numerator:,}" + (f"/{each.denominator:,}" if each.denominator > 1 else "") for n, each in found)
-    whole = sum(n * each for n, each in found)
-    return text if whole == int(whole) else f"round({text})"
 
 
 def _where(shards: ShardedModel, i: int) -> str:
