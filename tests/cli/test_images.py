@@ -114,16 +114,16 @@ def test_trace_sums_to_the_flops_of_the_images(config: str) -> None:
     assert run("trace", config, "hello", "--images", "1x300").exit_code == 2
 
 
-@pytest.mark.parametrize("name", ["qwen3_vl", "mllama"])
-def test_trace_reaches_every_stack_of_a_tower(name: str, tmp_path: Path) -> None:
-    """Layers inside a projector, and a second stack of layers, are stages of their own."""
+@pytest.mark.parametrize(("name", "stacks"), [("qwen3_vl", 2), ("mllama", 2), ("blip_2", 1), ("idefics2", 1)])
+def test_trace_reaches_every_stack_of_a_tower(name: str, stacks: int, tmp_path: Path) -> None:
+    """Layers inside a projector are stages of their own, unless they are computed one by one."""
     pytest.importorskip("torch")
     tiny = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / f"{name}.json").read_text())
     config = tmp_path / "config.json"
     config.write_text(json.dumps(next(iter(tiny.values()))))
-    images = json.loads(run("trace", str(config), "--images", "1x32", "--tokens", "2", "--json").stdout)["images"]
+    images = json.loads(run("trace", str(config), "--images", "1x64", "--tokens", "2", "--json").stdout)["images"]
     names = [x["name"] for x in images["stages"]]
-    assert names.count("layers") == 2 and sum(x["times"] * x["flops"] for x in images["stages"]) == images["flops"]
+    assert names.count("layers") == stacks and sum(x["times"] * x["flops"] for x in images["stages"]) == images["flops"]
 
 
 SIZES: list[tuple[Any, tuple[int, int], tuple[int, int, int]]] = [

@@ -57,7 +57,7 @@ def kosmos2(c: Config) -> Decoder:
     feed_forward = MLP(up=linear(F, d, bias=True), down=down, activation=c.activation("activation_function", "gelu"))
     c.ignore("layerdrop", "init_std")
     embed = embedding(V, d, sqrt(d) if c.get("scale_embedding", True) else 1.0)
-    embed = embed.extended(SinusoidalEmbedding, position_offset=c.get("pad_token_id", 1) + 1)
+    embed = embed.extended(SinusoidalEmbedding, position_offset=c.get("pad_token_id", 1) + 1, steps=d // 2 - 1)
     if segmented:
         embed = embed.extended(SegmentedEmbedding, segments=CountedBlock(kind="embedding", parts={"weight": weight(2, d, role="lookup")}))
     layers = repeat(Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward), c.dim("L", "layers", default=24))

@@ -93,9 +93,10 @@ class Operation(Record):
 def list_operations(
     graph: Graph, nodes: Iterable[Node], leaves: Iterable[Folded], stack: str = "layers", given: Mapping[Node, str] = MappingProxyType({})
 ) -> tuple[Operation, ...]:
-    """Return the steps of nodes in execution order; `leaves` are the folded weights of their block, a layer of the stack at this path.
+    """Return the steps of nodes in execution order.
 
-    `given` names the inputs that come from elsewhere.
+    `leaves` are the folded weights of their block, a layer of the stack at this path (empty: of no stack). `given` names the inputs that
+    come from elsewhere.
     """
     listed = tuple(nodes)
     uses = Counter(x.path for node in listed for x in node.weights)
@@ -112,7 +113,11 @@ class _Operations:
         self._tokens = graph.past_tokens + graph.new_tokens
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
-        self._leaves = {x.pattern: x for x in leaves}
+        listed = list(leaves)
+        self._leaves = {x.pattern: x for x in listed}
+        self._copies = Counter[str]()  # of a pattern, in all kinds of layers that have it
+        for leaf in listed:
+            self._copies[leaf.pattern] += int(leaf.copies)
         self._given = given
         self._read: dict[Node, tuple[str, ...]] = {
             node: (name,) for node, name in given.items()
@@ -175,7 +180,7 @@ class _Operations:
     def _use(self, x: UsedWeight) -> WeightUse:
         path = _inside_layer(x.path, self._stack)
         leaf = self._leaves[path]
-        one_by_one = self._uses[x.path] == leaf.copies > 1
+        one_by_one = self._uses[x.path] == self._copies[path] > 1
         first = x.path not in self._counted
         self._counted.add(x.path)
         copies, live = (1, 1) if one_by_one else (leaf.copies, leaf.active) if first else (0, 0)
@@ -201,8 +206,8 @@ def _step_name(node: Node, stack: str) -> str:
 
 
 def _inside_layer(path: str, stack: str) -> str:
-    """Return a path relative to its layer of a stack."""
-    _, layer, inside = path.partition(f"{stack}.{LETTERS[0]}")
+    """Return a path relative to its layer of a stack; outside of layers, without a stack, it is the whole path."""
+    _, layer, inside = path.partition(f"{stack}.{LETTERS[0]}") if stack else (path, "", "")
     return inside.removeprefix(".") if layer else path
 
 

@@ -199,11 +199,11 @@ def tower_stages(graph: Graph) -> tuple[WalkthroughStage, ...]:
     last = max((i + 1 for i, x in enumerate(nodes) if x.op == "layers"), default=len(nodes))
     before, after = nodes[:last], nodes[last:]
     stages = [
-        WalkthroughStage(name="vision", steps=list_operations(graph, before, leaves), nodes=tuple(before)),
+        WalkthroughStage(name="vision", steps=list_operations(graph, before, leaves, ""), nodes=tuple(before)),
         *_layer_stages(graph, None),
     ]
     if after:
-        stages.append(WalkthroughStage(name="projector", steps=list_operations(graph, after, leaves), nodes=tuple(after)))
+        stages.append(WalkthroughStage(name="projector", steps=list_operations(graph, after, leaves, ""), nodes=tuple(after)))
     return tuple(stages)
 
 

@@ -91,7 +91,7 @@ def _stages(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
         for x in layers.get(stack, ()):
             yield _part(stack), _layer_stage(graph, x, stack, several=len(layers[stack]) > 1)
         given |= {x: f"output of the {_block_name(stack)}s" for x in nodes if x.op == "layers"}
-        steps = list_operations(graph, nodes, leaves, given=given)
+        steps = list_operations(graph, nodes, leaves, "", given)
         if steps:
             part = _part(nodes[-1].path)
             stage = WalkthroughStage(name=part, steps=steps, nodes=tuple(nodes))
@@ -109,7 +109,7 @@ def _runs(graph: Graph) -> Iterator[tuple[str, list[Node]]]:
         if run and (is_stack or _part(node.path) != _part(run[-1].path)):
             yield stack, run
             stack, run = "", []
-        stack = next(stacks) if is_stack else stack
+        stack = next(stacks, "") if is_stack else stack
         run.append(node)
     if run:
         yield stack, run
