@@ -126,6 +126,14 @@ def part_config(c: Config, key: str, default: Mapping[str, Any] | None = None) -
     return c.sub(key)
 
 
+def check_class(c: Config, *known: str) -> None:
+    """Refuse a whole configuration whose `architectures` names another class, with other modules."""
+    classes = c.get("architectures", list(known[:1]))
+    if len(classes) != 1 or classes[0] not in known:
+        hint = "other classes of this type have other modules; count the checkpoint instead of its config"
+        raise c.error("architectures", f"is {safe(repr(classes), 80)}, not {' or '.join(known)}", hint)
+
+
 def side(c: Config, symbol: str, key: str, default: int | None = None) -> Expr:
     """Read a number of pixels on a side, which may be given as a square, [14, 14]."""
     value = c.data.get(key)

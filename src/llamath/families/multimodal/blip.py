@@ -6,19 +6,14 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.image_sizes import FixedImage
 from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config
+from ..towers import check_class, part_config
 from .blip_2 import blip_tower
-
-_CLASS = "BlipForConditionalGeneration"
 
 
 @multimodal()
 def blip(c: Config, text: Decoder) -> Assembly:
     c.ignore("projection_dim", "image_text_hidden_size", "logit_scale_init_value", "label_smoothing", "initializer_factor")
-    if (classes := c.get("architectures", [_CLASS])) != [_CLASS]:
-        raise c.error(
-            "architectures", f"is {classes!r:.60}, not {_CLASS}", "other classes of BLIP have another text model; count the checkpoint"
-        )
+    check_class(c, "BlipForConditionalGeneration")
     v = part_config(c, "vision_config", {})
     v.ignore("projection_dim")
     tower = blip_tower(v, 768, 3072, 12, 12, patch=16, size=384, eps=1e-5)

@@ -12,7 +12,7 @@ from ...core.towers import QueryLayer, Resampler, VisionTower
 from ...core.tree import repeat, sequence
 from ..counted_towers import Modules, counted, table
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
-from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, without_images
+from ..towers import check_class, encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, without_images
 
 _TOWER = {
     "class_token": "embeddings.class_embedding",
@@ -50,6 +50,7 @@ _QFORMER = {
 @multimodal()
 def blip_2(c: Config, text: Decoder) -> Assembly:
     c.ignore("image_text_hidden_size", "use_decoder_only_language_model", "initializer_factor")
+    check_class(c, "Blip2ForConditionalGeneration", *(f"InstructBlip{x}ForConditionalGeneration" for x in ("", "Video")))
     v, q = part_config(c, "vision_config", {}), part_config(c, "qformer_config", {})
     instructed = c.get("model_type", "") != "blip-2"
     tower = blip_tower(v, 1408, 6144, 39, 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...core.blocks import Decoder
+from ...core.blocks import Decoder, LayerNorm
 from ...core.config import Config
 from ...core.constructors import layer_norm, linear, mlp, rms, weight
 from ...core.expr import Expr, product
@@ -81,8 +81,14 @@ def nemotron_h_omni(c: Config, text: Decoder) -> Assembly:
     tower = radio(v, c.dim("t_v", "video_temporal_patch_size", default=2))
     k = round(1 / c.get("downsample_ratio", 0.5))
     joined, inner = product((k, k, c.dim("d_p", "vision_hidden_size", default=1280))), c.dim("F_p", "projector_hidden_size", default=4096)
+    normed = c.sub("text_config").get("num_nextn_predict_layers", 0) > 0  # by a norm whose factors no file stores: they are 1
     projector = MLPProjector(
-        norm=rms(joined, 1e-5), linear_1=linear(inner, joined), linear_2=linear(text.width, inner), activation="relu2", merge=k
+        patch_norm=LayerNorm(eps=v.get("layer_norm_eps", 1e-6)) if normed else None,
+        norm=rms(joined, 1e-5),
+        linear_1=linear(inner, joined),
+        linear_2=linear(text.width, inner),
+        activation="relu2",
+        merge=k,
     )
     sizes, names = tower.block.image_sizes, dict(tower.names)
     for old, new in _PUBLISHED.items():
