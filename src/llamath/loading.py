@@ -382,7 +382,8 @@ def _is_tied(data: Keys, text: Keys) -> Any:
     if model_type in TIED_BY_TEXT:
         return None
     if model_type in TIED_BY_EITHER:
-        return data.get("tie_word_embeddings", True) or text.get("tie_word_embeddings", True)
+        default = TIED_BY_EITHER[model_type]
+        return data.get("tie_word_embeddings", default) or text.get("tie_word_embeddings", default)
     if model_type == "lfm2_vl" and data.get("tie_embedding") is not None:
         return data["tie_embedding"]
     if data.get("tie_word_embeddings") is not None:

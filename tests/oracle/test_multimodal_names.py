@@ -20,6 +20,7 @@ WITHOUT_A_CLASS = {
     "deepseek_ocr",
     "deepseek_vl_v2",
     "dots_ocr",
+    "fast_vlm",
     "gemma3n",
     "internvl_chat",
     "kimi_k3",

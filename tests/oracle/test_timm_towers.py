@@ -147,3 +147,15 @@ def test_other_arguments_of_timm_are_not_counted(changes: dict[str, Any]) -> Non
     model = llamath.load(perception("vit_pe_core_large_patch14_336", **changes))
     assert any("not counted" in x for x in model.notes)
     assert model.parameters.total == llamath.load(LLAMA).parameters.total
+
+
+FASTVIT = 628, 122_714_208, "eb591506a73425e632fbc5732f1f66ef0b116b2a921090f85172db5fd2e99263"
+"""The same as of MobileNet-V5 of fastvit_mci3 in inference mode; the parameters are those without the buffers of norms."""
+
+
+def test_fast_vlm_has_the_names_and_shapes_of_timm() -> None:
+    model = llamath.load({"model_type": "fast_vlm", "text_config": LLAMA, "vision_config": {"architecture": "fastvit_mci3"}})
+    found = shapes(model, "model.vision_tower.timm_model.")
+    lines = "".join(f"{x} {'x'.join(map(str, shape))}\n" for x, shape in sorted(found.items()))
+    total = sum(int(x.weight.size) for x in model.weights if x.path.startswith("vision.") and not x.weight.buffer)
+    assert (len(found), total, sha256(lines.encode()).hexdigest()) == FASTVIT

@@ -19,6 +19,7 @@ MULTIMODAL = {
     "dots_ocr": "dots_ocr",
     "ernie4_5_vl_moe": "ernie4_5_vl_moe",
     "exaone4_5": "exaone4_5",
+    "fast_vlm": "fast_vlm",
     "fuyu": "fuyu",
     "gemma3": "gemma3",
     "gemma3n": "gemma3n",
@@ -99,8 +100,8 @@ NAME_PREFIXES = {
     **dict.fromkeys(("cosmos3_edge", "cosmos3_omni"), ("model.", "")),
     **dict.fromkeys("llava llava_next llava_next_video llava_onevision vipllava".split(), WHOLE),
     **dict.fromkeys(
-        "cohere2_vision deepseek_vl exaone4_5 gemma3n gemma4 glm46v glm4v glm4v_moe glm_ocr lfm2_vl lighton_ocr muse_glimmer perception_lm "
-        "qwen3_5 qwen3_5_moe qwen3_vl video_llama_3".split(),
+        "cohere2_vision deepseek_vl exaone4_5 fast_vlm gemma3n gemma4 glm46v glm4v glm4v_moe "
+        "glm_ocr lfm2_vl lighton_ocr muse_glimmer perception_lm qwen3_5 qwen3_5_moe qwen3_vl video_llama_3".split(),
         ("model.", "model.language_model."),
     ),
     "qwen3_vl_moe": ("model.", "model.language_model."),
@@ -133,8 +134,8 @@ TIED_BY_DEFAULT = frozenset(
 UNTIED_BY_DEFAULT = frozenset({"mistral_large4", "muse_glimmer"})
 """Wrappers whose configuration has no default for it, so that their classes do not tie them, whatever the text model's says."""
 
-TIED_BY_EITHER = frozenset({"hunyuan_vl", "kosmos-2"})
-"""Wrappers whose classes tie them unless both configurations say that they do not."""
+TIED_BY_EITHER = {"fast_vlm": False, "hunyuan_vl": True, "kosmos-2": True}
+"""Wrappers whose classes tie them if either configuration says so → what a configuration means that does not say it."""
 
 TIED_BY_TEXT = frozenset("blip-2 instructblip instructblipvideo kosmos-2.5 llama4".split())
 """Wrappers whose text model has the head itself, so that its own configuration decides."""
