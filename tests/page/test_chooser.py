@@ -138,20 +138,3 @@ def test_invalid_address_shows_the_initial_state(tab: Any, place: Place, at: str
     tab.goto(f"{place.address}choose{at}")
     assert tab.is_hidden(".comparing") and tab.get_attribute(".models a.model >> nth=0", "href") == "model/~1"
     assert tab.locator("img, script:not([type])").count() == 0 and visible_models(tab)[1:3] == PAYLOADS[:2]
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
-def test_no_accessibility_violations(browser: Any, place: Place, theme: Any, width: int) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    context = new_context(browser, color_scheme=theme, viewport={"width": width, "height": 800}, bypass_csp=True)
-    tab = context.new_page()
-    for path in ("choose#with=gpt2", "choose", "model/none"):
-        tab.goto("about:blank")
-        tab.goto(place.address + path)
-        if path == "choose":
-            tab.fill("#find", "llama 2")
-        found = Axe().run(tab).response["violations"]
-        assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], path
-        assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    context.close()

@@ -28,7 +28,7 @@ from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser, page_data, shown_text, wait_until_drawn
+from support.browser_page import Tab, browser, page_data, shown_text
 from support.page_expressions import FUNCTIONS, evaluate
 from support.reference_data import tiny_configs
 
@@ -403,51 +403,6 @@ def test_everything_is_reachable_by_keyboard(browser: Any, tmp_path: Path) -> No
         assert tab.locator("dialog[open]").count() == 1
 
 
-STATES = {
-    "the first": "#view=a",
-    "a block to scale": "#view=a&focus=1&map=bytes&by=layer",
-    "many GPUs, the cache": "#view=b&map=cache&gpus=8&context=100000&batch=64",
-    "training": "#view=a&mode=train&zero=3&trainers=8&shapes=numbers",
-    "a search": "#view=a&map=flops&find=attn&sort=total&names=gguf",
-    "both": "#view=difference",
-    "both, trained": "#view=difference&mode=train",
-    "design": "#view=design&target=8B",
-}
-SMALL = """() => [...document.querySelectorAll("button, select, input, a, summary, [role=button]:not(.tile)")].filter(x => {
-  const { width, height } = x.getBoundingClientRect();
-  return width && height && (height < 23.5 || width < 8) && !x.closest("p, svg, td, th, dd, li, small, label, .skip, .eyebrow, .tabular, .number");
-}).map(x => x.outerHTML.slice(0, 100))"""
-
-
-@pytest.mark.parametrize(("theme", "width"), [("light", 320), ("dark", 1100)])
-def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any, width: int) -> None:
-    """In every state; on a phone, nothing scrolls sideways and every target is large enough to touch."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
-    with Tab(browser, tmp_path, text, color_scheme=theme, width=width, bypass_csp=True) as tab:
-        for name, at in STATES.items():
-            tab.evaluate("at => { location.hash = at }", at)
-            tab.wait_for_function("at => location.hash.includes(at.split('&')[0])", arg=at)
-            found = Axe().run(tab).response["violations"]
-            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], name
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width, name
-            assert tab.evaluate(SMALL) == [], name
-        tab.evaluate("location.hash = '#view=a'")
-        tab.keyboard.press("?")
-        assert not Axe().run(tab).response["violations"]
-
-
-def test_nothing_is_cut_off_at_200_percent(browser: Any, tmp_path: Path) -> None:
-    """A window of 1280 pixels at 200 % zoom."""
-    text = model_page([llamath.load("llama-3-8b"), llamath.load("deepseek-v3")])
-    with Tab(browser, tmp_path, text, width=640, device_scale_factor=2) as tab:
-        for name, at in STATES.items():
-            tab.evaluate("at => { location.hash = at }", at)
-            wait_until_drawn(tab)
-            assert tab.evaluate("document.documentElement.scrollWidth") <= 640, name
-
-
 def test_reduced_motion_disables_animations(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), reduced_motion="reduce") as tab:
         moving = "document.getAnimations().length + [...document.querySelectorAll('*')].filter(x => parseFloat(getComputedStyle(x).transitionDuration) > 0).length"
@@ -464,16 +419,6 @@ def test_print_shows_numbers_without_controls(browser: Any, tmp_path: Path) -> N
         assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         hidden = "[...document.querySelectorAll('.scroll')].filter(x => x.scrollWidth > x.clientWidth + 1 && getComputedStyle(x).overflowX !== 'visible').length"
         assert tab.evaluate(hidden) == 0 and tab.pdf()[:5] == b"%PDF-"
-
-
-def test_open_derivation_has_no_accessibility_violations(browser: Any, tmp_path: Path) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-3-8b")]), bypass_csp=True) as tab:
-        for part in ("parameters", "weights", "overhead"):
-            tab.click(f"[data-part={part}]")
-            assert not Axe().run(tab).response["violations"], part
-            tab.keyboard.press("Escape")
 
 
 def test_content_security_policy_blocks_everything_else(browser: Any, tmp_path: Path) -> None:

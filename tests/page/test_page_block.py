@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import llamath
 from llamath.analysis.flops.flops_report import FlopsRequest, count_model_flops
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.analysis.verify.check_checkpoint import verify_checkpoint
-from llamath.model import Model
 from llamath.utils.errors import LlamathError
 from llamath.web.page_data.checkpoint_data import load_with_checkpoint
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import model_page, page_from_data
-from support.browser_page import Tab, browser
+from support.browser_page import Tab, browser, shown_text
 from support.page_expressions import evaluate
+from support.page_models import HOSTILE, data_of, model_of, write_checkpoint
 
 assert browser
 SAMPLE = (
@@ -29,17 +25,6 @@ SAMPLE = (
     " gemma-4-26b-a4b command-r7b opt-350m gpt2"
 ).split()
 SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
-HOSTILE = ("<img src=x onerror=pwned()>", "\"'><script>pwned()</script>", "model.layers.9.__proto__", "javascript:pwned()", "\u202egnp")
-
-
-@cache
-def model_of(slug: str) -> Model:
-    return llamath.load(slug)
-
-
-@cache
-def data_of(slug: str) -> dict[str, Any]:
-    return build_page_data([model_of(slug)])
 
 
 @pytest.mark.parametrize("slug", SAMPLE)
@@ -76,29 +61,6 @@ def test_arrow_keys_move_between_numbers_of_a_row(browser: Any, tmp_path: Path) 
             tab.keyboard.press("Escape")
         assert details[0] == "8·L\n= 8·32\n= 256" and details[1] == "F·d\n= 14,336·4,096\n= 58,720,256"
         assert details[4].endswith("/ all\n= 15,032,385,536 / 46,702,792,704\n= 32.19%")
-
-
-def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
-    """Write a small Llama as safetensors; the hostile one lacks a matrix, has a transposed one, and tensors whose names are markup."""
-    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
-    config = {"model_type": "llama", "vocab_size": 320, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, **sizes}
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config))
-    model = llamath.load(config)
-    names, tensors = model.scheme("hf").flat_tensors(model.tree)
-    shapes = {name: [int(n) for n in x.shape] for name, x in zip(names, tensors, strict=True)}
-    if hostile:
-        del shapes["model.layers.1.mlp.down_proj.weight"]
-        shapes["model.layers.0.self_attn.k_proj.weight"].reverse()
-        shapes |= {name: [1] for name in HOSTILE}
-    header, at = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -154,20 +116,4 @@ def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: 
         assert "stored transposed" in tab.text_content("dialog[open]")
         tab.keyboard.press("Escape")
         size = sum(x.bytes for x in verify_checkpoint(str(checkpoints[1])).manifest.tensors)
-        assert tab.text_content("[data-part=weights]").replace(",", "") == str(size)
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_blocks_and_findings_have_no_accessibility_violations(
-    browser: Any, tmp_path: Path, checkpoints: tuple[Path, Path], theme: Any
-) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    for place, at, width in ((str(checkpoints[1]), "#by=layer", 1100), ("nemotron-3-super-120b", "#shapes=numbers&by=kind&map=flops", 320)):
-        text = model_page([load_with_checkpoint(place)])
-        with Tab(browser, tmp_path, text, at, color_scheme=theme, width=width, bypass_csp=True) as tab:
-            found = Axe().run(tab).response["violations"]
-            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]
-            tab.click(".plate-blocks button >> nth=0")
-            tab.click("[data-step] >> nth=1")
-            assert not Axe().run(tab).response["violations"]
+        assert shown_text(tab, "[data-part=weights]").replace(",", "") == str(size)

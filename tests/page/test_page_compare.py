@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,13 @@ from llamath.analysis.diff.model_diff import diff
 from llamath.analysis.fit.fit_report import fit
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
 from llamath.hardware import find_device
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_models import data_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
 PAIRS = [("llama-2-7b", "llama-3-8b"), ("deepseek-v3", "qwen3-next-80b-a3b"), ("gpt2", "gpt-oss-20b"), ("mistral-7b", "mixtral-8x7b")]
-
-
-@cache
-def data_of(*slugs: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(x) for x in slugs])
 
 
 def number(text: str) -> int:
@@ -207,38 +201,3 @@ def test_both_pictures_are_shown(browser: Any, tmp_path: Path) -> None:
     with Tab(browser, tmp_path, page_from_data(data_of("deepseek-v3", "qwen3-next-80b-a3b")), width=1440) as tab:
         assert tab.locator("#pictures figure h3").all_text_contents() == ["DeepSeek V3", "Qwen3 Next 80B A3B"]
         assert tab.locator("#pictures figure svg").count() >= 2
-
-
-def test_first_control_of_a_section_is_near(browser: Any, tmp_path: Path) -> None:
-    """A skip link leads to the model, and no section has more than 40 tab stops before its first control."""
-    stops = """() => {
-      const focusable = [...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex]')].filter((x) => x.tabIndex >= 0 && !x.disabled && x.checkVisibility());
-      const sections = [...document.querySelectorAll('main section')].map((x) => x.id);
-      const first = (id) => focusable.findIndex((x) => x.closest(`#${id}`));
-      const header = first(sections[0]);
-      return [focusable[0].className, header, sections.map((id, i) => [id, focusable.filter((x) => x.closest(`#${id}`)).length])];
-    }"""
-    with Tab(browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), width=1440) as tab:
-        for view in ("difference", "design"):
-            tab.evaluate("at => { location.hash = at }", f"#view={view}")
-            wait_until_drawn(tab)
-            skip, before, _ = tab.evaluate(stops)
-            assert skip == "skip" and before <= 40, (view, before)
-        tab.keyboard.press("Tab")
-        tab.keyboard.press("Enter")
-        assert tab.evaluate("document.activeElement.id") == "content" or "content" in tab.evaluate("location.hash")
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    for width in (320, 1100):
-        with Tab(
-            browser, tmp_path, page_from_data(data_of("llama-2-7b", "llama-3-8b")), color_scheme=theme, width=width, bypass_csp=True
-        ) as tab:
-            wait_until_drawn(tab)
-            tab.click("button[aria-label^='Copy or save']:is(#causes *)")
-            for part in ("#causes", "#opened", "#shapes", "#sizes", "#facts", "#aligned", "#configs", "#files"):
-                found = Axe().run(tab, context=part).response["violations"]
-                assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (part, width)

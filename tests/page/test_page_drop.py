@@ -378,21 +378,6 @@ def test_files_can_be_opened_by_keyboard(tab: Any, tmp_path: Path) -> None:
     assert tab.evaluate("document.activeElement.textContent") == "Open a file"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    paths = write_files(tmp_path, (x for x in (*valid_files(), ("bad.gguf", b"GGUF")) if x[0] in ("layers.safetensors", "bad.gguf")))
-    for width in (320, 1100) if theme == "light" else (1100,):
-        with Tab(browser, tmp_path, model_page([llamath.load("gpt2")]), color_scheme=theme, width=width, bypass_csp=True) as made:
-            for path in paths:
-                made.set_input_files("#file-input", str(path))
-                made.wait_for_selector(".wrong" if path.suffix == ".gguf" else ".file")
-                found = Axe().run(made, context="#files").response["violations"]
-                assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found], (path.name, width)
-                assert made.evaluate("document.documentElement.scrollWidth") <= width
-
-
 def test_a_config_keeps_its_keys_that_change_no_weight(tab: Any, tmp_path: Path) -> None:
     """Llama 3.1 on the page of Llama 3: its context and rope_scaling are those of its own config."""
     model = llamath.load("llama-3.1-8b")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from llamath.analysis.plan.serving_plan import plan_serving
 from llamath.analysis.training.training_memory import TrainingJob, TrainRequest
 from llamath.cli import cli
 from llamath.hardware import Device, find_device
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.page_data.sizing.layouts_data import _causal_pairs, schedule
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, shown_text, wait_until_drawn
+from support.page_models import data_of
 
 assert browser
 SLUGS = ("llama-3-8b", "llama-3.1-405b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2", "falcon-mamba-7b")
@@ -53,11 +52,6 @@ OPEN_ALL_JS = """async () => {
   return found;
 }"""
 Settings = dict[str, str]
-
-
-@cache
-def data_of(slug: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(slug)])
 
 
 def own_dtype(slug: str, at: Settings) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,14 @@ import pytest
 
 import llamath
 from llamath.analysis.inference.inference_memory import MemoryCalculator, MemoryRequest
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
+from support.page_models import data_of
 from support.page_numbers import unexplained_numbers
 
 __all__ = ["browser"]
 MODELS = ["llama-3-8b", "deepseek-v3", "gpt2", "gemma-3-27b", "qwen3-next-80b-a3b", "falcon-mamba-7b", "llama-3.2-11b-vision"]
 MEASURES = ["parameters", "bytes", "flops", "cache"]
-
-
-@cache
-def data_of(slug: str) -> dict[str, Any]:
-    return build_page_data([llamath.load(slug)])
 
 
 def go_to(tab: Any, at: str) -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import llamath
 from llamath.analysis.graph.recorder import record
 from llamath.analysis.graph.walkthrough import Walkthrough, walkthrough
 from llamath.analysis.inference.cache_bytes import kv_cache_size
 from llamath.core.tree import fold
 from llamath.model import Model
-from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import Tab, browser, wait_until_drawn
 from support.page_expressions import evaluate
+from support.page_models import data_of, model_of
 
 assert browser
 SAMPLE = (
@@ -29,16 +27,6 @@ SAMPLE = (
 DRAWN = "llama-3-8b deepseek-v3 qwen3-next-80b-a3b gemma-4-26b-a4b command-r7b opt-350m gpt2 falcon-mamba-7b nemotron-3-super-120b".split()
 SETTINGS = ((1, 1), (7, 3), (4096, 1), (262_145, 5))
 WEIGHTLESS = ("ids", "probabilities")
-
-
-@cache
-def model_of(slug: str) -> Model:
-    return llamath.load(slug)
-
-
-@cache
-def data_of(slug: str) -> dict[str, Any]:
-    return build_page_data([model_of(slug)])
 
 
 def plate_of(slug: str) -> dict[str, Any]:
@@ -338,19 +326,3 @@ def test_unknown_levels_of_an_address_are_ignored(browser: Any, tmp_path: Path) 
     for at in ("#zoom=nothing", "#zoom=attn/nothing/3", "#zoom=attn/attn.q/99", "#layer=9999999", "#zoom=%3Cimg%3E", "#layer=-1"):
         with plate_tab(browser, tmp_path, "llama-3-8b", at) as tab:
             assert tab.text_content(".plate-panel h2").startswith("Layer 16")
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_plate_has_no_accessibility_violations(browser: Any, tmp_path: Path, theme: Any) -> None:
-    from axe_playwright_python.sync_playwright import Axe
-
-    for slug, at, width in (
-        ("nemotron-3-super-120b", "", 320),
-        ("deepseek-v3", "", 1440),
-        ("deepseek-v3", "#zoom=attn", 1100),
-        ("deepseek-v3", "#zoom=attn/attn.q_up", 1100),
-        ("llama-3-8b", "#zoom=attn/attn.q/3", 1100),
-    ):
-        with plate_tab(browser, tmp_path, slug, at, width=width, color_scheme=theme, bypass_csp=True) as tab:
-            found = Axe().run(tab, context=".hero-plate").response["violations"]
-            assert not [(x["id"], [y["html"] for y in x["nodes"][:3]]) for x in found]

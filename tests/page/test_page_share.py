@@ -52,11 +52,15 @@ def markdown_output(*args: str) -> str:
 
 @pytest.mark.parametrize("slug", ["llama-3-8b", "deepseek-v2-lite", "gemma-3-27b", "qwen3-next-80b-a3b"])
 def test_copy_equals_output_of_count(browser: Any, tmp_path: Path, slug: str) -> None:
+    outputs = {
+        "text": command_output("count", slug),
+        "Markdown": markdown_output("count", slug),
+        "JSON": command_output("count", slug, "--json"),
+    }
     with Tab(browser, tmp_path, model_page([llamath.load(slug)])) as tab:
-        assert copied_text(tab, "[aria-label='Copy as text']") == command_output("count", slug)
-        assert copied_text(tab, "[aria-label='Copy as Markdown']") == markdown_output("count", slug)
-        assert copied_text(tab, "[aria-label='Copy as JSON']") == command_output("count", slug, "--json")
-        tab.wait_for_selector(".status-line:has-text('Copied')")
+        for form, output in outputs.items():
+            assert copied_text(tab, f"[aria-label='Copy as {form}']") == output
+            tab.wait_for_selector(".status-line:has-text('Copied')")
 
 
 def test_copy_of_a_comparison_equals_output_of_diff(browser: Any, tmp_path: Path) -> None:
@@ -246,7 +250,7 @@ def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None
         assert link.startswith("file:") and "map=bytes" in link and "section=tensors" in link
     with Tab(browser, tmp_path, text, "#" + link.partition("#")[2]) as tab:
         wait_until_drawn(tab)
-        assert tab.get_attribute("#map [data-value=bytes]", "aria-pressed") == "true"
+        assert tab.get_attribute("#map [data-value=bytes]", "aria-checked") == "true"
         assert abs(tab.evaluate("document.getElementById('tensors').getBoundingClientRect().top")) < 120
         assert tab.evaluate("document.activeElement.id") == "tensors-title"
 

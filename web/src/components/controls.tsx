@@ -1,7 +1,8 @@
 // Controls: a choice among few values as buttons, a choice among many as a list, and a whole number as a slider with a text field.
 import { useEffect, useState } from "preact/hooks";
-import { parseWhole } from "../lib/state";
 import { grouped } from "../lib/format";
+import { placeAfter } from "../lib/roving";
+import { parseWhole } from "../lib/state";
 
 export type Options = readonly (readonly [value: string, text: string])[];
 
@@ -13,14 +14,23 @@ interface ChoiceProps {
 	choose: (value: string) => void;
 }
 
-/** A choice among at most about six values. */
+/** A choice among at most about six values: one tab stop, and the arrow keys choose. */
 export function Segmented({ id, label, options, chosen, choose, labelHidden = false }: ChoiceProps & { labelHidden?: boolean }) {
+	const stop = Math.max(0, options.findIndex(([value]) => value === chosen));
+	const onKeyDown = (event: KeyboardEvent, i: number) => {
+		const next = placeAfter(event.key, i, options.length);
+		if (next === undefined) return;
+		event.preventDefault();
+		const button = (event.currentTarget as Element).parentElement!.children[next] as HTMLElement;
+		choose(options[next]![0]);
+		button.focus();
+	};
 	return (
 		<span class="control">
 			<span class={labelHidden ? "hidden" : "control-label"} id={`${id}-label`}>{label}</span>
-			<span class="segmented" role="group" aria-labelledby={`${id}-label`} id={id}>
-				{options.map(([value, text]) => (
-					<button type="button" key={value} aria-pressed={value === chosen} data-value={value} onClick={() => choose(value)}>{text}</button>
+			<span class="segmented" role="radiogroup" aria-labelledby={`${id}-label`} id={id}>
+				{options.map(([value, text], i) => (
+					<button type="button" role="radio" key={value} aria-checked={value === chosen} tabIndex={i === stop ? 0 : -1} data-value={value} onClick={() => choose(value)} onKeyDown={(event) => onKeyDown(event, i)}>{text}</button>
 				))}
 			</span>
 		</span>

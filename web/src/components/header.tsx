@@ -2,9 +2,10 @@
 import { data, type ModelData } from "../lib/data";
 import type { SiteLinks } from "../lib/files/open_config";
 import { change, useAppState } from "../lib/state";
-import { shownTheme } from "../lib/theme";
+import { Menu } from "./export/menu";
 import { PageMenu } from "./export/page_menu";
 import { SectionAnchor } from "./section_link";
+import { ThemeButton } from "./theme_button";
 
 export interface SectionLink {
 	id: string;
@@ -66,25 +67,29 @@ function OtherModels() {
 	);
 }
 
+/** The sections where the header has no room for their links. */
+function SectionList({ links }: { links: readonly SectionLink[] }) {
+	return (
+		<span class="narrow-only">
+			<Menu text="Sections" label="Sections">{(close) => links.map((x) => <SectionAnchor key={x.id} id={x.id} onFollow={close}>{x.name}</SectionAnchor>)}</Menu>
+		</span>
+	);
+}
+
 export function Header({ title, links, showKeys }: Props) {
 	const { view } = useAppState();
-	const isDark = shownTheme() === "dark";
 	return (
 		<header>
 			<div class="wrap">
 				<a class="mark" href="#content" aria-label={`llamath: ${title}, top of the page`}><Mark />llamath</a>
 				<Views view={view!} />
+				{links.length > 0 && <SectionList links={links} />}
 				<nav aria-label="Sections">{links.map((x) => <SectionAnchor key={x.id} id={x.id}>{x.name}</SectionAnchor>)}</nav>
 				<span class="grow" />
 				<OtherModels />
 				{view !== "design" && <PageMenu name={title} />}
 				<button type="button" class="button icon wide-only" aria-label="Keyboard shortcuts" onClick={showKeys}>?</button>
-				<button type="button" class="button icon" aria-label={isDark ? "Light theme" : "Dark theme"} onClick={() => change({ theme: isDark ? "light" : "dark" })}>
-					<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
-						<circle cx="7" cy="7" r="6" fill="none" stroke="currentColor" stroke-width="1.6" />
-						<path d="M7 1a6 6 0 0 1 0 12z" fill="currentColor" />
-					</svg>
-				</button>
+				<ThemeButton />
 			</div>
 		</header>
 	);

@@ -17,12 +17,13 @@ interface Props {
 
 export function Section({ id, topic, title, lead, controls, children }: Props) {
 	return (
-		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic}>
+		<section id={id} aria-labelledby={`${id}-title`} data-topic={topic} data-numbers>
 			<div class="wrap">
 				<div class="section-head">
 					<p class="eyebrow"><SectionAnchor id={id}>{topic}</SectionAnchor></p>
 					<h2 id={`${id}-title`} tabIndex={-1}>{title}</h2>
-					<div class="section-controls">{controls}<SectionMenu id={id} topic={topic} /></div>
+					{controls && <div class="section-controls">{controls}</div>}
+					<div class="section-menu"><SectionMenu id={id} topic={topic} /></div>
 					{lead && <p class="lead">{lead}</p>}
 				</div>
 				{children}

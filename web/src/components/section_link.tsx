@@ -9,10 +9,18 @@ export function showSection(id: string): void {
 	(section?.querySelector<HTMLElement>("h2[tabindex]") ?? section)?.focus({ preventScroll: true });
 }
 
-export function SectionAnchor({ id, children }: { id: string; children: ComponentChildren }) {
+interface Props {
+	id: string;
+	/** Called before the section is shown. */
+	onFollow?: () => void;
+	children: ComponentChildren;
+}
+
+export function SectionAnchor({ id, onFollow, children }: Props) {
 	const follow = (event: MouseEvent) => {
 		if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
 		event.preventDefault();
+		onFollow?.();
 		change({ section: id });
 		showSection(id);
 	};

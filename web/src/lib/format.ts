@@ -58,6 +58,15 @@ export function shortBytes(from: bigint | number | string): string {
 	return `${threeDigits(n / unit)} ${name}`;
 }
 
+const DECIMAL: readonly [number, string][] = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"]];
+
+/** Bytes to three significant digits in the largest decimal unit, as sizes of files are stated. */
+export function shortFileSize(from: bigint | number | string): string {
+	const n = Number(from);
+	const [unit, name] = DECIMAL.find((x) => n >= x[0]) ?? DECIMAL.at(-1)!;
+	return `${threeDigits(n / unit)} ${name}`;
+}
+
 /** Made once: `toLocaleString` makes one at each call. */
 const WHOLE = new Intl.NumberFormat("en-US");
 

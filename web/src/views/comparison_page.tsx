@@ -7,10 +7,10 @@ import { data } from "../lib/data";
 import { formula } from "../lib/derivation";
 import { grouped, share, signed } from "../lib/format";
 import { causesInWords, difference, isSameModel } from "./compare/difference";
-import { Measures } from "./compare/measures";
+import { Measures, MeasuresFinding } from "./compare/measures";
 import { Shapes } from "./compare/shapes";
 import { OpenedLayers } from "./compare/opened_layers";
-import { ConfigTable, FactTable, WeightTable } from "./compare/tables";
+import { ConfigTable, factsFinding, FactTable, WeightTable } from "./compare/tables";
 import { Waterfall } from "./compare/waterfall";
 import { factsOf } from "./facts/fact_sheet";
 import { MemorySection } from "./memory/memory";
@@ -70,7 +70,7 @@ export function ComparisonPage() {
 		<>
 			<div class="wrap hero compare-head">
 				<h1>{a!.name} → {b!.name}</h1>
-				<p>{b!.name} has <Delta /> parameters. {difference.shared.weights.length} weights are the same in both, {difference.config.length} keys of the configuration differ.</p>
+				<p>From {a!.name} to {b!.name}: <Delta /> parameters. {difference.shared.weights.length} weights are the same in both, {difference.config.length} keys of the configuration differ.</p>
 			</div>
 			<Section id="causes" topic="Why the sizes differ" title={title()} lead={<>From {a!.name} to {b!.name}, one cause at a time. {difference.method[0]!.toUpperCase() + difference.method.slice(1)}</>}>
 				<Waterfall difference={difference} />
@@ -90,10 +90,10 @@ export function ComparisonPage() {
 			<Section id="shapes" topic="Shapes" title={difference.shared.weights.length ? `${difference.shared.weights.length} weights have the same shape, ${difference.weights.length} differ` : "No weight has the same shape in both"} lead={`The same place is the same weight; shared weights are ${sames} of ${b!.name}.`}>
 				<Shapes difference={difference} />
 			</Section>
-			<Section id="sizes" topic="What each costs" title="Memory, compute and speed of both"><Measures /></Section>
-			<Section id="facts" topic="Fact sheets" title="Both fact sheets"><FactTable /></Section>
+			<Section id="sizes" topic="What each costs" title={<MeasuresFinding />}><Measures /></Section>
+			<Section id="facts" topic="Fact sheets" title={factsFinding()}><FactTable /></Section>
 			<MemorySection models={data.models} />
-			<Section id="aligned" topic="Weights side by side" title="Every weight that differs"><WeightTable difference={difference} /></Section>
+			<Section id="aligned" topic="Weights side by side" title={`${difference.weights.length} weights differ`}><WeightTable difference={difference} /></Section>
 			<Section id="configs" topic="Configurations" title={`${difference.config.length} keys differ`}><ConfigTable difference={difference} /></Section>
 		</>
 	);

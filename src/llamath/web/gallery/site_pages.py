@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
-from ..server.packed_json import pack_json
-from ..server.page_html import read_asset
+from ..server.page_html import html_document, read_asset
 
 BUNDLES = ("gallery", "page")
 SITE_POLICY = "; ".join(
@@ -39,27 +37,11 @@ def asset_name(name: str) -> str:
 def site_page(title: str, data: Mapping[str, Any], bundle: str, up: str, without_script: Sequence[str]) -> str:
     """Return a page of a site; `up` leads from it to the site's root."""
     script, style = (f"{up}assets/{asset_name(f'{bundle}.{kind}')}" for kind in ("js", "css"))
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{SITE_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="referrer" content="no-referrer">',
-            f"<title>{escape(title)} · llamath</title>",
-            f'<link rel="stylesheet" href="{style}">',
-            "</head>",
-            "<body>",
-            f'<div id="page"><main><h1>{escape(title)}</h1></main></div>',
-            "<noscript><ul>",
-            *(f"<li>{x}</li>" for x in without_script),
-            "</ul></noscript>",
-            f'<script type="text/x-lzma-base64" id="data">{pack_json(data)}</script>',
-            f'<script src="{script}" defer></script>',
-            "</body>",
-            "</html>",
-            "",
-        ]
+    return html_document(
+        title,
+        data,
+        without_script,
+        policy=SITE_POLICY,
+        style=f'<link rel="stylesheet" href="{style}">',
+        script=f'<script src="{script}" defer></script>',
     )

@@ -31,12 +31,13 @@ _NAMED_EXPRESSIONS = {
 }
 """Symbols that stand for an expression."""
 _KEYS = [
+    ["Tab", "next control, picture, table, or numbers of a section"],
+    ["← ↑ → ↓", "move within a picture, a table, a choice, or the numbers of a section"],
+    ["Enter", "show how a number follows; open a part of a picture"],
+    ["+ −", "zoom the picture of the model in and out"],
+    ["Esc", "close; zoom out"],
     ["/", "find a tensor"],
     ["?", "keyboard shortcuts"],
-    ["← →", "collapse or expand a group of tensors; next number in a row"],
-    ["↑ ↓", "next group or tile"],
-    ["Enter", "show the derivation of a number or tile"],
-    ["Esc", "close"],
 ]
 _FILE_ERRORS = {
     "entry": "{0} should have a dtype, a shape and two data_offsets",

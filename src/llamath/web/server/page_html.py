@@ -34,17 +34,29 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
     A page that `connects` may ask the server that it came from.
     """
     code, style = read_asset(f"{bundle}.js"), read_asset(f"{bundle}.css")
+    return html_document(
+        title,
+        data,
+        without_script,
+        policy=content_security_policy(code, style, connects=connects),
+        style=f"<style>{style}</style>",
+        script=f'<script type="module">{code}</script>',
+    )
+
+
+def html_document(title: str, data: Mapping[str, Any], without_script: Sequence[str], *, policy: str, style: str, script: str) -> str:
+    """Return a page of packed data; `style` and `script` are elements, and the lines of `without_script` are HTML."""
     return "\n".join(
         [
             "<!doctype html>",
             '<html lang="en">',
             "<head>",
             '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy(code, style, connects=connects)}">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             '<meta name="referrer" content="no-referrer">',
             f"<title>{escape(title)} · llamath</title>",
-            f"<style>{style}</style>",
+            style,
             "</head>",
             "<body>",
             f'<div id="page"><main><h1>{escape(title)}</h1></main></div>',
@@ -52,7 +64,7 @@ def document(title: str, data: Mapping[str, Any], bundle: str, without_script: S
             *(f"<li>{x}</li>" for x in without_script),
             "</ul></noscript>",
             f'<script type="text/x-lzma-base64" id="data">{pack_json(data)}</script>',
-            f'<script type="module">{code}</script>',
+            script,
             "</body>",
             "</html>",
             "",

@@ -51,10 +51,14 @@ export function asMarkdown(tables: TableText[]): string {
 	return tables.map(({ title, rows: [head = [], ...rest] }) => [...(title ? [escaped(title), ""] : []), cells(head), `|${head.map((x) => (x.isNumber ? " ---: " : " --- ")).join("|")}|`, ...rest.map(cells)].join("\n")).join("\n\n");
 }
 
-/** A number without its groups; text that a spreadsheet would take for a formula gets an apostrophe. */
+export const csvField = (text: string): string => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+/** Text that a spreadsheet would take for a formula gets an apostrophe. */
+export const csvText = (text: string): string => (/^[=+@\-\t]/.test(text) ? `'${text}` : text);
+
+/** A number without its groups, or text. */
 function csvCell(text: string): string {
-	const plain = /^[−+]?\d{1,3}(,\d{3})*(\.\d+)?$/.test(text) ? text.replaceAll(",", "").replace("−", "-") : /^[=+@\-\t]/.test(text) ? `'${text}` : text;
-	return /[",\n\r]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain;
+	const isNumber = /^[−+]?\d{1,3}(,\d{3})*(\.\d+)?$/.test(text);
+	return csvField(isNumber ? text.replaceAll(",", "").replace("−", "-") : csvText(text));
 }
 
 export const asCsv = (tables: TableText[]): string => tables.map(({ rows }) => rows.map((row) => row.map((x) => csvCell(x.text)).join(",")).join("\n")).join("\n\n");

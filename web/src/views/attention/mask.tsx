@@ -2,7 +2,7 @@
 import { shortTokens } from "../../lib/format";
 import type { AttentionKind } from "./attention";
 
-const SIDE = 216;
+const SIDE = 260;
 const LEFT = 34;
 const TOP = 22;
 /** Chunks beyond this number are drawn as one band. */

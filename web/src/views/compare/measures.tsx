@@ -35,7 +35,8 @@ function countOf(model: ModelData, name: string): Value | null {
 	return { n, text: grouped(n), derive: () => ({ title: `${model.name}: ${name}`, lines: [count.says, formula(count.symbols, count.numbers, grouped(n)), ...inShort(name, n, compactCount(n))] }) };
 }
 
-export function Measures() {
+/** The sizes of both, at the smaller context length. */
+function useMeasures() {
 	const state = useAppState();
 	const tokens = commonContext();
 	const at = { ...state, mode: "run", context: String(tokens), batch: "1", by: "part", gpus: "1", tp: "" };
@@ -54,6 +55,23 @@ export function Measures() {
 		{ name: "KV cache", note: `${context}, the smaller context length`, color: "c-kv", values: measured("cache", "bytes", gibibytes) },
 		{ name: "FLOPs", note: `of one token, after ${context}`, color: "ramp-4", values: measured("flops", "FLOPs", grouped) },
 	];
+	return { measures, at, context };
+}
+
+const ratioOf = ([a, b]: (Value | null)[]): number | null => (a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null);
+
+/** What the second model takes, as multiples of the first. */
+export function MeasuresFinding() {
+	const { measures } = useMeasures();
+	const parts = measures.flatMap(({ name, values }) => {
+		const ratio = name === "Weights" || name === "KV cache" || name === "FLOPs" ? ratioOf(values) : null;
+		return ratio === null ? [] : [`${threeDigits(ratio)} × the ${name === "Weights" ? "bytes of weights" : name}`];
+	});
+	return <>{data.models[1]!.name} takes {parts.slice(0, -1).join(", ")}{parts.length > 1 && " and "}{parts.at(-1)} of {data.models[0]!.name}</>;
+}
+
+export function Measures() {
+	const { measures, at, context } = useMeasures();
 	return (
 		<>
 			<table class="measures" role="table">
@@ -69,7 +87,7 @@ export function Measures() {
 function MeasureRow({ measure }: { measure: Measure }) {
 	const most = measure.values.reduce((a, x) => (x && x.n > a ? x.n : a), 1n);
 	const [a, b] = measure.values;
-	const ratio = a && b && a.n > 0n ? Number((b.n * 10_000n) / a.n) / 10_000 : null;
+	const ratio = ratioOf(measure.values);
 	return (
 		<tr role="row">
 			<th scope="row" role="rowheader">{measure.name}<span class="caption">{measure.note}</span></th>

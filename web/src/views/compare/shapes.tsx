@@ -88,13 +88,19 @@ function slotsOf(group: Group, room: number): { slots: Slot[]; scale: number; he
 	const [longest, highest] = [Math.max(...all.map((x) => x[0])), Math.max(...all.map((x) => x[1]))];
 	const scale = group.isWide ? Math.min((room - 2) / longest, 60 / highest) : Math.min(LONGEST / Math.max(longest, highest), (room - 2) / longest);
 	let [x, y, rowHeight] = [0, 0, 0];
-	const slots = group.pairs.map((pair): Slot => {
+	const sized = group.pairs.map((pair) => {
 		const boxes = [sides(pair.a, group.isWide), sides(pair.b, group.isWide)];
 		const [boxWidth, boxHeight] = [Math.max(boxes[0]![0], boxes[1]![0]) * scale, Math.max(boxes[0]![1], boxes[1]![1], 1 / scale) * scale];
 		const name = shortPath(pair.path).replace(".{e}", "").replace(/^mlp\.(experts\.)?|^attn\./, "").replaceAll(".", " ").replaceAll("_", " ");
 		const shapes = [pair.a, pair.b].map((entry) => (entry ? mapText(entry.shape) : "none")) as [string, string];
 		const width = Math.max(boxWidth, textWidth(name, 13, 650), ...shapes.map((text) => textWidth(text, 12))) + PAD;
-		if (x && x + width > room) [x, y, rowHeight] = [0, y + rowHeight + 12, 0];
+		return { pair, boxHeight, name, shapes, width };
+	});
+	// a component that does not fit into what is left of a row starts a new one
+	const lengthFrom = (i: number) => sized.slice(i).reduce((sum, part) => sum + (part.pair.group === sized[i]!.pair.group ? part.width + 6 : 0), 0);
+	const slots = sized.map(({ pair, boxHeight, name, shapes, width }, i): Slot => {
+		const isFirst = i > 0 && sized[i - 1]!.pair.group !== pair.group;
+		if (x && (x + width > room || (isFirst && x + lengthFrom(i) > room))) [x, y, rowHeight] = [0, y + rowHeight + 12, 0];
 		const slot = { pair, x, y, width, labelY: y, name, shapes };
 		x += width + 6;
 		rowHeight = Math.max(rowHeight, boxHeight + LABELS);

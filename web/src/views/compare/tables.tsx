@@ -10,18 +10,28 @@ import type { Difference } from "./difference";
 
 const Names = () => <>{data.models.map((x, i) => <th key={i} scope="col" role="columnheader">{x.name}</th>)}</>;
 
-export function FactTable() {
+/** The facts of both models by their names. */
+function factRows(): [string, string[]][] {
 	const sheets = data.models.map((x) => new Map(factsOf(x).rows.map((row) => [row.name, row])));
 	const names = [...new Set(sheets.flatMap((x) => [...x.keys()]))];
 	const origin = data.models.map((x) => factsOf(x).origin.join(" · "));
 	const kinds = data.models.map((x) => factsOf(x).kinds.join(", "));
 	const hardware = data.models.map((x) => factsOf(x).hardware[0]).map((x) => (x?.name ? `${x.name}, ${x.dtype}, ${x.context}${x.speed ? `, ${x.speed}` : ""}` : "nothing in the catalog"));
-	const rows: [string, string[]][] = [
+	return [
 		["Published", origin],
 		["Kind", kinds],
-		...names.map((name): [string, string[]] => [name, sheets.map((x) => { const row = x.get(name); return row ? [row.value, row.note].filter(Boolean).join(", ") : "–"; })]),
+		...names.map((name): [string, string[]] => [name, sheets.map((x) => { const row = x.get(name); return row ? [row.value, row.note].filter(Boolean).join(" ") : "–"; })]),
 		["Runs on", hardware],
 	];
+}
+
+export function factsFinding(): string {
+	const rows = factRows();
+	return `${rows.filter(([, [a, b]]) => a !== b).length} of ${rows.length} facts differ`;
+}
+
+export function FactTable() {
+	const rows = factRows();
 	return (
 		<table class="sheets" role="table">
 			<caption class="hidden">Fact sheets of both models</caption>

@@ -3,7 +3,7 @@ import "./facts.css";
 import { NumberButton } from "../../components/number";
 import type { Count, Digits, ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, shareFormula, type Derivation } from "../../lib/derivation";
-import { gigabytes, grouped, percent, threeDigits } from "../../lib/format";
+import { gigabytes, grouped, percent, shortFileSize } from "../../lib/format";
 import { CheckpointStatus } from "./checkpoint_status";
 
 interface FactRow {
@@ -133,18 +133,13 @@ function Weights({ weights, model }: { weights: WeightFact[]; model: ModelData }
 					<span key={x.dtype}>
 						<small>{x.name}{x.released && <b title="as released"> ●</b>}</small>
 						<span class="bar" aria-hidden="true"><i class="data" style={{ width: `${Number((BigInt(x.bytes) * 1000n) / most) / 10}%` }} /></span>
-						<NumberButton derive={() => derive(x)} label={`weights in ${x.name}${x.released ? ", as released" : ""}`} data-weights={x.dtype}>{shortGigabytes(x.bytes)}</NumberButton>
+						<NumberButton derive={() => derive(x)} label={`weights in ${x.name}${x.released ? ", as released" : ""}`} data-weights={x.dtype}>{shortFileSize(x.bytes)}</NumberButton>
 					</span>
 				))}
 				{weights.some((x) => x.released) && <small class="released">● as released</small>}
 			</dd>
 		</div>
 	);
-}
-
-function shortGigabytes(bytes: Digits): string {
-	const n = Number(bytes);
-	return n >= 1e12 ? `${threeDigits(n / 1e12)} TB` : n >= 1e9 ? `${threeDigits(n / 1e9)} GB` : `${threeDigits(n / 1e6)} MB`;
 }
 
 /** The smallest hardware, with a link to all that runs it. */

@@ -14,7 +14,7 @@ interface Props {
 export function Hero({ model, skyline, plate }: Props) {
 	return (
 		<div class={`wrap hero ${plate ? "with-plate" : ""}`}>
-			<div class="sheet">
+			<div class="sheet" data-numbers>
 				<Intro model={model} />
 				{skyline && <div class="hero-skyline">{skyline}</div>}
 				<FactRows model={model} />

@@ -1,5 +1,6 @@
 // The columns of the table, which are also the rows of a comparison and the axes of the plot.
-import { shortBytes, shortTokens, threeDigits } from "../../lib/format";
+import { csvField, csvText } from "../../components/export/table_text";
+import { grouped, shortBytes, shortFileSize, shortTokens, threeDigits } from "../../lib/format";
 import type { Entry, Int } from "./entries";
 
 export interface Column {
@@ -11,7 +12,6 @@ export interface Column {
 	show: (value: unknown, x: Entry) => string;
 }
 
-const exact = (value: Int): string => BigInt(value).toLocaleString("en-US");
 const COUNT_UNITS: [number, string][] = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]];
 /** A count to three digits: 8.03B, 671B. */
 export function count(value: Int): string {
@@ -24,7 +24,6 @@ export const flops = (value: Int): string => {
 	const [unit, letter] = FLOP_UNITS.find((x) => Number(value) >= x[0]) ?? [1, ""];
 	return `${threeDigits(Number(value) / unit)} ${letter}FLOPs`;
 };
-export const gigabytes = (value: Int): string => (Number(value) >= 1e12 ? `${threeDigits(Number(value) / 1e12)} TB` : Number(value) >= 1e9 ? `${threeDigits(Number(value) / 1e9)} GB` : `${threeDigits(Number(value) / 1e6)} MB`);
 const text = (value: unknown): string => String(value);
 const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
 export const month = (value: string): string => `${MONTHS[Number(value.slice(5, 7)) - 1]} ${value.slice(0, 4)}`;
@@ -34,26 +33,26 @@ const NUMBERS: Row[] = [
 	["total", "Parameters", count, true],
 	["active", "Active", count, true],
 	["embeddingless", "Without embeddings", count],
-	["layers", "Layers", exact, true],
-	["width", "Hidden size", exact],
-	["heads", "Heads", exact],
-	["kv_heads", "KV heads", exact],
-	["head_dim", "Head dim", exact],
+	["layers", "Layers", grouped, true],
+	["width", "Hidden size", grouped],
+	["heads", "Heads", grouped],
+	["kv_heads", "KV heads", grouped],
+	["head_dim", "Head dim", grouped],
 	["window", "Window", shortTokens as (x: Int) => string],
-	["ffn", "FFN size", exact],
-	["experts", "Experts", exact, true],
-	["active_experts", "Active experts", exact],
-	["shared_experts", "Shared experts", exact],
-	["expert_width", "Expert size", exact],
+	["ffn", "FFN size", grouped],
+	["experts", "Experts", grouped, true],
+	["active_experts", "Active experts", grouped],
+	["shared_experts", "Shared experts", grouped],
+	["expert_width", "Expert size", grouped],
 	["context", "Context", shortTokens as (x: Int) => string, true],
-	["vocabulary", "Vocabulary", exact],
+	["vocabulary", "Vocabulary", grouped],
 	["kv", "KV per token", shortBytes as (x: Int) => string, true],
 	["kv_full", "KV at full context", shortBytes as (x: Int) => string],
 	["flops", "FLOPs per token", flops],
 	["flops_full", "FLOPs at full context", flops],
-	["bf16", "bf16", gigabytes],
-	["fp8", "fp8", gigabytes],
-	["four_bits", "4 bits", gigabytes],
+	["bf16", "bf16", shortFileSize],
+	["fp8", "fp8", shortFileSize],
+	["four_bits", "4 bits", shortFileSize],
 ];
 const TEXTS: Row[] = [
 	["organization", "Organization", text, true],
@@ -89,8 +88,7 @@ export function chosenColumns(columns: string): Column[] {
 export function toCsv(models: Entry[], columns: Column[]): string {
 	const cell = (value: unknown): string => {
 		const written = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
-		const safe = typeof value === "string" && /^[=+\-@\t]/.test(written) ? `'${written}` : written;
-		return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+		return csvField(typeof value === "string" ? csvText(written) : written);
 	};
 	const lines = [["name", ...columns.map((x) => x.key)], ...models.map((x) => [x.name, ...columns.map((y) => x[y.key])])];
 	return lines.map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";

@@ -5,9 +5,10 @@ import { Segmented, Select } from "../../components/controls";
 import { DialogHost } from "../../components/dialog";
 import { Mark } from "../../components/header";
 import { StatusLine } from "../../components/status_line";
+import { ThemeButton } from "../../components/theme_button";
 import { shellWord } from "../../lib/files/shell_word";
 import { change, state, useAppState } from "../../lib/state";
-import { applyTheme, shownTheme } from "../../lib/theme";
+import { applyTheme } from "../../lib/theme";
 import { Cards } from "./cards";
 import { Compare } from "./compare";
 import { comparedName, filtered, gallery, linkTo, linkToPair, sorted, useRest, valuesOf } from "./entries";
@@ -40,19 +41,13 @@ function handleKey(event: KeyboardEvent) {
 
 function Header() {
 	const { view } = useAppState();
-	const isDark = shownTheme() === "dark";
 	return (
 		<header>
 			<div class="wrap">
 				<a class="mark" href="#view=table" aria-label="llamath: gallery of language models"><Mark />llamath</a>
 				<Segmented id="view" label="View" labelHidden options={VIEWS} chosen={view!} choose={(x) => change({ view: x })} />
 				<span class="grow" />
-				<button type="button" class="button icon" aria-label={isDark ? "Light theme" : "Dark theme"} onClick={() => change({ theme: isDark ? "light" : "dark" })}>
-					<svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
-						<circle cx="7" cy="7" r="6" fill="none" stroke="currentColor" stroke-width="1.6" />
-						<path d="M7 1a6 6 0 0 1 0 12z" fill="currentColor" />
-					</svg>
-				</button>
+				<ThemeButton />
 			</div>
 		</header>
 	);
@@ -97,24 +92,37 @@ const withCounts = (all: string, values: [string, number][], chosen: string): [s
 	return [["", all], ...options, ...(chosen && !values.some((x) => x[0] === chosen) ? [[chosen, chosen] as [string, string]] : [])];
 };
 
+const FILTERS = ["kind", "attention", "organization", "license", "most"];
+
+/** The search and, on phones behind a button, the other filters. */
 function Filters({ found, loaded }: { found: number; loaded: number }) {
 	const state = useAppState();
+	const [isOpen, setOpen] = useState(false);
 	const all = gallery.models.length;
 	const status = state.find ? `${found} of ${all}${found ? "; Enter opens the first" : ""}` : found === all ? `${all} models` : `${found} of ${all} models`;
+	const used = FILTERS.filter((x) => state[x]).length;
+	const clear = () => {
+		change(Object.fromEntries(FILTERS.map((x) => [x, ""])));
+		document.getElementById("find")?.focus();
+	};
 	return (
-		<div class="filters no-print">
-			<span class="control">
+		<div class={`filters no-print ${isOpen ? "open" : ""}`}>
+			<span class="control find">
 				<label class="control-label" for="find">Find ( / )</label>
 				<input id="find" type="search" maxLength={80} autocomplete="off" spellcheck={false} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
 			</span>
-			<Select id="kind" label="Kind" options={withCounts("any", valuesOf((x) => x.kinds ?? []), state.kind!)} chosen={state.kind!} choose={(kind) => change({ kind })} />
-			<Select id="attention" label="Attention" options={withCounts("any", valuesOf((x) => (x.attention ?? "").split(", ")), state.attention!)} chosen={state.attention!} choose={(attention) => change({ attention })} />
-			<Select id="organization" label="Organization" options={withCounts("any", valuesOf((x) => [x.organization]), state.organization!)} chosen={state.organization!} choose={(organization) => change({ organization })} />
-			<Select id="license" label="License" options={withCounts("any", valuesOf((x) => [x.license]), state.license!)} chosen={state.license!} choose={(license) => change({ license })} />
-			<span class="control">
-				<label class="control-label" for="most">At most</label>
-				<input id="most" type="text" class="short" maxLength={12} placeholder="70B" autocomplete="off" value={state.most} onInput={(event) => change({ most: event.currentTarget.value })} />
-			</span>
+			<button type="button" class="button filters-button" aria-expanded={isOpen} aria-controls="more-filters" onClick={() => setOpen(!isOpen)}>{used ? `Filters: ${used}` : "Filters"}</button>
+			<div class="more-filters" id="more-filters" role="group" aria-label="Filters">
+				<Select id="kind" label="Kind" options={withCounts("any", valuesOf((x) => x.kinds ?? []), state.kind!)} chosen={state.kind!} choose={(kind) => change({ kind })} />
+				<Select id="attention" label="Attention" options={withCounts("any", valuesOf((x) => (x.attention ?? "").split(", ")), state.attention!)} chosen={state.attention!} choose={(attention) => change({ attention })} />
+				<Select id="organization" label="Organization" options={withCounts("any", valuesOf((x) => [x.organization]), state.organization!)} chosen={state.organization!} choose={(organization) => change({ organization })} />
+				<Select id="license" label="License" options={withCounts("any", valuesOf((x) => [x.license]), state.license!)} chosen={state.license!} choose={(license) => change({ license })} />
+				<span class="control">
+					<label class="control-label" for="most">At most</label>
+					<input id="most" type="text" class="short" maxLength={12} placeholder="70B" autocomplete="off" value={state.most} onInput={(event) => change({ most: event.currentTarget.value })} />
+				</span>
+				{used > 0 && <button type="button" class="button" onClick={clear}>Clear filters</button>}
+			</div>
 			<p class="caption" role="status">{status}{loaded < all ? ` · ${loaded} of ${all} computed` : ""}</p>
 		</div>
 	);

@@ -1,18 +1,9 @@
 // The models as a table: sorted by any column, with the columns of choice, and as a CSV file.
-import { announce } from "../../components/status_line";
+import { saveFile } from "../../components/export/clipboard";
 import { change, useAppState } from "../../lib/state";
 import { COLUMNS, chosenColumns, shown, toCsv, type Column } from "./columns";
 import type { Entry } from "./entries";
 import { CompareButton, ModelLink } from "./model_link";
-
-function save(name: string, text: string) {
-	const link = document.createElement("a");
-	link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
-	link.download = name;
-	link.click();
-	setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-	announce(`${name} saved`);
-}
 
 function ColumnChoice({ columns }: { columns: Column[] }) {
 	const keys = new Set(columns.map((x) => x.key));
@@ -54,7 +45,7 @@ export function ModelTable({ models }: { models: Entry[] }) {
 		<>
 			<div class="tools no-print">
 				<ColumnChoice columns={chosen} />
-				<button type="button" class="button" onClick={() => save("llamath-models.csv", toCsv(models, chosen))}>Save CSV</button>
+				<button type="button" class="button" onClick={() => saveFile("llamath-models.csv", toCsv(models, chosen), "text/csv")}>Save CSV</button>
 			</div>
 			<div class="table-frame" tabIndex={0} role="region" aria-label="Models">
 				<table class="models">

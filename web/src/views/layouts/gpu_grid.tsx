@@ -19,7 +19,8 @@ interface Props {
 	experts?: ExpertsOfRanks | null;
 }
 
-const CELL = 26;
+/** Few rows are drawn higher. */
+const cellOf = (rows: number) => (rows > 4 ? 26 : rows > 2 ? 32 : 48);
 const GAP = 3;
 
 /** All stages, or the first and the last ones of a long pipeline with the chosen one; null stands for those left out. */
@@ -40,12 +41,12 @@ export function GpuGrid({ tp, cp, stages, replicas, name, chosen, choose, expert
 	const widest = Math.max(...stages.map((x) => textWidth(x.layers, 12)), 44) + 10;
 	const room = Math.max(Math.floor((width - left - 40) / widest), 4);
 	const shown = shownStages(stages.length, room, chosen);
-	const column = Math.min(Math.max((width - left - 40) / shown.length, 30), 96);
+	const column = Math.min(Math.max((width - left - 40) / shown.length, 30), 150);
 	const rows = Math.min(tp, 8);
 	const top = 46;
 	const behind = Math.min(replicas - 1, 3);
 	// the ranks of context parallelism, or the first and the last of many; null stands for those left out
-	const cell = cp === 1 ? CELL : rows > 4 ? 11 : rows > 2 || cp > 4 ? 13 : 20;
+	const cell = cp === 1 ? cellOf(rows) : rows > 4 ? 11 : rows > 2 || cp > 4 ? 13 : 20;
 	const bandHeight = rows * (cell + GAP);
 	const bands = shownStages(cp, Math.max(MOST_BANDS, Math.floor(MOST_HEIGHT / (bandHeight + BAND_GAP))));
 	const bandY = (j: number) => top + j * (bandHeight + BAND_GAP) - bands.slice(0, j).filter((x) => x === null).length * (bandHeight - 16);

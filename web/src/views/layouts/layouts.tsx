@@ -96,7 +96,7 @@ function TrainingLayout({ training, plan, gpu }: { training: TrainingPlans; plan
 					<h3>One replica, GPU by GPU</h3>
 					<GpuGrid tp={Number(tp)} cp={Number(cp)} stages={plan.stages} replicas={Number(dp)} name={dp === "1" ? "data-parallel replica" : "data-parallel replicas"} chosen={index} choose={plan.stages.length > 1 ? choose : undefined} experts={plan.experts} />
 					<p class="caption">
-						A square is a GPU with its part of the stage's layers; the blue edge has the embedding, the indigo edge the head.
+						A box is a GPU with its part of the stage's layers; the edge at the first layer is the embedding, the edge at the last the head.
 						{plan.zero !== "0" && ` ZeRO-${plan.zero} shards ${["", "optimizer states", "optimizer states and gradients", "optimizer states, gradients and weights"][Number(plan.zero)]} over the ${cp === "1" ? "replicas" : `${grouped(BigInt(dp) * BigInt(cp))} ranks of DP × CP`}.`}
 						{cp !== "1" && ` CP ${cp}: the ranks of a stage have the same weights, and each has a part of every sequence.`}
 						{plan.experts && ` EP ${ep}: the ${grouped(plan.experts.all)} experts of a layer are spread over ${ep} GPUs, ${grouped(plan.experts.each)} on each.`}

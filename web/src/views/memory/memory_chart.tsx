@@ -98,7 +98,7 @@ export function MemoryChart({ name, sizes, sized, context, range, gpus }: Props)
 	const weights = bands[0]!.points;
 	const spine = useMemo(() => spineRects(sizes, sized, weights[0]![1], weights[0]![2], box.left, narrow ? 9 : 14), [drawing]);
 	const drawnBands = useMemo(() => bands.map(({ part, path }) => <path key={part} class="data" d={path} fill={PART_FILLS[part]} stroke="var(--paper)" stroke-width="1" />), [drawing]);
-	const drawnLabels = useMemo(() => [<Limits limits={limits} box={box} narrow={narrow} width={width} />, <BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} />], [drawing]);
+	const drawnLabels = useMemo(() => [<Limits limits={limits} box={box} narrow={narrow} width={width} />, <BandLabels bands={bands} box={box} x={x} own={own} parts={plan.parts} lines={limits.map((l) => l.y)} narrow={narrow} />], [drawing]);
 	const open = (gpu: Gpu, at: bigint) => openDerivation(contextDerivation(gpu, at, sized, name));
 	const crossings = useMemo(() => placeCrossings(limits, x, range.tokens, box, narrow), [drawing]);
 	const describe = `${name}: memory over the context. ${crossings.map((l) => `${l.gpus.map((g) => g.title).join(", ")} at ${grouped(l.at)} tokens`).join("; ")}`;
@@ -173,7 +173,7 @@ function OwnContextLabel({ x, y, left, right }: { x: number; y: number; left: nu
 type Band = { part: Part; points: [number, number, number][] };
 
 /** The name of each band where it is tall enough for it; the key beside the chart has them all. */
-function BandLabels({ bands, box, x, own, parts }: { bands: Band[]; box: { left: number; right: number }; x: (n: number) => number; own: number; parts: readonly Part[] }) {
+function BandLabels({ bands, box, x, own, parts, lines, narrow }: { bands: Band[]; box: { left: number; right: number }; x: (n: number) => number; own: number; parts: readonly Part[]; lines: number[]; narrow: boolean }) {
 	return (
 		<>
 			{bands.map(({ part, points }) => {
@@ -184,7 +184,11 @@ function BandLabels({ bands, box, x, own, parts }: { bands: Band[]; box: { left:
 				if (low - high < 22) return null;
 				const patterned = part === "activations" || part === "logits" || part === "overhead";
 				const ink = part === "cache" ? "var(--on-kv)" : part === "master" ? "var(--paper)" : "var(--ink)";
-				return <text key={part} class="bold halo" x={part === parts[0] ? box.left + 26 : place} y={(low + high) / 2 + 4.5} text-anchor={part === parts[0] ? "start" : "middle"} style={{ fill: ink, stroke: patterned ? "var(--paper)" : PART_FILLS[part] }}>{label}</text>;
+				// no line of a GPU strikes through the name, and on phones the names of GPUs stand at the left
+				const middle = (low + high) / 2;
+				const y = [0, 14, -14, 28, -28].map((shift) => middle + shift).find((at) => at < low - 10 && at > high + 10 && lines.every((line) => Math.abs(line - at) > 12)) ?? middle;
+				const [start, anchor] = part !== parts[0] ? [place, "middle"] : narrow ? [box.right - 10, "end"] : [box.left + 26, "start"];
+				return <text key={part} class="bold halo" x={start} y={y + 4.5} text-anchor={anchor as "start"} style={{ fill: ink, stroke: patterned ? "var(--paper)" : PART_FILLS[part] }}>{label}</text>;
 			})}
 		</>
 	);

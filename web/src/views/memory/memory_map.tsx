@@ -13,12 +13,14 @@ import { ApproximateMemory, type Sized } from "../../lib/sizing/gpu_memory";
 
 const GIB = 2 ** 30;
 const NEAR = 2 ** 0.2;
+/** The height of a line of text. */
+const LINE = 15;
 const BATCHES = Array.from({ length: 9 }, (_, i) => 2 ** i);
 
 /** Contexts in powers of two, to twice the model's own or to what is chosen. */
 function contexts(own: number, chosen: number, width: number): number[] {
 	const last = Math.max(Math.ceil(Math.log2(own)) + 1, Math.ceil(Math.log2(chosen)));
-	const first = Math.max(last - (width < 480 ? 6 : 8), 0);
+	const first = Math.max(last - (width < 480 ? 4 : 8), 0);
 	return Array.from({ length: last - first + 1 }, (_, i) => 2 ** (first + i));
 }
 
@@ -41,6 +43,15 @@ function fullAt(memory: ApproximateMemory, batch: number, bytes: number, low: nu
 	return low;
 }
 
+/** The height at which a line passes a vertical. */
+function crossingOf(points: [number, number][], x: number): number | null {
+	for (let i = 1; i < points.length; i++) {
+		const [[x0, y0], [x1, y1]] = [points[i - 1]!, points[i]!];
+		if (x0 !== x1 && (x0 - x) * (x1 - x) <= 0) return y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
+	}
+	return null;
+}
+
 export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; sized: Sized; gpus: readonly Gpu[]; state: State }) {
 	const [ref, width] = useWidth<HTMLDivElement>();
 	const sizes = sizesOf(model);
@@ -51,7 +62,8 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 		const memory = new ApproximateMemory(plan);
 		const across = contexts(Number(sizes.own), chosen, width);
 		const left = 52;
-		const right = width - 8;
+		const names = Math.max(...gpus.map((g) => textWidth(shortTitle(g), 12, 650)));
+		const right = width - names - 14;
 		const cell = Math.max(30, Math.min(38, width / 26));
 		const [top, bottom] = [8, 8 + BATCHES.length * cell];
 		const columns = (right - left) / across.length;
@@ -90,11 +102,18 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 	const isChosen = (c: { tokens: number; batch: number }) => Math.abs(x(c.tokens) - nowX) < columns / 2 && Math.abs(y(c.batch) - nowY) < cell / 2;
 	const chosenCell = cells.findIndex((c) => isChosen(c));
 	const fitsText = columns > textWidth(text(most), 12, 400) + 8;
+	// a border that leaves the picture at the right is named there; one that ends at the bottom, within
+	const beside = borders.flatMap((b) => {
+		const at = crossingOf(b.points, right);
+		return at !== null && at > top && at < bottom ? [{ name: shortTitle(b.gpu), from: at, y: at }] : [];
+	}).toSorted((a, b) => a.y - b.y);
+	beside.forEach((x, i) => (x.y = Math.max(x.y, top + 4, i ? beside[i - 1]!.y + LINE : 0)));
+	beside.toReversed().forEach((x, i) => (x.y = Math.min(x.y, i ? beside.at(-i)!.y - LINE : bottom - 4)));
 	const occupied: [number, number, number][] = [];
-	const labels = borders.map((b) => {
+	const labels = borders.filter((b) => !beside.some((x) => x.name === shortTitle(b.gpu))).map((b) => {
 		const name = shortTitle(b.gpu);
 		const wide = textWidth(name, 12, 650);
-		const place = [0.12, 0.3, 0.5, 0.7, 0.85].map((s) => b.inside[Math.round(s * (b.inside.length - 1))]!).find((p) => p[0] + 6 + wide < right && p[1] > top + 14 && p[1] < bottom - 4 && occupied.every(([a, z, h]) => z < p[0] || a > p[0] + wide + 8 || Math.abs(h - p[1]) > 15));
+		const place = [0.12, 0.3, 0.5, 0.7, 0.85].map((s) => b.inside[Math.round(s * (b.inside.length - 1))]!).find((p) => p[0] + 6 + wide < right && p[1] > top + 14 && p[1] < bottom - 4 && occupied.every(([a, z, h]) => z < p[0] || a > p[0] + wide + 8 || Math.abs(h - p[1]) > LINE));
 		if (place) occupied.push([place[0], place[0] + wide + 8, place[1]]);
 		return { name, place };
 	});
@@ -118,6 +137,7 @@ export function MemoryMap({ model, sized, gpus, state }: { model: ModelData; siz
 					{sizes.stated && <rect x={x(own)} y={top} width={Math.max(right - x(own), 0)} height={bottom - top} fill="url(#beyond)" opacity=".45" pointer-events="none" />}
 					<clipPath id="map-clip"><rect x={left} y={top} width={right - left} height={bottom - top} /></clipPath>
 					<g clip-path="url(#map-clip)">{borders.map((b) => <path key={b.gpu.name} class="border" d={linePath(b.points)} />)}</g>
+					{beside.map((l) => <g key={l.name}><path d={`M${right + 1} ${l.from}L${right + 8} ${l.y}`} stroke="var(--ink)" /><text class="bold map-label" x={right + 11} y={l.y + 4}>{l.name}</text></g>)}
 					{labels.map((l) => l.place && <text key={l.name} class="bold halo map-label" x={l.place[0] + 6} y={l.place[1] + 4}>{l.name}</text>)}
 					{sizes.stated && own >= across[0]! && <path d={`M${x(own)} ${top}V${bottom + 6}`} stroke="var(--ink)" stroke-width="2" />}
 					{inside && <circle class="dot" cx={nowX} cy={nowY} r="7" />}

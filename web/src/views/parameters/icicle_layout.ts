@@ -66,13 +66,16 @@ class Layout {
 
 	/** Writes the label into a box: the name, and what fits below or beside it; false if the name and a number do not fit. */
 	private label(box: Box): boolean {
-		const left = box.solid < box.width * 0.5 ? box.solid + PAD : PAD;
-		const room = box.width - left - 3;
+		const start = box.solid < box.width * 0.5 ? box.solid : 0;
 		const rows = box.height < LINE ? 0 : Math.max(1, Math.floor((box.height - 5) / LINE));
-		const [x, top] = [box.x + left, box.y + (rows > 1 ? 19 : box.height / 2 + 5)];
+		const top = box.y + (rows > 1 ? 19 : box.height / 2 + 5);
 		const fits = (alternatives: string[], space: number) => alternatives.find((text) => textWidth(text, SMALL) <= space);
-		const name = [box.cell.name, box.cell.short].map((text) => wrapped(text, room, rows)).find(Boolean);
-		if (!name) return false;
+		// a narrow box has narrow margins
+		const choices = [PAD, 4].flatMap((pad) => [box.cell.name, box.cell.short].map((text) => ({ left: start + pad, name: wrapped(text, box.width - start - pad - 3, rows) })));
+		const chosen = choices.find((x) => x.name);
+		if (!chosen) return false;
+		const { left, name } = chosen as { left: number; name: string[] };
+		const [x, room] = [box.x + left, box.width - left - 3];
 		if (rows === 1) {
 			const used = textWidth(name[0]!, NAME, BOLD) + 10;
 			const text = fits(box.cell.lines.at(-1) ?? [], room - used);

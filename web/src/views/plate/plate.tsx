@@ -7,6 +7,7 @@ import { NumberButton } from "../../components/number";
 import type { ModelData } from "../../lib/data";
 import { inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { grouped, shortCount } from "../../lib/format";
+import { useRoving } from "../../lib/roving";
 import { change, state as appState, useAppState, type State } from "../../lib/state";
 import { useWidth } from "../../lib/use_width";
 import { BlockList, Totals } from "./block_list";
@@ -15,13 +16,14 @@ import { filledCells, Flow, useWalk } from "./flow";
 import { LayerPicture, useLayerLayout } from "./layer_picture";
 import { HeadView, MatrixView } from "./matrix_view";
 import { asNumber, COMPONENT_NAMES, fill, firstOfKind, fullName, kindAt, layersOfKind, middleLayer, numLayers, plateOf, prefixOf, schemeNames, shortName, stagesOf, towersOf, variablesOf, type LayerKind, type PlateData, type Stage, type Step } from "./plate_model";
-import { openX, Skyline } from "./skyline";
+import { kindFill, openX, Skyline } from "./skyline";
 import { nameOfTower, towerAt, TowerStages, UnknownTower, type TowerPlace } from "./towers";
 import { blocksOf, headSplit, splitZoom, takeOrigin, weightAt, zoomOut, zoomTo, type Block } from "./zoom";
 
 const NARROW = 760;
+/** The size of the opened layer on paper; plate.css has it too. */
+const PAPER_ZOOM = 0.75;
 const WHOLE_HEIGHT = 340;
-const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 
 export function PlateSkyline({ model, barHeight, hasLens = false }: { model: ModelData; barHeight: number; hasLens?: boolean }) {
 	const state = useAppState("layer", "zoom");
@@ -53,11 +55,12 @@ export function openPlace(model: ModelData, chosen: string): number | string {
 }
 
 function Kinds({ plate, open }: { plate: PlateData; open: number | string }) {
+	const rove = useRoving(plate.kinds.length);
 	return (
-		<div class="plate-kinds" role="group" aria-label="Kinds of layers">
+		<div class="plate-kinds" role="group" aria-label="Kinds of layers" data-roving>
 			{plate.kinds.map((x, i) => (
-				<button type="button" key={i} aria-pressed={typeof open === "number" && kindAt(plate, open) === i} onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}>
-					<i style={{ background: KIND_FILLS[i % KIND_FILLS.length] }} class="data" />
+				<button type="button" key={i} {...rove(i)} aria-pressed={typeof open === "number" && kindAt(plate, open) === i} onClick={() => change({ layer: String(firstOfKind(plate, i)), zoom: "" })}>
+					<i style={{ background: kindFill(i) }} class="data" />
 					{grouped(layersOfKind(plate, i))} × {x.label}
 				</button>
 			))}
@@ -93,15 +96,15 @@ export function Plate({ model, whole }: { model: ModelData; whole?: ComponentChi
 	const withImage = typeof open === "number" && !ofText?.steps.length ? (towersOf(model).crossing[kindAt(plate, open)] ?? null) : null;
 	const stage = tower ? (tower.stage ?? null) : (withImage ?? ofText);
 	const opened = openedAt(state.zoom!, stage, kind);
-	const scene = useRef<HTMLDivElement>(null);
-	useZoomGestures(scene);
+	const panelWidth = document.documentElement.dataset.medium === "paper" ? width / PAPER_ZOOM : width;
+	useZoomGestures(ref);
 	return (
-		<div ref={ref} class="plate">
+		<div ref={ref} class={`plate ${state.zoom === "model" ? "at-model" : ""}`}>
 			<Path model={model} open={open} opened={opened} state={state} />
 			{whole}
 			{state.zoom !== "model" && (
-				<div class="plate-panel" ref={scene}>
-					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} withImage={withImage !== null} opened={opened} state={state} width={width - (width < 600 ? 26 : 34)} />
+				<div class="plate-panel" data-numbers>
+					<Panel key={`${open}`} model={model} stage={stage} kind={kind} open={open} tower={tower} withImage={withImage !== null} opened={opened} state={state} width={panelWidth - (panelWidth < 600 ? 26 : 34)} />
 				</div>
 			)}
 		</div>
@@ -129,7 +132,7 @@ function Path({ model, open, opened, state }: { model: ModelData; open: number |
 	return (
 		<nav class="plate-bar" aria-label="Levels of the picture">
 			<ol class="plate-path">
-				{shown.map(([zoom, name], i) => <li key={zoom}><button type="button" data-level={zoom || "layer"} aria-current={i === at ? "true" : undefined} onClick={() => zoomTo(zoom)}>{name}</button></li>)}
+				{shown.map(([zoom, name], i) => <li key={zoom}><button type="button" tabIndex={i === at ? -1 : 0} data-level={zoom || "layer"} aria-current={i === at ? "true" : undefined} onClick={() => zoomTo(zoom)}>{name}</button></li>)}
 			</ol>
 			<span class="plate-controls">
 				{typeof open === "number" && <>
@@ -293,6 +296,8 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 		};
 		const onDown = (event: PointerEvent) => {
 			if (event.pointerType !== "touch") return;
+			// the end of a touch is lost where its element went away
+			if (event.isPrimary) touches.clear();
 			touches.set(event.pointerId, [event.clientX, event.clientY]);
 			distance = spread();
 		};
@@ -320,5 +325,5 @@ function useZoomGestures(ref: { current: HTMLElement | null }) {
 		return () => {
 			for (const [name, listener] of Object.entries(listeners)) element.removeEventListener(name, listener);
 		};
-	}, [ref.current]);
+	}, []);
 }

@@ -16,6 +16,9 @@ interface Props {
 }
 
 const MAX_BREAK = 3;
+const KIND_FILLS = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
+/** The grey that marks the i-th kind of layer. */
+export const kindFill = (i: number): string => KIND_FILLS[i % KIND_FILLS.length]!;
 /** From the stream upwards. */
 const STACK_ORDER = ["norm", "attn", "router", "ffn", "embed", "head", "vision", "kv", "experts"];
 
@@ -130,7 +133,6 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 	};
 	const pattern = plate.pattern.join("; ") || (count > 1 ? `${grouped(count)} layers, all alike` : "1 layer");
 	const middle = (left + right) / 2;
-	const kindRamp = ["var(--ramp-2)", "var(--ramp-5)", "var(--ramp-3)", "var(--panel)"];
 	const [openLeft, openRight] = openX(plate, width, open);
 	const markX = (openLeft + openRight) / 2;
 	const openHeight = Math.min(barHeight, (openLayer >= 0 ? Number(plate.kinds[kindAt(plate, openLayer)]!.sizes.parameters) : Number(openPart?.parameters ?? 0)) * unit);
@@ -139,7 +141,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 		<svg class="skyline data" width={width} height={labelY + 10} viewBox={`0 0 ${width} ${labelY + 10}`} role="group" aria-label={`The whole model: ${pattern}`}>
 			<text class="muted" x={width} y={14} text-anchor="end">{headline}</text>
 			{bars.map((i) => <Bar key={i} x={layerX(i)} base={base} width={barWidth} groups={plate.kinds[kindAt(plate, i)]!.sizes.groups} unit={unit} limit={barHeight} />)}
-			{kindHeight > 0 && bars.map((i) => <rect key={`k${i}`} class="kind-mark" x={layerX(i)} y={base + 4} width={barWidth} height={kindHeight - 1} style={{ fill: kindRamp[kindAt(plate, i) % kindRamp.length] }} />)}
+			{kindHeight > 0 && bars.map((i) => <rect key={`k${i}`} class="kind-mark" x={layerX(i)} y={base + 4} width={barWidth} height={kindHeight - 1} style={{ fill: kindFill(kindAt(plate, i)) }} />)}
 			{!isSmall && <path class="thin-stream" d={`M0 ${streamY}H${width}`} />}
 			<path class="stream" d={`M${margin + towersWidth} ${streamY}H${width - margin}`} />
 			{!isSmall && <text class="muted" x={0} y={streamY - 8}>{towers.length ? "" : "tokens"}</text>}
@@ -162,7 +164,7 @@ export function Skyline({ plate, width, barHeight, open, choose }: Props) {
 			})}
 			<path class="open-mark" d={`M${markX} ${base - openHeight - 4}l-6 -9h12z`} />
 			<rect class="hit layers-hit" x={left} y={top - 12} width={Math.max(0, right - left)} height={barHeight + 24} tabindex={0} role="slider" aria-label="Layer" aria-valuemin={0} aria-valuemax={count - 1} aria-valuenow={Math.max(0, openLayer)} aria-valuetext={describe(Math.max(0, openLayer))}
-				onPointerMove={(event) => setHovered(at(event))} onPointerLeave={() => setHovered(null)} onClick={(event) => choose(at(event))} onKeyDown={onKey} />
+				onPointerMove={(event) => (setHovered(at(event)), event.buttons === 1 && at(event) !== openLayer && choose(at(event)))} onPointerLeave={() => setHovered(null)} onClick={(event) => choose(at(event))} onKeyDown={onKey} />
 			<SkylineLabels place={place} partWidth={partWidth} y={labelY} pattern={pattern} middle={middle} width={width} norms={norms.length} left={left} right={right} />
 		</svg>
 	);

@@ -109,8 +109,8 @@ export function SpeedSection({ model }: { model: ModelData }) {
 		<Section id="speed" topic="Speed limits" title={finding(limits, where)} lead={lead || "A speed without the memory for it would be a false answer. Choose more or other GPUs above, a shorter context, or fewer bits."} controls={<GpuSelect id="speed-card" />}>
 			{limits && (
 				<>
-					<div class="scroll" tabIndex={0} role="region" aria-label="table of speed"><LimitsTable sized={sized} gpu={gpu} limits={limits} /></div>
 					<div class="speed-pictures">
+						<div class="scroll" tabIndex={0} role="region" aria-label="table of speed"><LimitsTable sized={sized} gpu={gpu} limits={limits} /></div>
 						<Roofline sized={sized} gpu={gpu} limits={limits} most={found.maxBatch} />
 						<BatchCharts sized={sized} gpu={gpu} most={found.maxBatch} />
 					</div>

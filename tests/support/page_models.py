@@ -1,0 +1,48 @@
+"""Models of the page's tests: data of those of the catalog, made once in a run of the tests, and small checkpoints."""
+
+from __future__ import annotations
+
+import json
+import struct
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llamath
+from llamath.model import Model
+from llamath.web.page_data.page_data import build_page_data
+
+HOSTILE = ("<img src=x onerror=pwned()>", "\"'><script>pwned()</script>", "model.layers.9.__proto__", "javascript:pwned()", "\u202egnp")
+
+
+@cache
+def model_of(slug: str) -> Model:
+    return llamath.load(slug)
+
+
+@cache
+def data_of(*slugs: str) -> dict[str, Any]:
+    return build_page_data([model_of(x) for x in slugs])
+
+
+def write_checkpoint(folder: Path, hostile: bool = False) -> Path:
+    """Write a small Llama as safetensors; the hostile one lacks a matrix, has a transposed one, and tensors whose names are markup."""
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3}
+    config = {"model_type": "llama", "vocab_size": 320, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5, **sizes}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    model = llamath.load(config)
+    names, tensors = model.scheme("hf").flat_tensors(model.tree)
+    shapes = {name: [int(n) for n in x.shape] for name, x in zip(names, tensors, strict=True)}
+    if hostile:
+        del shapes["model.layers.1.mlp.down_proj.weight"]
+        shapes["model.layers.0.self_attn.k_proj.weight"].reverse()
+        shapes |= {name: [1] for name in HOSTILE}
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(at))
+    return folder
