@@ -72,7 +72,13 @@ PAGES: dict[str, tuple[State, ...]] = {
         State("#shapes=letters&by=kind&map=flops", part=".hero, #parameters"),
         State("#view=design&sizes=k300"),
     ),
-    "towers": (State(), State("#layer=3", part=".hero-plate"), State("#map=bytes&by=kind", part="#parameters")),
+    "towers": (
+        State(),
+        State("#layer=3", part=".hero-plate"),
+        State("#layer=vision", part=".hero-plate"),
+        State("#map=bytes&by=kind", part="#parameters"),
+    ),
+    "unknown tower": (State("#layer=vision", part=".hero-plate"),),
     "checkpoint": (State(), State("#map=bytes", part=".sheet"), State("", ("[data-verdict=names]",), "dialog")),
     "file": (State(part="#files"), State("#view=design", part="#files")),
     "gallery": (
@@ -103,6 +109,7 @@ def text_of(page: str) -> str:
         "comparison": ("llama-2-7b", "llama-3-8b"),
         "hybrid": ("nemotron-3-super-120b",),
         "towers": ("llama-3.2-11b-vision",),
+        "unknown tower": ("deepseek-ocr",),
         "file": ("gpt2",),
     }
     return page_from_data(data_of(*slugs[page]))

@@ -170,6 +170,7 @@ function Panel({ model, stage, kind, open, tower, withImage, opened, state, widt
 	const walk = useWalk(stage?.steps.length ?? 0, `${state.pass} ${open}`);
 	const walked = walk.index === null ? null : (stage?.steps[walk.index]?.name ?? null);
 	const blocks = useMemo(() => (stage ? blocksOf(stage) : []), [stage]);
+	const rove = useRoving(blocks.length);
 	const blockOf = (name: string) => blocks.find((x) => x.steps.some((y) => y.name === name))?.name ?? blocks[0]?.name ?? "";
 	const openNode = (node: PlateNode, name: string, from: Element) => zoomTo(node.matrices.length ? `${blockOf(name)}/${(node.matrices.find((x) => x.step.name === name) ?? node.matrices[0]!).step.name}` : blockOf(name), from);
 	const level = head !== null ? "head" : step ? "matrix" : block ? "block" : "layer";
@@ -207,7 +208,7 @@ function Panel({ model, stage, kind, open, tower, withImage, opened, state, widt
 					{tower?.tower.image && <p class="caption">Shapes and FLOPs of {tower.tower.image}.{tower.tower.unread.length > 0 && ` Stored, but read by no step: ${tower.tower.unread.map(([path, n]) => `${path} (${grouped(n)})`).join(", ")}.`}</p>}
 					{withImage && <p class="caption">Text alone skips this layer. Shapes and FLOPs with one image: {towersOf(model).parts[0]!.image}.</p>}
 					<p class="caption">Matrices to one scale, the residual stream's width across; norms, heads and cached tokens are symbols.</p>
-					<p class="plate-blocks">Every step: {blocks.map((x) => <button type="button" key={x.name} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
+					<p class="plate-blocks" data-roving>Every step: {blocks.map((x, i) => <button type="button" key={x.name} {...rove(i)} class="button" data-zoom={x.name} onClick={(event) => zoomTo(x.name, event.currentTarget)}>{x.title}</button>)}</p>
 				</div>
 			)}
 			{isLayer && !withImage && stage && stage.steps.length > 0 && (level === "layer" || level === "block") && <Flow model={model} stage={stage} layer={open} walk={walk} state={state} />}
