@@ -2,10 +2,11 @@
 import { count, month } from "./columns";
 import type { Entry } from "./entries";
 import { MiniPicture } from "./mini_picture";
-import { CompareButton, ModelLink } from "./model_link";
+import { CompareButton, ModelLink, useModelStop, type Stop } from "./model_link";
 import { shortBytes, shortTokens } from "../../lib/format";
 
 export function Cards({ models }: { models: Entry[] }) {
+	const stop = useModelStop(models);
 	return (
 		<>
 			<p class="caption">Each bar is a layer, as high as its parameters; to the scale of the model. Solid: used by each token. Pale: experts that a token does not use.</p>
@@ -14,13 +15,13 @@ export function Cards({ models }: { models: Entry[] }) {
 					<span key={colour}><svg class="swatch data" width="13" height="13"><path class={`c-${colour}`} d="M0 0h13v13H0z" /></svg>{name}</span>
 				))}
 			</p>
-			<ul class="models cards">{models.map((x) => <Card key={x.id} entry={x} />)}</ul>
+			<ul class="models cards">{models.map((x) => <Card key={x.id} entry={x} stop={stop(x)} />)}</ul>
 			{!models.length && <p class="callout">No model matches.</p>}
 		</>
 	);
 }
 
-function Card({ entry: x }: { entry: Entry }) {
+function Card({ entry: x, stop }: { entry: Entry; stop: Stop }) {
 	const isSparse = x.active !== undefined && x.kinds?.includes("moe");
 	const facts = [
 		x.layers && `${String(x.layers)} layers${x.pattern ? `, ${String(x.pattern)}` : ""}`,
@@ -31,11 +32,11 @@ function Card({ entry: x }: { entry: Entry }) {
 	return (
 		<li class="card" data-model={x.id}>
 			<p class="caption">{[x.organization, x.released && month(x.released)].filter(Boolean).join(" · ") || " "}</p>
-			<h2><ModelLink entry={x} /></h2>
+			<h2><ModelLink entry={x} stop={stop} /></h2>
 			<p class="card-number"><strong>{count(x.total)}</strong>{isSparse && <span> {count(x.active as number)} active</span>}</p>
 			<MiniPicture entry={x} width={252} height={76} />
 			<p class="caption">{facts.filter(Boolean).join(" · ")}</p>
-			<CompareButton entry={x} />
+			<CompareButton entry={x} stop={stop} />
 		</li>
 	);
 }

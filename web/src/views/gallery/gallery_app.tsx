@@ -109,7 +109,7 @@ function Filters({ found, loaded }: { found: number; loaded: number }) {
 		<div class={`filters no-print ${isOpen ? "open" : ""}`}>
 			<span class="control find">
 				<label class="control-label" for="find">Find ( / )</label>
-				<input id="find" type="search" maxLength={80} autocomplete="off" spellcheck={false} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
+				<input id="find" type="search" placeholder="Find a model" maxLength={80} autocomplete="off" spellcheck={false} value={state.find} onInput={(event) => change({ find: event.currentTarget.value })} />
 			</span>
 			<button type="button" class="button filters-button" aria-expanded={isOpen} aria-controls="more-filters" onClick={() => setOpen(!isOpen)}>{used ? `Filters: ${used}` : "Filters"}</button>
 			<div class="more-filters" id="more-filters" role="group" aria-label="Filters">

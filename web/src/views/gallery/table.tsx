@@ -3,7 +3,7 @@ import { saveFile } from "../../components/export/clipboard";
 import { change, useAppState } from "../../lib/state";
 import { COLUMNS, chosenColumns, shown, toCsv, type Column } from "./columns";
 import type { Entry } from "./entries";
-import { CompareButton, ModelLink } from "./model_link";
+import { CompareButton, ModelLink, useModelStop, type Stop } from "./model_link";
 
 function ColumnChoice({ columns }: { columns: Column[] }) {
 	const keys = new Set(columns.map((x) => x.key));
@@ -28,6 +28,7 @@ function ColumnChoice({ columns }: { columns: Column[] }) {
 export function ModelTable({ models }: { models: Entry[] }) {
 	const { sort, columns } = useAppState();
 	const chosen = chosenColumns(columns!);
+	const stop = useModelStop(models);
 	const key = sort!.replace(/^-/, "");
 	const sortBy = (column: { key: string; isNumber: boolean }) => {
 		const descending = column.isNumber || column.key === "released";
@@ -50,7 +51,7 @@ export function ModelTable({ models }: { models: Entry[] }) {
 			<div class="table-frame" tabIndex={0} role="region" aria-label="Models">
 				<table class="models">
 					<thead><tr>{head({ key: "name", name: "Model", isNumber: false })}{chosen.map(head)}<th scope="col" class="no-print"><span class="hidden">Compare</span></th></tr></thead>
-					<tbody>{models.map((x) => <Row key={x.id} entry={x} columns={chosen} />)}</tbody>
+					<tbody>{models.map((x) => <Row key={x.id} entry={x} columns={chosen} stop={stop(x)} />)}</tbody>
 				</table>
 			</div>
 			{!models.length && <p class="callout">No model matches.</p>}
@@ -58,12 +59,12 @@ export function ModelTable({ models }: { models: Entry[] }) {
 	);
 }
 
-function Row({ entry, columns }: { entry: Entry; columns: Column[] }) {
+function Row({ entry, columns, stop }: { entry: Entry; columns: Column[]; stop: Stop }) {
 	return (
 		<tr data-model={entry.id}>
-			<th scope="row"><ModelLink entry={entry} /></th>
+			<th scope="row"><ModelLink entry={entry} stop={stop} /></th>
 			{columns.map((x) => <td key={x.key} data-key={x.key} class={x.isNumber ? "n" : ""}>{shown(entry, x)}</td>)}
-			<td class="no-print"><CompareButton entry={entry} /></td>
+			<td class="no-print"><CompareButton entry={entry} stop={stop} /></td>
 		</tr>
 	);
 }
