@@ -1,5 +1,6 @@
 // The models as a table: sorted by any column, with the columns of choice, and as a CSV file.
 import { saveFile } from "../../components/export/clipboard";
+import { useRoving } from "../../lib/roving";
 import { change, useAppState } from "../../lib/state";
 import { COLUMNS, chosenColumns, shown, toCsv, type Column } from "./columns";
 import type { Entry } from "./entries";
@@ -7,6 +8,7 @@ import { CompareButton, ModelLink, useModelStop, type Stop } from "./model_link"
 
 function ColumnChoice({ columns }: { columns: Column[] }) {
 	const keys = new Set(columns.map((x) => x.key));
+	const rove = useRoving(COLUMNS.length);
 	const toggle = (key: string) => {
 		const chosen = COLUMNS.filter((x) => keys.has(x.key) !== (x.key === key)).map((x) => x.key);
 		const initial = COLUMNS.filter((x) => x.isInitial).map((x) => x.key);
@@ -15,10 +17,10 @@ function ColumnChoice({ columns }: { columns: Column[] }) {
 	return (
 		<details class="column-choice">
 			<summary class="button">Columns</summary>
-			<fieldset>
-				<legend class="hidden">Columns of the table</legend>
-				{COLUMNS.map((x) => (
-					<label key={x.key}><input type="checkbox" checked={keys.has(x.key)} onChange={() => toggle(x.key)} />{x.name}</label>
+			<fieldset data-roving>
+				<legend class="hidden">Columns of the table; arrow keys move between them</legend>
+				{COLUMNS.map((x, i) => (
+					<label key={x.key}><input type="checkbox" {...rove(i)} checked={keys.has(x.key)} onChange={() => toggle(x.key)} />{x.name}</label>
 				))}
 			</fieldset>
 		</details>
