@@ -124,6 +124,49 @@ def same(a: Path, b: Path) -> SameReport:
     return compare_checkpoints(str(a), str(b))
 
 
+def modelopt_fp8(x: torch.Tensor) -> Tensors:
+    """A scale for the matrix, by which bfloat16 numbers are divided in bfloat16, as ModelOpt 0.47 does."""
+    scale = x.float().abs().amax() / 448
+    return {"weight": (x / scale.bfloat16()).to(torch.float8_e4m3fn), "weight_scale": scale, "input_scale": torch.ones(())}
+
+
+def torchao_int8(x: torch.Tensor) -> Tensors:
+    """Its scale is computed in the dtype of the weights and stored in float32."""
+    scale = (x.abs().amax(1, keepdim=True) / 127.5).float()
+    codes = (x * (1 / scale)).round().clamp(-128, 127).to(torch.int8)
+    return {"_weight_qdata": codes, "_weight_scale": scale, "_weight_zero_point": torch.zeros(len(x), 1, dtype=torch.int8)}
+
+
+def torchao_fp8(x: torch.Tensor) -> Tensors:
+    scale = x.float().abs().amax(1, keepdim=True) / 448
+    return {"_weight_qdata": (x / scale.bfloat16()).to(torch.float8_e4m3fn), "_weight_scale": scale}
+
+
+IN_BFLOAT16: dict[str, tuple[Pack, dict[str, Any]]] = {
+    "modelopt fp8": (modelopt_fp8, {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}),
+    "torchao int8": (torchao_int8, {"quant_method": "torchao", "quant_type": "int8_weight_only"}),
+    "torchao fp8": (torchao_fp8, {"quant_method": "torchao", "quant_type": "float8_weight_only"}),
+}
+
+
+@pytest.mark.parametrize("change", [0.0, 0.03])
+@pytest.mark.parametrize("name", IN_BFLOAT16)
+def test_quantizers_that_divide_in_bfloat16_are_within_their_bounds(name: str, change: float, tmp_path: Path) -> None:
+    pack, recipe = IN_BFLOAT16[name]
+    model = llamath.load(LLAMA)
+    tensors = {key: x.bfloat16() for key, x in random_tensors(model, model.scheme("hf")).items()}
+    packed: Tensors = {}
+    for key, x in tensors.items():
+        quantized = key.endswith("_proj.weight")
+        packed |= {key.removesuffix("weight") + end: y for end, y in pack(x).items()} if quantized else {key: x}
+    tensors[DOWN][3, 5] += change
+    report = same(
+        save_folder(tmp_path / "a", LLAMA, tensors), save_folder(tmp_path / "b", LLAMA | {"quantization_config": recipe}, packed, None)
+    )
+    assert report.verdict == ("different" if change else "rounding"), report.summary
+    assert [x.path for x in report.differences if x.beyond] == (["layers.1.mlp.down.weight"] if change else [])
+
+
 @pytest.mark.parametrize("name", PACKS)
 def test_packed_copies_are_within_their_bounds(name: str, tmp_path: Path) -> None:
     report = same(*pair(tmp_path, *PACKS[name]))

@@ -25,6 +25,7 @@ class AdapterSet(NamedTuple):
     kind: str = "LoRA"  # or DoRA, IA³, prompt, prefix
     fixed: int = 0  # whatever the rank is
     tower: int = 0  # of `per_rank`, on the linear layers of a vision tower
+    is_narrow: bool = False  # on two projections or fewer
 
 
 def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
@@ -44,7 +45,7 @@ def adapter_sets(base: BaseModel) -> Iterator[AdapterSet]:
         if not targets:
             continue
         per = _per_rank(targets)
-        yield AdapterSet(what, bits, per, matrices=targets)
+        yield AdapterSet(what, bits, per, matrices=targets, is_narrow=what == "q and v")
         if head:
             widths = head[0].out_features + head[0].in_features - V
             yield AdapterSet(f"{what}, and the head", bits + 1.5, per + widths, 1, matrices=(*targets, *head))

@@ -12,7 +12,7 @@ from ..parallel_layout import Layout, layout_problems, pipeline_stages, weight_s
 from .explain_base import BaseModel
 from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
 from .moves import UNPACKED, Move, Packing
-from .priors import MAX_RANK, RANK_BITS, rank_prior, vocab_prior
+from .priors import MAX_RANK, RANK_BITS, adapted_size_bits, narrow_bits, rank_prior, vocab_prior
 
 _TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
 """Tensor-parallel degrees (1: a pipeline) and the bits of each."""
@@ -66,12 +66,12 @@ def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int,
     """Yield model plus adapters: solve for the rank, with at most one more move; or take a common rank and another vocabulary size."""
     V = space.base.vocabulary
     for x in space.adapters:
-        start = hypothesis.bits + 3 + x.bits
+        start = hypothesis.bits + 3 + x.bits + adapted_size_bits(space.base.total)
         if start > space.bits:
             continue
         per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
         if rest > 0 and rest % per == 0 and (prior := rank_prior(rest // per, x.kind)):
-            yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits)
+            yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits + narrow_bits(rest // per, x.is_narrow))
         if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
             continue
         is_plain = not (x.whole_row or x.per_rank_row)
@@ -104,9 +104,10 @@ def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]
         return
     for x in space.adapters:
         r, rest = divmod(number - x.whole_row * V - x.fixed, x.per_rank + x.per_rank_row * V)
-        hypothesis = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=4 + x.bits, value=number)
+        bits = 4 + x.bits + adapted_size_bits(space.base.total)
+        hypothesis = Hypothesis(space.base, space.base_shape, adapters=x, alone=True, bits=bits, value=number)
         if rest == 0 and (prior := rank_prior(r, x.kind)):
-            yield hypothesis._replace(rank=r, bits=hypothesis.bits + prior.bits)
+            yield hypothesis._replace(rank=r, bits=bits + prior.bits + narrow_bits(r, x.is_narrow))
         if x.kind == "LoRA":
             yield from _with_vocab(space, hypothesis, number, 0)
 

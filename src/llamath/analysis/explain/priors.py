@@ -87,6 +87,21 @@ def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None
     return _Prior(20)
 
 
+_ONE_GPU = 8 * 10**9
+"""The parameters up to which nearly all adapters are trained."""
+_HIGH_RANK = 64
+
+
+def adapted_size_bits(parameters: int) -> float:
+    """Return the bits of adapters for a model of this size: the larger a model, the fewer people can train adapters for it."""
+    return 0.75 * max(0.0, log2(parameters / _ONE_GPU))
+
+
+def narrow_bits(rank: int, is_narrow: bool) -> float:
+    """Return the bits of a high rank on two projections or fewer; who wants more adapters first takes more matrices."""
+    return 1.0 if is_narrow and rank >= _HIGH_RANK else 0.0
+
+
 def rank_prior(value: int, kind: str = "LoRA") -> _Prior | None:
     """Return the prior of a LoRA rank, or of the number of virtual tokens; None if it is out of range."""
     if not 0 < value <= MAX_RANK or (kind == "IA³" and value > 1):

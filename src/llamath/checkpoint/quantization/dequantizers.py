@@ -190,7 +190,11 @@ class OpenedPacked:
             error = self._open(matrix, _SCALE_ERROR)(first, last) if "nested_absmax" in self._arrays else np.float32(0)
             return inward + error, outward + error
         ends = ~((outward > 0) & np.isfinite(outward))
-        return np.where(inward > 0, inward, outward), np.where(ends, 2 * inward, outward)
+        inward, outward = np.where(inward > 0, inward, outward), np.where(ends, 2 * inward, outward)
+        if self._kind in _IN_SIXTEEN_BITS:
+            error = np.float32(_IN_SIXTEEN_BITS[self._kind]) * np.abs(value)
+            return inward + error, outward + error
+        return inward, outward
 
     @property
     def _bits(self) -> int:
@@ -297,8 +301,14 @@ def _next_fp4(codes: Array, step: int) -> Any:
     return both[np.ascontiguousarray(codes).view(np.uint8)]
 
 
+def _next_torchao(codes: Array, step: int) -> Any:
+    """Return the next codes of either of torchao's types."""
+    return (_next_int8 if codes.dtype.kind == "i" else _next_float8)(codes, step)
+
+
 _NEIGHBORS: Mapping[str, Callable[[Array, int], Any]] = {
     "fp8": _next_float8,
+    "torchao": _next_torchao,
     "int8": _next_int8,
     "bnb-int8": _next_int8,
     "eetq": _next_int8,
@@ -311,6 +321,8 @@ _INTEGERS: Mapping[str, Callable[[int], tuple[int, int]]] = {
     "int4-awq": lambda _: (-8, 7),
 }
 """Kinds that pack whole numbers, each with a scale for its group → the lowest and the highest code."""
+_IN_SIXTEEN_BITS = {"fp8": 2.0**-8, "int8": 2.0**-8, "torchao": 2.0**-8}
+"""Kinds whose quantizers divide by the scale in the dtype of the weights → the relative error of that in bfloat16."""
 _TABLES = frozenset(("bnb-nf4", "bnb-fp4"))
 """Kinds whose codes are positions in a table."""
 _SCALE_ERROR = 2
