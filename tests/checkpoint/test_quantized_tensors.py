@@ -19,7 +19,7 @@ from llamath.analysis.inference.quantized_tensors import QuantizedTensor, mtp_qu
 from llamath.checkpoint.quantization.schemes import parse_weight_format
 from llamath.checkpoint.quantization.weight_format import declared_weight_format
 from llamath.cli import cli
-from support.reference_data import TRUTH, tiny_configs, truth
+from support.reference_data import TRUTH, multimodal_configs, tiny_configs, truth
 from support.sparse_checkpoints import write_safetensors
 
 LLAMA = {
@@ -265,6 +265,24 @@ def test_every_family_has_the_bytes_of_its_tensors(name: str) -> None:
         values = config.values[0] if hasattr(config, "values") else config
         found = tensors_of({**values, "quantization_config": SECTIONS[name]})
         assert len({x.name for x in found}) == len(found)
+
+
+@pytest.mark.parametrize("config", multimodal_configs())
+def test_weights_of_multimodal_models_have_the_bytes_of_their_tensors(config: dict[str, Any]) -> None:
+    """Towers included, whose layers may lie in parts of parts."""
+    assert any(x.format for x in tensors_of({**config, "quantization_config": SECTIONS["fp8"]}))
+
+
+@pytest.mark.parametrize("name", QUANTIZER_EXPORTS)
+def test_verify_and_ls_accept_what_auto_round_and_quark_export(name: str, tmp_path: Path) -> None:
+    export = QUANTIZER_EXPORTS[name]
+    config = {**export["config"], "torch_dtype": "bfloat16", "quantization_config": export["quantization_config"]}
+    write_safetensors(tmp_path / "model.safetensors", {x.name: (x.dtype, x.shape) for x in tensors_of(config)})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    verdict = llamath.verify(tmp_path).verdict
+    assert [x.message for x in verdict.findings if x.severity != "info" and x.code != "dtype"] == []
+    listing = llamath.inspect(tmp_path)
+    assert listing.total.parameters == llamath.count(config).parameters.total and not listing.notes
 
 
 VERIFIED = {name: x for name, x in SECTIONS.items() if name not in ("mxfp4", "bitsandbytes")} | {

@@ -124,9 +124,18 @@ def _outside_layers(tree: Decoder, recipe: Recipe) -> Iterator[tuple[list[Folded
                 yield [x._replace(pattern=f"{name}.{{l}}.{x.pattern}") for x in fold(block, 1)], numbers
         elif not isinstance(child, Stack):
             yield [x for x in fold_field(tree, name) if "{l}" not in x.pattern], (-1,)
-        for field, stack in child.children if isinstance(child, Block) else ():
-            for block, layers in _layers_by_block(stack, recipe) if isinstance(stack, Stack) else ():
-                yield [x._replace(pattern=f"{name}.{field}.{{l}}.{x.pattern}") for x in fold(block, 1)], layers
+        for path, stack in _stacks_inside(child, name) if isinstance(child, Block) else ():
+            for block, layers in _layers_by_block(stack, recipe):
+                yield [x._replace(pattern=f"{path}.{{l}}.{x.pattern}") for x in fold(block, 1)], layers
+
+
+def _stacks_inside(block: Block, path: str) -> Iterator[tuple[str, Stack]]:
+    """Yield the stacks in a block and in its parts, such as a tower's encoder, with their paths."""
+    for field, child in block.children:
+        if isinstance(child, Stack):
+            yield f"{path}.{field}", child
+        elif isinstance(child, Block):
+            yield from _stacks_inside(child, f"{path}.{field}")
 
 
 def cache_scale_modules(names: Scheme, layer: Block, scales: CacheScales) -> tuple[tuple[str, str], int] | None:
@@ -228,8 +237,8 @@ class _ChosenTensor(NamedTuple):
         leaves, to = self.tensor.leaves, self.choice.format
         layers = () if self.layers == (-1,) else self.layers
         if to is None:
+            dtype = unpacked_dtype(leaves[0], packer)
             for x in leaves:
-                dtype = unpacked_dtype(x, packer)
                 yield StoredWeight(self._copied(x), dtype, DTYPES[dtype].size(int(x.weight.size)), layers, self.choice.reason)
             return
         out, into = self.shape
@@ -246,12 +255,14 @@ class _ChosenTensor(NamedTuple):
 
 def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: MatrixClasses) -> Iterator[_RecipeTensor]:
     """Group leaves by the tensors that they are stored in."""
-    groups: dict[str, list[Folded]] = {}
+    groups: dict[tuple[str, int], list[Folded]] = {}
+    kinds: dict[str, int] = {}  # of weights with one pattern, as the shards of a table whose last one is shorter
     for x in leaves:
         if not x.weight.tied:
-            groups.setdefault(names.stored_name(x.pattern), []).append(x)
+            kinds[x.pattern] = number = kinds.get(x.pattern, -1) + 1
+            groups.setdefault((names.stored_name(x.pattern), number), []).append(x)
     in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
-    for name, parts in groups.items():
+    for (name, _), parts in groups.items():
         kind, is_excepted = classes.kind(parts[0]), parts[0].pattern in classes.excepted
         yield _RecipeTensor(
             name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router", is_excepted, names.first_layer
@@ -269,7 +280,7 @@ IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
     """Yield a tensor once for each choice that a recipe makes for its copies."""
     first = x.leaves[0]
-    experts = first.num_experts or 1
+    experts = int(first.copies)  # or the number of blocks in a layer of a tower
     if not x.kind:
         yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
         return

@@ -142,6 +142,7 @@ _KINDS_BY_METHOD = {
     "eetq": ("eetq",),
     "hqq": ("hqq",),
     "torchao": ("torchao",),
+    "quark": ("quark-int4", "fp8", "int8", "mxfp4", "mxfp6", "nvfp4"),
     "mlx": ("mlx",),
 }
 """Method of a recipe → the beginnings of the packings that its tensors are recognized as; others are not recognized from headers."""

@@ -100,6 +100,30 @@ def detect_int4_awq(d: Detection, x: Tensor) -> None:
         d.record_with_companions(x, Packing.of_values("int4-awq", x.name, (2 * x.shape[0], x.shape[1])))
 
 
+def detect_quark_int4(d: Detection, x: Tensor) -> None:
+    """Detect Quark's INT4 in words: inputs first with scales of groups; or rows with a scale for each, also with one for FP8."""
+    scale, zero = d.get(f"{x.name}_scale", *_HALVES), d.get(f"{x.name}_zero_point", "I32")
+    if zero is None:
+        scale, zero = d.get(f"{x.name}_scale_2", *_HALVES), d.get(f"{x.name}_zero_point_2", "I32")
+    if scale is None or zero is None or len(x.shape) != 2 or not x.name.endswith(".weight"):
+        return
+    first, words = x.shape
+    if len(scale.shape) == 2 and -(-scale.shape[1] // 8) == words == zero.shape[-1] and scale.shape[0] and not first % scale.shape[0]:
+        shape = (scale.shape[1], first)
+    elif scale.shape == (first,) and zero.shape == (-(-first // 8),):
+        shape = (first, 8 * words)
+    else:
+        return
+    d.record_with_companions(x, Packing.of_values("quark-int4", x.name, shape))
+
+
+def detect_mxfp6(d: Detection, x: Tensor) -> None:
+    """Detect MXFP6: 32 values in 24 bytes, with an 8-bit exponent."""
+    scale = d.get(f"{x.name}_scale", "U8")
+    if scale is not None and x.name.endswith(".weight") and len(x.shape) == 2 and values_per_scale(x, scale) == 24:
+        d.record_with_companions(x, Packing.of_values("mxfp6", x.name, (x.shape[0], 32 * scale.shape[1])))
+
+
 def detect_bitnet(d: Detection, x: Tensor) -> None:
     """Detect BitNet: four rows of ternary values in one, if the configuration declares it."""
     weight = x.name.removesuffix("_packed")

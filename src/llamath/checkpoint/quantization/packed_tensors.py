@@ -12,13 +12,14 @@ Shape = tuple[int, ...]
 
 _SUFFIX_ROLES = {
     "_scale_inv": "scale", "_scale": "scale", "_scale_2": "scale", "_global_scale": "scale",
-    "_zero_point": "zero", "_g_idx": "index", "_shape": "meta",
+    "_zero_point": "zero", "_zero_point_2": "zero", "_g_idx": "index", "_shape": "meta",
 }  # fmt: skip
 """Suffixes of the companions of `X.weight` (or of a stack of experts, `X`), and their roles."""
 _SIBLING_ROLES = {
     "scale": "scale", "scale_weight": "scale", "qscale_weight": "scale", "input_scale": "scale", "input_global_scale": "scale",
     "input_scale_ub": "scale", "activation_scale": "scale", "scale_input": "scale", "qscale_act": "scale", "k_scale": "scale",
-    "v_scale": "scale", "pre_quant_scale": "scale", "input_zero_point": "zero", "weight_format": "meta",
+    "v_scale": "scale", "pre_quant_scale": "scale", "input_zero_point": "zero", "weight_format": "meta", "input_scale_2": "scale",
+    "output_scale": "scale", "output_zero_point": "zero",
 }  # fmt: skip
 """Names of companions next to `X.weight`, as `X.scale`, and their roles."""
 GROUP_ROLES = {"scales": "scale", "qzeros": "zero", "scaled_zeros": "zero", "g_idx": "index", "biases": "zero", "workspace": "meta"}

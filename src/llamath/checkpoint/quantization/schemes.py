@@ -130,6 +130,8 @@ SCHEMES = (
     _QuantizationScheme(name="hqq", value_dtypes=("U8", "I32"), detect=detect.detect_hqq),
     _QuantizationScheme(name="torchao", value_dtypes=("I8", "F8_E4M3"), detect=detect.detect_torchao),
     _QuantizationScheme(name="int4-awq", value_dtypes=("U8",), detect=detect.detect_int4_awq),
+    _QuantizationScheme(name="mxfp6", value_dtypes=("U8",), detect=detect.detect_mxfp6),
+    _QuantizationScheme(name="quark-int4", value_dtypes=("I32",), detect=detect.detect_quark_int4),
     _QuantizationScheme(name="int8", value_dtypes=("I8",), detect=detect.detect_int8),
     _QuantizationScheme(
         name="fp8",
