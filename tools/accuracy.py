@@ -198,7 +198,7 @@ RECIPES = (
     ("mxfp4 (gpt-oss)", "transformers' experts on the meta device; both headers", "names, shapes; values; elements"),
     ("MLX: 2 to 8 bits, MXFP4, MXFP8, NVFP4", "MLX 0.32", "shapes; values"),
     ("HQQ: 1, 2, 3, 4, 8 bits, both axes", "hqq 0.2.8", "every name, dtype and shape; values"),
-    ("torchao: INT8, FP8 weights", "torchao 0.18", "every name, dtype and shape; values"),
+    ("torchao: INT8, FP8 (static, dynamic), INT4 in tiles", "torchao 0.18", "every name, dtype and shape; values"),
     ("GGUF: all types", "llama.cpp's table and rules, the gguf package", "types, sizes; values"),
     (
         "auto-round: 2, 3, 4, 8 bits, as GPTQ and AWQ, extra_config, MXFP4, MXFP8, NVFP4, static FP8",
@@ -212,7 +212,7 @@ RECIPES = (
     ),
     ("marlin-24", "compressed-tensors 0.9.4, the last that has it", "dtypes and shapes; no values"),
     ("sparse-24-bitmask, sparse-bitmask (by its headers)", "compressed-tensors 0.9.4", "dtypes and shapes; values"),
-    ("Marlin, torchao INT4 and dynamic FP8, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
+    ("Marlin, torchao's plain INT4, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
     (
         "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, Gemma's own integers, FP8 tables in shards",
         "nothing: the tensors follow from values, from a GPU or from layouts that are described nowhere",

@@ -305,10 +305,19 @@ def test_torchao_quantizes_the_head_where_its_config_says_so() -> None:
     assert names[1].keys() - names[0].keys() == {"lm_head"} and not any("up_proj" in x for x in names[1])
 
 
-@pytest.mark.parametrize("name", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig"])
-def test_torchao_stores_the_same_tensors(name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Int8WeightOnlyConfig",
+        "Int8DynamicActivationInt8WeightConfig",
+        "Float8WeightOnlyConfig",
+        "Float8DynamicActivationFloat8WeightConfig",
+    ],
+)
+def test_torchao_stores_the_same_tensors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     quantization = pytest.importorskip("torchao.quantization")
+    monkeypatch.setattr("torchao.quantization.quant_api._check_hardware_support", lambda _: None)  # products need a GPU
     from torchao.core.config import config_to_dict
     from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
 
@@ -322,6 +331,22 @@ def test_torchao_stores_the_same_tensors(name: str) -> None:
     names = _names_of_dtypes()
     expected = {key.removeprefix("0"): (names[x.dtype], tuple(x.shape)) for key, x in state.items()}
     assert {x.suffix: (x.dtype, x.shape) for x in to.tensors(64, 96)} == expected
+
+
+@pytest.mark.parametrize("group", [32, 64, 128, 256])
+def test_torchao_packs_int4_into_these_tiles(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    tiles = pytest.importorskip("torchao.quantization.quantize_.workflows.int4.int4_tile_packed_to_4d_tensor")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    weight = torch.empty(96, 1536, dtype=torch.bfloat16, device="meta")
+    theirs = tiles.Int4TilePackedTo4dTensor.from_hp(weight, [1, group])
+    keys = {"group_size": group, "int4_packing_format": {"_data": "tile_packed_to_4d"}}
+    section = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": keys}}}
+    to = read_recipe(section).choose(Matrix(("model.layers.0.mlp.up_proj",), "linear")).format
+    assert to is not None
+    names = _names_of_dtypes()
+    expected = {f"._weight_{x}": (names[y.dtype], tuple(y.shape)) for x in theirs.tensor_data_names for y in [getattr(theirs, x)]}
+    assert {x.suffix: (x.dtype, x.shape) for x in to.tensors(96, 1536)} == expected
 
 
 # compressed-tensors
