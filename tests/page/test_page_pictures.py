@@ -1,14 +1,12 @@
-"""The pictures of the page do not change unnoticed: their shapes, colours and labels, and what is saved of them."""
+"""The pictures of the page do not change unnoticed: their shapes, colours, places and labels."""
 
 from __future__ import annotations
 
 import os
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
-from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from llamath.web.gallery.site_files import write_gallery
 from llamath.web.page_data.page_data import build_page_data
 from llamath.web.server.page_html import page_from_data
 from support.browser_page import browser, new_context, wait_until_drawn
-from support.picture_text import FIXED_SIZES, PICTURE_NODES, picture_text
+from support.picture_text import FIXED_SIZES, PICTURE_NODES, TOKENS, picture_text
 
 assert browser
 GOLDEN = Path(__file__).parents[1] / "golden" / "pictures"
@@ -88,7 +86,7 @@ def drawn_page(browser: Any, path: Path, picture: Picture) -> Iterator[Any]:
 
 
 def text_of(tab: Any, elements: str) -> str:
-    return picture_text(tab.locator(elements).evaluate_all(PICTURE_NODES))
+    return picture_text(tab.locator(elements).evaluate_all(PICTURE_NODES, TOKENS))
 
 
 def page_of(picture: Picture, folder: Path, gallery: Path) -> Path:
@@ -148,102 +146,3 @@ def test_golden_pictures_show_a_missing_layer(browser: Any, tmp_path: Path) -> N
     path.write_text(page_from_data(data))
     with drawn_page(browser, path, PICTURES["model-moe"]) as tab:
         assert text_of(tab, PICTURES["model-moe"].elements) != (GOLDEN / "model-moe.txt").read_text()
-
-
-# what follows compares pixels, of pictures that are drawn by the same browser
-
-SHARE_OF_DIFFERENT_PIXELS = """async (pictures) => {
-  const pixels = async (base64) => {
-    const image = new Image();
-    image.src = `data:image/png;base64,${base64}`;
-    await image.decode();
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [Math.ceil(image.width / 4), Math.ceil(image.height / 4)];
-    const context = canvas.getContext("2d", { willReadFrequently: true });
-    context.imageSmoothingQuality = "high";
-    context.drawImage(image, 0, 0, image.width / 4, image.height / 4);
-    return context.getImageData(0, 0, canvas.width, canvas.height).data;
-  };
-  const [a, b] = await Promise.all(pictures.map(pixels));
-  if (a.length !== b.length) return 1;
-  let different = 0;
-  for (let i = 0; i < a.length; i += 4) if ([0, 1, 2].some((j) => Math.abs(a[i + j] - b[i + j]) > 40)) different++;
-  return different / (a.length / 4);
-}"""
-"""Returns the share of pixels, each the mean of sixteen, whose colours differ: where a letter is a little beside itself, few do."""
-
-
-def share_of_different_pixels(tab: Any, a: bytes, b: bytes) -> float:
-    return float(tab.evaluate(SHARE_OF_DIFFERENT_PIXELS, [b64encode(x).decode() for x in (a, b)]))
-
-
-@contextmanager
-def page_in_pixels(browser: Any, path: Path, state: str = "", scheme: str = "light") -> Iterator[Any]:
-    how = {"width": 1200, "height": 900}
-    context = new_context(browser, viewport=how, device_scale_factor=2, color_scheme=scheme, reduced_motion="reduce")
-    tab = context.new_page()
-    tab.goto(path.as_uri() + state)
-    wait_until_drawn(tab)
-    yield tab
-    context.close()
-
-
-def screenshot(tab: Any, elements: str) -> bytes:
-    """Return a picture of an element that begins at a whole pixel, without what may move."""
-    place = """(x) => {
-      const { left, top } = x.getBoundingClientRect();
-      document.body.style.transform = `translate(${Math.floor(left) - left}px, ${Math.floor(top) - top}px)`;
-    }"""
-    element = tab.locator(elements).first
-    element.scroll_into_view_if_needed()
-    element.evaluate(place)
-    return bytes(element.screenshot(animations="disabled", caret="hide"))
-
-
-def saved_picture(tab: Any, section: str, folder: Path) -> Path:
-    """Return the file of the first picture of a section."""
-    tab.click(f"button[aria-label^='Copy or save']:is(#{section} *)")
-    with tab.expect_download() as given:
-        tab.locator(f"#{section} [data-format=SVG]").first.click()
-    path = folder / "saved.svg"
-    given.value.save_as(path)
-    return path
-
-
-@pytest.mark.parametrize("name", ["deepseek-v3", "gemma-3-27b"])
-def test_pictures_are_drawn_alike_twice(browser: Any, tmp_path: Path, gallery: Path, name: str) -> None:
-    path = page_of(Picture(name, ""), tmp_path, gallery)
-    shots = []
-    for _ in range(2):
-        with page_in_pixels(browser, path) as tab:
-            shots.append([screenshot(tab, x) for x in (".plate", "#parameters figure", "#memory figure", ".mask-cards", "table.hardware")])
-    assert shots[0] == shots[1]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(
-    ("models", "section", "elements"),
-    [
-        ("mixtral-8x7b", "parameters", "#parameters figure"),
-        ("llama-3-8b", "memory", "#memory figure"),
-        ("gpt-oss-20b", "experts", "#experts figure"),
-        ("gemma-3-27b", "positions", "#positions figure"),
-    ],
-)
-def test_saved_picture_looks_as_on_the_page(
-    browser: Any, tmp_path: Path, gallery: Path, models: str, section: str, elements: str, scheme: str
-) -> None:
-    with page_in_pixels(browser, page_of(Picture(models, ""), tmp_path, gallery), scheme=scheme) as tab:
-        shown = screenshot(tab, elements)
-        box = tab.locator(elements).first.bounding_box()
-        saved = saved_picture(tab, section, tmp_path)
-    with page_in_pixels(browser, saved) as tab:
-        height = float(tab.evaluate("document.documentElement.getAttribute('height')"))
-        clip = {"x": 16, "y": height - 16 - ceil(box["height"]), "width": box["width"], "height": box["height"]}
-        drawn = tab.screenshot(clip=clip, full_page=True)
-        wrong = "document.querySelectorAll('rect')[3].setAttribute('fill', '#ff00ff')"
-        tab.evaluate(wrong)
-        changed = tab.screenshot(clip=clip, full_page=True)
-    with page_in_pixels(browser, page_of(Picture(models, ""), tmp_path, gallery)) as tab:
-        assert share_of_different_pixels(tab, shown, drawn) < 0.004
-        assert share_of_different_pixels(tab, shown, changed) > 0.004

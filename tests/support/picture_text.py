@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from llamath.web.server.page_html import read_asset
+
 FIXED_SIZES = """
 CanvasRenderingContext2D.prototype.measureText = function (text) {
   return { width: Math.round(parseFloat(/([\\d.]+)px/.exec(this.font)[1]) * 55 * [...text].length) / 100 };
@@ -20,17 +22,15 @@ globalThis.ResizeObserver = class { observe() {} disconnect() {} };
 Element.prototype.getBoundingClientRect = () => new DOMRect(0, 0, globalThis.pictureWidth, 400);
 """
 """Runs before the scripts of the page."""
-PICTURE_NODES = """(elements) => {
+PICTURE_NODES = """(elements, tokens) => {
   const style = document.documentElement.appendChild(document.createElement("i"));
   const shown = (color) => {
     style.style.color = "";
     style.style.color = color;
     return getComputedStyle(style).color;
   };
-  const names = new Map([["rgba(0, 0, 0, 0)", "none"]]);
-  const tokens = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).flatMap((rule) => [...(rule.style ?? [])]);
-  const isColor = (name) => /^--(c-|on-|ramp-|ink|paper|panel|sunk|rule|edge)/.test(name);
-  for (const name of new Set(tokens.filter(isColor))) {
+  const names = new Map([["rgba(0, 0, 0, 0)", "none"], ["rgb(0, 0, 0)", "black"]]);
+  for (const name of tokens) {
     const tint = shown(`color-mix(in srgb, var(${name}) var(--tint), var(--panel))`);
     for (const [color, text] of [[shown(`var(${name})`), name.slice(2)], [tint, `${name.slice(2)} tint`]]) if (!names.has(color)) names.set(color, text);
   }
@@ -53,7 +53,8 @@ PICTURE_NODES = """(elements) => {
   };
   return elements.flatMap(node);
 }"""
-"""Returns the visible elements of pictures as a tree."""
+"""Returns the visible elements of pictures as a tree, with the names of their colours."""
+TOKENS = sorted(set(re.findall(r"(--(?:c|on|ramp)-\w+|--(?:ink|paper|panel|sunk|rule|edge)[\w-]*)\s*:", read_asset("page.css"))))
 _HIDDEN_TAGS = frozenset(("style", "script"))
 _PAINTED = frozenset(("rect", "circle", "ellipse", "path", "line", "polyline", "polygon", "text", "tspan", "use"))
 _CONTAINERS = frozenset(("g", "svg", "defs", "pattern", "clippath", "mask", "title", "desc"))

@@ -91,8 +91,19 @@ export function shownCounts(sizes: Sizes, state: State): string[] {
 	return counts.slice(start, start + 5);
 }
 
-/** The split of the settings: the named one, or what `fit` chooses for the chosen GPU. */
+const lastSettings = new WeakMap<ModelData, { key: string; sized: Sized }>();
+
+/** The split of the settings: the named one, or what `fit` chooses for the chosen GPU; several sections ask for the same. */
 export function settings(model: ModelData, state: State): Sized {
+	const key = Object.values(state).join("\0");
+	const last = lastSettings.get(model);
+	if (last?.key === key) return last.sized;
+	const sized = sizeModel(model, state);
+	lastSettings.set(model, { key, sized });
+	return sized;
+}
+
+function sizeModel(model: ModelData, state: State): Sized {
 	const sizes = sizesOf(model);
 	const count = chosenCount(sizes, state);
 	const split = namedSplit(sizes, state, count) ?? new Fitter(sizes, state).choose(chosenGpu(state), count).split;
