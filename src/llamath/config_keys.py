@@ -1175,6 +1175,7 @@ TOWER_KEYS: dict[str, Entry] = {
     "hidden_stride": ("k_v, the side of the square of patches that becomes one token (Ovis 2)", _TOWER),
     "num_visual_indicator_tokens": ("the rows of the visual embedding that no patch chooses (Ovis 2)", "weights of the tower's head"),
     "perceiver_config": ("the perceiver of the projector of Idefics and Idefics 2, an object", _PROJECTOR),
+    "num_nextn_predict_layers": ("layers beside which the features of images are normalized (Nemotron 3 Omni)", "compute"),
     "use_resampler": ("whether a perceiver reads the features of the tower (Idefics)", _PROJECTOR),
     "qk_layer_norms_perceiver": ("whether the perceiver normalizes queries and keys (Idefics)", _PROJECTOR),
     "cross_layer_interval": ("n: a layer that attends to images stands before every nth layer (Idefics)", "weights of these layers"),
