@@ -12,7 +12,7 @@ import torch
 import llamath
 from llamath.run import build, load_weights
 from support.reference_data import TINY
-from support.transformers_pair import logits, logits_match, pair
+from support.transformers_pair import Pair, logits, logits_match, pair
 
 pytestmark = pytest.mark.transformers
 BASE = {"vocab_size": 99, "hidden_size": 48, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 6}
@@ -57,6 +57,21 @@ def unproven(name: str) -> dict[str, Any]:
     return dict(json.loads((TINY.with_name("tiny_unproven") / f"{family}.json").read_text())[label])
 
 
+def same_logits(both: Pair) -> bool:
+    """Whether both models compute the same in one pass."""
+    ids = both.ids(40)
+    return logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+
+
+def same_with_cache_and_padding(both: Pair) -> bool:
+    """Whether our model computes the same in several passes, and with padding before a row."""
+    ids, cache, pads = both.ids(40), both.ours.new_cache(40), torch.tensor([0, 5])
+    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
+    alone = logits(both.theirs, ids[1:, 5:])
+    padded = both.ours(ids, None, pads)[1:, 5:]
+    return logits_match(cached, both.ours(ids), both, ids) and logits_match(padded, alone, both, ids)
+
+
 @pytest.mark.parametrize("name", RELATIVES)
 @torch.no_grad()
 def test_related_class_computes_the_same(name: str) -> None:
@@ -72,8 +87,7 @@ def test_related_class_computes_the_same(name: str) -> None:
 @torch.no_grad()
 def test_mistral4(label: str) -> None:
     both = pair(unproven(f"mistral4-{label}"))
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @pytest.mark.parametrize("label", ["plain", "biased, tied"])
@@ -83,8 +97,7 @@ def test_muse_glimmer_in_a_wrapper(label: str) -> None:
     eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
     outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
     both = pair({"model_type": "muse_glimmer", "text_config": text, "vision_config": eyes} | outer)
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @pytest.mark.parametrize("outer", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"])
@@ -95,8 +108,7 @@ def test_qwen_text_model_in_a_wrapper(outer: str) -> None:
     text |= {"head_dim": 8} if outer.startswith("qwen3") else {}
     text |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20} if outer.endswith("moe") else {}
     both = pair({"model_type": outer, "text_config": text, "vision_config": QWEN_EYES | EYES_OF.get(outer, {})})
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @pytest.mark.parametrize("label", ["plain", "StepFun's keys: windows, heads, clamps, predicted tokens"])
@@ -112,8 +124,7 @@ def test_step3p5_in_a_wrapper(label: str) -> None:
     }
     tied = {"tie_word_embeddings": unproven(f"step3p5-{label}").get("tie_word_embeddings", False)}
     both = pair({"model_type": "step3p7", "text_config": unproven(f"step3p5-{label}"), "vision_config": eyes} | tied)
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @pytest.mark.parametrize("label", ["plain", "MiniMax's keys, tied"])
@@ -123,13 +134,8 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
     eyes = EYES | {"image_size": 28, "rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
     outer = {"projector_hidden_size": 16, "tie_word_embeddings": text.get("tie_word_embeddings", False)}
     both = pair({"model_type": "minimax_m3_vl", "text_config": text, "vision_config": eyes} | outer)
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
-    cache = both.ours.new_cache(40)
-    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
-    assert logits_match(cached, both.ours(ids), both, ids)
-    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
-    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+    assert same_logits(both)
+    assert same_with_cache_and_padding(both)
 
 
 @pytest.mark.parametrize("label", ["plain", "Thinking Machines' keys, scaled, padded"])
@@ -138,13 +144,8 @@ def test_inkling_in_a_wrapper(label: str) -> None:
     text = unproven(f"inkling-{label}")
     eyes = {"patch_size": 4, "hidden_size": 16, "num_hidden_layers": 8}
     both = pair({"model_type": "inkling_mm_model", "text_config": text, "vision_config": eyes, "audio_config": {"n_mel_bins": 4}})
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
-    cache = both.ours.new_cache(40)
-    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
-    assert logits_match(cached, both.ours(ids), both, ids)
-    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
-    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+    assert same_logits(both)
+    assert same_with_cache_and_padding(both)
 
 
 @pytest.mark.parametrize("label", ["plain", "shared keys, shared indexers, groups, biased"])
@@ -152,20 +153,14 @@ def test_inkling_in_a_wrapper(label: str) -> None:
 def test_mistral_large4_in_a_wrapper(label: str) -> None:
     eyes = EYES | {"model_type": "pixtral", "patch_size": 4, "image_size": 16}
     both = pair({"model_type": "mistral_large4", "text_config": unproven(f"mistral_large4-{label}"), "vision_config": eyes})
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
-    cache = both.ours.new_cache(40)
-    cached = torch.cat([both.ours(ids[:, a:b], cache) for a, b in itertools.pairwise((0, 11, 13, *range(14, 41)))], 1)
-    assert logits_match(cached, both.ours(ids), both, ids)
-    alone, pads = logits(both.theirs, ids[1:, 5:]), torch.tensor([0, 5])
-    assert logits_match(both.ours(ids, None, pads)[1:, 5:], alone, both, ids)
+    assert same_logits(both)
+    assert same_with_cache_and_padding(both)
 
 
 @torch.no_grad()
 def test_zero_experts_of_longcat() -> None:  # transformers allocates weights for them, which it never uses
     both = pair(unproven("longcat_flash-zero experts"))
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @pytest.mark.parametrize("name", ["exaone4", "exaone4_5_text"])  # the type in the first release, and that of transformers
@@ -174,13 +169,11 @@ def test_exaone_4_5_text_model_in_a_wrapper(name: str) -> None:
     eyes = {"depth": 1, "hidden_size": 32, "num_heads": 4, "num_key_value_heads": 2, "out_hidden_size": 32, "intermediate_size": 32}
     text = SMALL | {"model_type": name, "num_key_value_heads": 2, "sliding_window": 16, "sliding_window_pattern": 2}
     both = pair({"model_type": "exaone4_5", "text_config": text, "vision_config": eyes})
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)
 
 
 @torch.no_grad()
 def test_falcon_rounds_alibi_to_bfloat16() -> None:
     twelve = {"num_attention_heads": 12, "multi_query": False, "parallel_attn": False}  # the slopes of twelve heads are no powers of 2
     both = pair({"model_type": "falcon", "vocab_size": 99, "hidden_size": 48, "num_hidden_layers": 2, "alibi": True, "bias": True} | twelve)
-    ids = both.ids(40)
-    assert logits_match(both.ours(ids), logits(both.theirs, ids), both, ids)
+    assert same_logits(both)

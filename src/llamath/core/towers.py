@@ -518,10 +518,7 @@ class SamTower(VisionTower):
     neck: SamNeck
 
     def forward(self, m: Machine[X], pixels: X) -> X:
-        x = self.patches(m, pixels)
-        if self.positions is not None:
-            x = m.add_positions(x, self.positions)
-        return self.neck(m, m.layers(self.layers, x))
+        return self.neck(m, VisionTower.forward(self, m, pixels))
 
 
 class ConvolutionProjector(Block):

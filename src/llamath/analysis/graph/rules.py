@@ -322,6 +322,11 @@ def _scan_steps(node: Node, masked: bool) -> Iterator[StepPart]:
     yield StepPart(name="read", kind="mix", description=f"{words} for each token", shape=node.shape)
 
 
+def _attention_rule(description: str | Callable[[Node], str], flops: Callable[[Node, bool], Expr], saved: SavedRule) -> Rule:
+    """Return the rule of an attention that is shown as one step."""
+    return Rule(kind="mix", name="attention", description=description, flops=flops, mixing=True, saved=saved)
+
+
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
@@ -346,14 +351,7 @@ RULES: Mapping[str, Rule] = {
     "clip": Rule(kind="act", name="{source}_clip", description="clamped to stored limits", saved=save_clamp),
     "combine": Rule(kind="sum", name="combine", description="weighted sum of the experts", saved=save_expert_outputs),
     "compress": Rule(kind="sum", name="compress", description=describe.compress, cached=_cached_tokens_of_windows, saved=save_mixer_inputs),
-    "compressed_attention": Rule(
-        kind="mix",
-        name="attention",
-        description=describe.compressed_attention,
-        flops=_compressed_flops,
-        mixing=True,
-        saved=save_compressed_attention,
-    ),
+    "compressed_attention": _attention_rule(describe.compressed_attention, _compressed_flops, save_compressed_attention),
     "concat": Rule(),
     "concat_tokens": Rule(kind="view", name="tokens", description="the tokens of both, one after the other"),
     "decay": Rule(kind="act", name="decay", description="decay of the state: −exp(a_log) · x", saved=save_mixer_inputs),
@@ -361,13 +359,8 @@ RULES: Mapping[str, Rule] = {
     "embeddings": Rule(),
     "end_rows": Rule(kind="view", name="rows", description="a learned token after each row"),
     "from_windows": Rule(kind="view", name="from_windows", description="the windows joined to the image again"),
-    "grid_attention": Rule(
-        kind="mix",
-        name="attention",
-        description="attention with learned vectors for the distances of rows and columns",
-        flops=_grid_flops,
-        mixing=True,
-        saved=save_mixer_inputs,
+    "grid_attention": _attention_rule(
+        "attention with learned vectors for the distances of rows and columns", _grid_flops, save_mixer_inputs
     ),
     "subtract_weighted": Rule(
         kind="add", name="difference", description="minus a learned share of the other half of the heads", saved=save_multiply
