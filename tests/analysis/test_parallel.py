@@ -91,16 +91,24 @@ def test_shards_join_to_the_whole(source: Any) -> None:
             assert spare == 0 or (x.split.on_indivisible == "pad" and 0 < spare < tp * numbers[pattern] // x.split.parts), pattern
 
 
+def test_stage_without_the_first_use_copies_shared_blocks() -> None:
+    tree = llamath.load("zamba-7b").tree
+    layout = Layout(pp=2)
+    first, last = (sum(x.elements for x in weight_shards(tree, stage, layout)) for stage in pipeline_stages(tree, layout))
+    shared = sum(int(x.weight.size) for x in fold(tree.layers[2].shared))  # type: ignore[attr-defined]
+    assert first + last == llamath.load("zamba-7b").parameters.total + shared + int(tree.embed.weight.size)
+
+
 @pytest.mark.parametrize("source", tiny_configs())
 def test_every_matrix_is_split_or_declared_whole(source: Any) -> None:
     whole = re.compile(
         r"(q_down|kv_down|attn\.kv|compressor\.\w+|indexer\.\w+|\w+_norm\.gate_(down|up)|router|shared_gate|latent_(down|up)|per_layer\.\w+"
         r"|projection|positions|(embed|head)\.projection|attn\.(forget|gate)_down|altup\.\w+|laurel\.\w+|expand\.{l}|contract\.{l}|\w+_hc\.\w+"
-        r"|collapse\.\w+)\.weight$"
+        r"|collapse\.\w+|link|adapters\.{e}\.down|head\.dense)\.weight$"
     )
-    together = source["model_type"] == "diffllama"  # the halves of its heads
+    together = source["model_type"] in ("diffllama", "zamba")  # the halves of its heads; the heads of Mamba
     for x in fold(llamath.load(source).tree):
-        if x.weight.role in ("matmul", "lookup") and not (together and ".attn." in x.pattern):
+        if x.weight.role in ("matmul", "lookup") and not (together and re.search(r"\.(attn|mixer)\.", x.pattern)):
             assert bool(x.split) != bool(whole.search(x.pattern)) or x.pattern in ("per_layer.embed.weight", "layers.{l}.mlp.table"), (
                 x.pattern
             )

@@ -500,6 +500,20 @@ class SparseMixerMoE(MoE):
         return _add_shared_experts(self, m, x, m.experts(self, self.experts, x, chosen, weights))
 
 
+class QueryExpert(Linear):
+    """The projection of an expert of attention to its queries."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(0, "heads")}
+    heads: int
+
+
+class OutputExpert(Linear):
+    """The projection of an expert of attention from its heads."""
+
+    cuts: ClassVar[dict[str, Cut]] = {"weight": Cut(1, "heads")}
+    heads: int
+
+
 class AttentionExperts(Block):
     """Experts of attention: a router chooses `top_k` of them for each token, with weights that sum to 1; each has queries and an output."""
 
@@ -525,6 +539,7 @@ class AttentionExperts(Block):
 class ExpertAttention(AttentionBase):
     """Softmax attention of experts: each chosen one has a query for every head of the keys, which all share (JetMoE, arXiv:2404.07413)."""
 
+    cuts: ClassVar[dict[str, Cut]] = dict.fromkeys("kv", Cut(0, "kv_heads"))
     experts: AttentionExperts
     k: Linear
     v: Linear

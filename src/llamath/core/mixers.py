@@ -203,7 +203,7 @@ class MambaWithHeads(RecurrentMixer):
     x: Linear
     z: Linear
     conv: Convolution
-    heads: Stack
+    per_head: Stack
     out: Linear
     num_heads: int
     head_dim: int
@@ -211,7 +211,7 @@ class MambaWithHeads(RecurrentMixer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         u = m.split(m.act(self.conv(m, self.x(m, x)), self.activation), *(self.head_dim,) * self.num_heads)
-        y = m.concat(*[head(m, part) for head, part in zip(self.heads, u, strict=True)])  # (B, T, i)
+        y = m.concat(*[head(m, part) for head, part in zip(self.per_head, u, strict=True)])  # (B, T, i)
         return self.out(m, m.to_model_dtype(m.multiply(y, m.act(self.z(m, x), "silu"))))
 
 

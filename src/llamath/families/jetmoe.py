@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import AttentionExperts, BiasedMoE, Decoder, ExpertAttention, Layer
+from ..core.blocks import AttentionExperts, BiasedMoE, Decoder, ExpertAttention, Layer, OutputExpert, QueryExpert
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.tree import repeat
@@ -35,8 +35,8 @@ def jetmoe(c: Config) -> Decoder:
     router, bias, norm = linear(E, d), weight(d, role="bias"), rms(d, 1e-6)
     experts = AttentionExperts(
         router=router,
-        queries=repeat(linear(K * h, d), E, active=k),
-        outputs=repeat(linear(d, K * h), E, active=k),
+        queries=repeat(linear(K * h, d).extended(QueryExpert, heads=K), E, active=k),
+        outputs=repeat(linear(d, K * h).extended(OutputExpert, heads=K), E, active=k),
         bias=bias,
         top_k=k,
     )

@@ -20,11 +20,11 @@ from .zamba_shared import check_tied, hybrid_kinds, shared_attention
 _MAMBA = {
     **dict.fromkeys(("x", "z"), "in_proj"),
     "conv": "conv1d",
-    **dict.fromkeys((f"heads.{{e}}.{x}.weight" for x in ("dt_down", "b", "c")), "x_proj_weight"),
-    "heads.{e}.dt_up.weight": "dt_proj_weight",
-    "heads.{e}.dt_bias": "dt_proj_bias",
-    "heads.{e}.a_log": "A_log",
-    "heads.{e}.skip": "D",
+    **dict.fromkeys((f"per_head.{{e}}.{x}.weight" for x in ("dt_down", "b", "c")), "x_proj_weight"),
+    "per_head.{e}.dt_up.weight": "dt_proj_weight",
+    "per_head.{e}.dt_bias": "dt_proj_bias",
+    "per_head.{e}.a_log": "A_log",
+    "per_head.{e}.skip": "D",
     "out": "out_proj",
 }
 NAMES = HF.with_changes(
@@ -105,7 +105,7 @@ def _mamba(c: Config, d: Expr) -> MambaWithHeads:
         x=into,
         z=into,
         conv=convolution(channels, c.dim("c", "mamba_d_conv", default=4), c.get(any_name("mamba_conv_bias"), True)),
-        heads=repeat(head, n),
+        per_head=repeat(head, n),
         out=linear(d, channels, bias),
         num_heads=n,
         head_dim=m,

@@ -97,6 +97,8 @@ def _sharding(op: str, inputs: tuple[Node, ...], weights: tuple[UsedWeight, ...]
     A column-parallel weight shards its result; a row-parallel one makes it whole again. The rows of experts are those that were routed to
     the experts of a rank.
     """
+    if op == "combine" and inputs[0].sharding == "tensor":  # the queries of experts of attention
+        return "tensor", inputs[0].max_parts
     if op in ("lookup", "combine"):
         return "", 0
     whole: Sharding = "expert" if op == "dispatch" or any(x.in_expert for x in inputs) else ""
