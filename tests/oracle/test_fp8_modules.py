@@ -69,6 +69,9 @@ def test_fp8_quantizes_the_matrices_that_transformers_replaces(config: dict[str,
         expected = {name: n for name, n in expected.items() if "router" not in name and not name.endswith("mlp.gate.wg")}
     if model.family.name in INDEXER_WEIGHTS:
         expected = {name: n for name, n in expected.items() if not name.endswith("indexer.weights_proj")}
+    if model.family.name in ("zamba", "zamba2"):  # later uses of shared blocks are the same tensors
+        stored = {x.name for x in model.scheme("hf").tensors(model.tree)}
+        expected = {name: n for name, n in expected.items() if f"{name}.weight" in stored}
     assert expected and quantized(storage_of({**config, "quantization_config": FP8})) == sum(expected.values())
 
 

@@ -184,6 +184,7 @@ class Mamba(RecurrentMixer):
 class MambaHead(RecurrentMixer):
     """The state space of some channels u of Mamba, whose time steps, b and c are projections of these channels alone."""
 
+    unquantized: ClassVar[frozenset[str]] = frozenset({"dt_down", "b", "c", "dt_up"})  # not modules of their own
     dt_down: Linear
     b: Linear
     c: Linear

@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import Attention, Decoder, Linear, NormedLinear, ProjectedLinear
+from ...core.blocks import AdaptedLinear, Attention, Decoder, Linear, NormedLinear, ProjectedLinear
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, UnknownQuantization, safe
@@ -165,7 +165,7 @@ class _RecipeTensor(NamedTuple):
     first_layer: int = 0  # its number in names
 
 
-_LINEAR = (Linear, NormedLinear, ProjectedLinear)
+_LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear)
 """Blocks whose matrix is that of a linear layer."""
 
 
@@ -280,7 +280,7 @@ IN_GATE_CLASS = (".correction", ".attn.kv_down.weight")
 def _choose(x: _RecipeTensor, recipe: Recipe, layers: Sequence[int]) -> Iterator[_ChosenTensor]:
     """Yield a tensor once for each choice that a recipe makes for its copies."""
     first = x.leaves[0]
-    experts = int(first.copies)  # or the number of blocks in a layer of a tower
+    experts = int(first.copies)  # or the number of other blocks, as of adapters or of layers of a tower
     if not x.kind:
         yield _ChosenTensor(x, Choice(None), layers, int(first.copies))
         return
