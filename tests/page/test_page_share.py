@@ -46,7 +46,7 @@ def command_output(*args: str) -> str:
 def markdown_output(*args: str) -> str:
     """Return what a command prints as Markdown, without the line that names the command."""
     summary, _, command, _, *rest = command_output(*args, "--format", "markdown").splitlines()
-    assert command == f"`llamath {' '.join(args)}`"
+    assert command.endswith(f" {' '.join(args)}`")
     return "\n".join([summary, "", *rest])
 
 
