@@ -12,7 +12,7 @@ import llamath
 from llamath.catalog import read_preset
 from llamath.checkpoint.meta_args import ModelArgs
 from llamath.families.registry import FAMILIES, MODEL_TYPES, find_family
-from support.reference_data import tiny_configs
+from support.reference_data import tiny_configs, unproven_configs
 
 SLUGS = ("llama-3-8b", "deepseek-v3", "gemma-3-27b", "qwen3-next-80b-a3b", "gpt2")
 
@@ -104,3 +104,11 @@ def test_every_family_is_named_after_its_module() -> None:
     assert len(MODEL_TYPES) == sum(len(types.split()) for types in FAMILIES.values())
     for model_type, module in MODEL_TYPES.items():
         assert find_family(model_type).module == module
+
+
+def test_first_phi_files_number_all_modules_in_one_sequence() -> None:
+    (config,) = (x.values[0] for x in unproven_configs() if x.id == "mixformer-first")
+    model = llamath.load(config)
+    names = [x.name for x in model.scheme("hf").tensors(model.tree)]
+    assert (names[0], names[1], names[-1]) == ("layers.0.wte.weight", "layers.1.ln.weight", "layers.4.linear.bias")
+    assert {int(x.split(".")[1]) for x in names} == set(range(5))
