@@ -256,7 +256,7 @@ def test_link_to_a_section_keeps_the_state(browser: Any, tmp_path: Path) -> None
 
 
 def test_back_and_forward_move_between_views_and_sections(browser: Any, tmp_path: Path) -> None:
-    with Tab(browser, tmp_path, model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]), width=1400) as tab:
+    with Tab(browser, tmp_path, model_page([llamath.load("llama-2-7b"), llamath.load("llama-3-8b")]), width=1600) as tab:
         first = tab.text_content("h1")
         tab.click("[data-view=b]")
         assert tab.text_content("h1") == "Llama 3 8B"
