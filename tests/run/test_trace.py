@@ -102,7 +102,7 @@ def sums_are_exact(tree: llamath.Decoder) -> None:
 @pytest.mark.parametrize("config", plain())
 def test_step_inputs_exist(config: dict[str, Any]) -> None:
     for stage in walkthrough(prompt_graph(llamath.load(config).tree, 5)).stages:
-        known = {"x", "per_layer_inputs"}
+        known = {"x", "per_layer_inputs", "embeddings"}
         for x in stage.steps:
             assert set(x.inputs) <= known, x.name
             assert x.name not in known
