@@ -226,7 +226,7 @@ def _mixers_inside(module: nn.Module) -> Iterator[Module]:
     for child in module.children():
         if isinstance(child, Module) and isinstance(child.spec, AttentionBase | RecurrentMixer):
             yield child
-        if isinstance(child, Module):
+        if isinstance(child, Module | nn.ModuleList):
             yield from _mixers_inside(child)
 
 
