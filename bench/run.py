@@ -199,13 +199,14 @@ def main() -> None:
                     write_gguf(Path(place) / "model", dtype)
                     size = size if dtype not in GGUF_TYPES else (Path(place) / "model.gguf").stat().st_size
                 engines += [CPP] if args.llama_cpp else []
-                if args.openvino:
+                if args.openvino and dtype != "q4_k":  # its 4-bit types are others
                     engines.append(VINO)
                     once("export", Path(place) / "model", dtype, args.threads, 0, args.openvino)
                 once("reference", Path(place) / "model", dtype, args.threads, 0)
                 costs = side_by_side(engines, Path(place) / "model", dtype, args, size)
             long = f", {args.tokens} tokens" if args.tokens != parser.get_default("tokens") else ""
-            result = report(f"{shape}, {dtype}{long}", costs, size, args.rounds)
+            few = "" if args.threads == os.cpu_count() else f", {args.threads} thread{'s' * (args.threads > 1)}"
+            result = report(f"{shape}, {dtype}{few}{long}", costs, size, args.rounds)
             store(result, where)
 
 

@@ -53,6 +53,25 @@ def test_sound_weights_have_no_finding(kind: str, tmp_path: Path) -> None:
     assert report.full.tensors == len(report.manifest.tensors) and report.full.values_checked
 
 
+def test_values_are_checked_without_a_config_too(tmp_path: Path) -> None:
+    def change(weights: Weights) -> None:
+        weights[UP["hf"]][17, 5] = float("nan")
+
+    path = write_checkpoint(tmp_path / "x", "safetensors-BF16", change)
+    config = path / "config.json"
+    done = {}
+    for text in (config.read_text(), None, "{"):
+        config.unlink(missing_ok=True)
+        if text is not None:
+            config.write_text(text)
+        done[text] = CliRunner().invoke(cli, ["verify", str(path), "--full"])
+    whole, without, broken = done.values()
+    assert whole.exit_code == without.exit_code == 1 and broken.exit_code == 2
+    texts = [" ".join(x.stdout.split()) for x in (whole, without)]
+    assert all("values that are not finite: 1 NaN" in x for x in texts)
+    assert "there is no config.json or params.json" in texts[1]
+
+
 @pytest.mark.parametrize("kind", PLAIN_KINDS)
 def test_values_that_are_not_finite_are_named(kind: str, tmp_path: Path) -> None:
     def change(weights: Weights) -> None:

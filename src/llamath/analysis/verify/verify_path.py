@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoint.folders.open_any import local_kind
 from ...checkpoint.open import OpenedCheckpoint, find_repo, local_copy, open_checkpoint
 from ...loading import Source, Via, load
-from ...utils.errors import ArgumentError, LlamathError, safe
+from ...utils.errors import ArgumentError, ConfigError, FormatError, LlamathError, RemoteError, safe
 from .check_checkpoint import VerifyReport, verify_opened
 from .kinds.files_check import config_of, is_unknown_family, verify_files
 from .structure_report import StructureReport
@@ -49,7 +49,7 @@ def verify_path(
     opened = open_checkpoint(path, allow_partial=True)
     if via is not None:
         model, changes = load(model or opened.location, changes=changes, via=via), None
-    report = _verify_headers(opened, path, model, changes, base)
+    report = _verify_headers(opened, path, model, changes, base, reads_values=full or all_sums)
     if not (full or all_sums):
         return report
     from .full_check import check_files
@@ -77,7 +77,13 @@ def _find_adapter(opened: OpenedCheckpoint) -> Adapter | None:
 
 
 def _verify_headers(
-    opened: OpenedCheckpoint, path: str, model: Source | None, changes: Mapping[str, Any] | None, base: Source | None
+    opened: OpenedCheckpoint,
+    path: str,
+    model: Source | None,
+    changes: Mapping[str, Any] | None,
+    base: Source | None,
+    *,
+    reads_values: bool,
 ) -> VerifyReport | StructureReport:
     if (adapter := _find_adapter(opened)) is not None:
         from .kinds.adapter_check import verify_adapter
@@ -99,7 +105,17 @@ def _verify_headers(
         if keys is not None and isinstance(model_type, str) and is_unknown_family(keys):
             reason = f"{safe(model_type, 60)} is not among the decoder families that are counted by formula"
             return verify_files(opened, path, keys, reason)
+        if keys is None and reads_values and _lacks_config(opened):
+            return verify_files(opened, path, {}, "there is no config.json or params.json")
     return verify_opened(opened, path, model, changes)
+
+
+def _lacks_config(opened: OpenedCheckpoint) -> bool:
+    """Whether there is no file with a config, rather than one that cannot be read."""
+    try:
+        return opened.config.keys is None
+    except (ConfigError, FormatError, RemoteError):
+        return False
 
 
 def _may_lack_family(model: Source) -> bool:

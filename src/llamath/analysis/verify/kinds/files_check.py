@@ -30,13 +30,14 @@ def verify_files(opened: OpenedCheckpoint, path: str, config: Mapping[str, Any],
     model_type = str(config.get("model_type") or "")
     architectures = config.get("architectures")
     class_name = architectures[0] if isinstance(architectures, list) and architectures and isinstance(architectures[0], str) else ""
-    what = safe(class_name or model_type, 60)
+    what = safe(class_name or model_type, 60) or "a checkpoint without a config"
+    compared = "are not compared with the config" if config else "have nothing to be compared with"
     return StructureReport(
         path=path,
         kind="files",
         title=f"{what}, {format_count(len(manifest.tensors), 'tensor')} in {format_count(len(manifest.files), f'{manifest.format} file')}",
         format=manifest.format,
-        checked=f"{reason}: headers, indexes, shards, dtypes and sizes are checked; names and shapes are not compared with the config",
+        checked=f"{reason}: headers, indexes, shards, dtypes and sizes are checked; names and shapes {compared}",
         findings=(*(problem_finding(x) for x in opened.problems), *manifest_findings(manifest, config)),
         expected=len(manifest.index.weight_map) if manifest.index else len(manifest.tensors),
         matched=len(manifest.tensors),
