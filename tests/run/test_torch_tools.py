@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import llamath
 from llamath import run
+from llamath.core.blocks import AdaptedLinear, AdaptedMLP
 from llamath.core.multimodal import CrossAttentionLayer
 from llamath.run.module import Module
 from llamath.run.torch_machine import TorchMachine
@@ -42,6 +43,17 @@ def without_images(module: torch.nn.Module) -> list[str]:
     return [name for name, x in module.named_modules() if isinstance(x, Module) and isinstance(x.spec, CrossAttentionLayer)]
 
 
+def adapters_of_other_layers(module: torch.nn.Module) -> list[str]:
+    """The adapters of shared blocks that another layer uses."""
+    return [
+        f"{name}.adapters.{i}"
+        for name, x in module.named_modules()
+        if isinstance(x, Module) and isinstance(x.spec, AdaptedLinear | AdaptedMLP)
+        for i in range(int(x.spec.adapters.n))
+        if i != x.spec.adapter
+    ]
+
+
 @pytest.mark.parametrize("config", families())
 @torch.no_grad()
 def test_forward_hook_of_every_block_fires(config: dict[str, Any]) -> None:
@@ -52,7 +64,8 @@ def test_forward_hook_of_every_block_fires(config: dict[str, Any]) -> None:
     module(IDS)
     expected = {name for name, block in module.named_modules() if name and isinstance(block, Module) and ".experts." not in name}
     expected -= {name for name in expected if name.endswith(("_hc", ".o_down"))}  # their weights are used by other blocks
-    expected -= {name for name in expected if any(name.startswith(f"{x}.") for x in without_images(module))}
+    unused = without_images(module), adapters_of_other_layers(module)
+    expected -= {name for name in expected if name in unused[1] or any(name.startswith(f"{x}.") for x in (*unused[0], *unused[1]))}
     assert {x for x in fired if ".experts." not in x} == expected
     for (m, *inputs), y in fired.values():
         assert isinstance(m, TorchMachine) and all(isinstance(x, Tensor) for x in (*inputs, y))

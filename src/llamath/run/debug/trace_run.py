@@ -24,7 +24,7 @@ from ...analysis.image_pass import ImagePass, Images, check_tokens, image_pass
 from ...analysis.inference.inference_memory import MemoryRequest
 from ...core.blocks import Attention, Layer
 from ...core.blocks import Decoder as Tree
-from ...core.tree import Block, sequence
+from ...core.tree import Block, Stack, Weight, fold, sequence
 from ...model import Model
 from ...utils.errors import LlamathError
 from ...utils.record_type import Record
@@ -218,8 +218,25 @@ def _build_on_meta(tree: Tree, shown: Sequence[int]) -> tuple[Decoder, dict[int,
     blocks = {i: tree.layers[i] for i in shown}
     blocks |= {i: tree.layers[i] for block in list(blocks.values()) if (i := _kv_source(block)) is not None}
     index_of = {i: new for new, i in enumerate(sorted(blocks))}
-    layers = [_renumber_kv_source(blocks[i], index_of) for i in sorted(blocks)]
+    layers = [_without_ties(_renumber_kv_source(blocks[i], index_of)) for i in sorted(blocks)]
     return build(tree.replace(layers=sequence(layers)), torch.bfloat16, "meta"), index_of
+
+
+def _without_ties(block: Block) -> Block:
+    """Return a layer whose shared blocks have weights of their own, as the layer that they are tied to may not be built."""
+    if not any(x.weight.tied.startswith("layers.") for x in fold(block)):
+        return block
+    changes: dict[str, Weight | Block | Stack] = {}
+    for name, child in block.children:
+        if isinstance(child, Weight):
+            changes[name] = child.replace(tied="")
+        elif isinstance(child, Block):
+            changes[name] = _without_ties(child)
+        else:
+            untied = {id(x): _without_ties(x) for x, _ in child.distinct()}
+            runs = [(tuple(untied[id(x)] for x in pattern), times) for pattern, times in child.runs]
+            changes[name] = Stack(*runs, active=child.active, count_dim=child.count_dim)
+    return block.replace(**changes)
 
 
 def _kv_source(block: Block) -> int | None:
