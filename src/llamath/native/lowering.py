@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..analysis.graph.recorder import Node, UsedWeight
 from ..analysis.graph.unrolled import record_unrolled
-from ..core.blocks import Decoder, MoE
+from ..core.blocks import AttentionExperts, Decoder, MoE
 from ..core.positions import LogNScaling, LogTuning, Rope, TemperatureTuning
 from ..utils.errors import LlamathError
 from .program import Buffer, CacheRows, Linear, Op, Program, ProgramWeight, State, View
@@ -599,6 +599,8 @@ def _scale_by_expert(m: _Lowering, node: Node) -> View:
 
 
 def _dispatch(m: _Lowering, node: Node) -> View:
+    if isinstance(node.attributes["moe"], AttentionExperts):
+        raise NotExpressible(f"the native engine has no experts of attention ({node.path})")
     moe: MoE = node.attributes["moe"]
     m.rows[node] = int(moe.top_k)
     if moe.routing != "input":  # the experts' first products read the rows of tokens
