@@ -38,7 +38,7 @@ FILES = {
     "nesting": (b'{"a": ' * 100_000 + b"1" + b"}" * 100_000, "nested too deeply"),
     "arrays nested": (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
     "latin-1": (b'{"model_type": "ll\xe4ma"}', "not UTF-8"),
-    "UTF-16": ('{"model_type": "llama"}'.encode("utf-16"), "not UTF-8"),
+    "UTF-16": ('{"model_type": "llama"}'.encode("utf-16"), "UTF-16 text, not JSON"),
     "byte order mark": (b"\xef\xbb\xbf" + json.dumps(GOOD).encode(), "not JSON"),
 }
 
