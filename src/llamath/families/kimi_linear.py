@@ -73,10 +73,9 @@ def full_layers(c: Config) -> Callable[[int], bool]:
     s = c.sub("linear_attn_config")
     if "layer_types" in c or ("full_attn_layers" not in s and "kda_layers" not in s):
         return lambda i: i > 0 and i % 4 == 0
-    full: list[int] = s["full_attn_layers"]
-    recurrent: list[int] = s["kda_layers"]
+    full, recurrent = s["full_attn_layers"], s["kda_layers"]
     L = c.dim("L", "num_hidden_layers")
-    if sorted(x for x in [*full, *recurrent] if type(x) is int) != list(range(1, L + 1)):
+    listed = [*full, *recurrent] if isinstance(full, list) and isinstance(recurrent, list) else []
+    if sorted(x for x in listed if type(x) is int) != list(range(1, L + 1)):
         raise s.error("full_attn_layers", f"and kda_layers should list each of the {L} layers once, counted from 1")
-    listed = frozenset(full)
-    return lambda i: i + 1 in listed
+    return lambda i: i + 1 in full

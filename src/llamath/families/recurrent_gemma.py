@@ -55,7 +55,7 @@ def recurrent_gemma(c: Config) -> Decoder:
 
     kinds = {"recurrent": layer(_recurrence(c, d, heads.num_heads, activation)), "attention": layer(attention)}
     types = c.get("block_types", ["recurrent", "recurrent", "attention"])
-    if not types or not set(types) <= set(_KINDS):
+    if not types or any(x not in _KINDS for x in types):
         raise c.error("block_types", f"should list {' and '.join(_KINDS)}, not {safe(repr(types), 60)}")
     c.ignore("layers_block_type", "layer_types", "w_init_variance_scale", "final_w_init_variance_scale", "conv1d_width")
     embed, cap = embedding(V, d, scale=_bfloat16(d**0.5)), c.get("logits_soft_cap", 30.0)

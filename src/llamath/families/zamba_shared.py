@@ -19,7 +19,7 @@ def hybrid_kinds(c: Config, L: int, default: list[str]) -> list[str]:
     if L > MAX_LISTED_LAYERS:
         raise c.error("num_hidden_layers", f"is {L}: too many layers to list one by one")
     kinds: list[str] = c.get("layers_block_type|layer_types", default)
-    if unknown := [x for x in kinds if x not in _KINDS]:
+    if unknown := [x for x in kinds if x not in tuple(_KINDS)]:
         raise c.error("layers_block_type", f"has the unknown type {safe(repr(unknown[0]), 60)}", f"known: {', '.join(_KINDS)}")
     if len(kinds) != L:
         raise c.error("num_hidden_layers", f"is {L}, but there are {len(kinds)} types of layers", "layers_block_type lists them")
