@@ -143,7 +143,7 @@ def test_suggestions_are_those_of_fit(browser: Any, tmp_path: Path, slug: str, g
 
 def test_cells_show_speed_only_where_the_model_fits(browser: Any, tmp_path: Path) -> None:
     data = data_of("deepseek-v3")
-    with Tab(browser, tmp_path, page_from_data(data)) as tab:
+    with Tab(browser, tmp_path, page_from_data(data), width=1280) as tab:
         cells = {x.get_attribute("data-fit"): x for x in tab.locator("#hardware .cell").all()}
         texts = {name: (x.inner_text(), x.get_attribute("aria-label")) for name, x in cells.items()}
         assert any("short" in text for text, _ in texts.values()) and any("tokens/s" in text for text, _ in texts.values())
