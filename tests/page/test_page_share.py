@@ -136,7 +136,8 @@ def test_without_clipboard_the_text_is_selected(browser: Any, tmp_path: Path) ->
         wait_until_drawn(tab)
         assert tab.evaluate("(x => x.selectionEnd - x.selectionStart)(document.querySelector('dialog[open] textarea'))") == len(text)
         tab.keyboard.press("Escape")
-        tab.locator("textarea").wait_for(state="detached")
+        tab.locator("dialog").wait_for(state="detached")
+        assert tab.locator("textarea").count() == 0
 
 
 def saved_pictures(tab: Any, part: str, form: str = "SVG", theme: str = "light") -> list[tuple[str, bytes]]:
