@@ -222,7 +222,9 @@ def _active_parameters(model: Model) -> Expr:
     """Return the active parameters as an expression."""
     stacks = (x for _, x in model.tree.children if isinstance(x, Stack))
     leaves = [y for stack in stacks for x, _ in stack.distinct() for y in fold(x)]
-    active_copies = {(x.pattern.replace("{l}", "{e}"), id(x.weight)): x.active for x in leaves}
+    # only of experts: a weight that all tokens use may occur a different number of times in different layers (adapters of Zamba2)
+    chosen = (x for x in leaves if Expr.const(x.active).symbol != Expr.const(x.copies).symbol)
+    active_copies = {(x.pattern.replace("{l}", "{e}"), id(x.weight)): x.active for x in chosen}
     return total(
         product((x.times, active_copies.get((row.pattern, id(row.weight)), row.copies), row.weight.parameters))
         for x in model.count.sections
