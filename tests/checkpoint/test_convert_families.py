@@ -134,6 +134,10 @@ def test_every_family_is_converted_and_back(label: str, tmp_path: Path) -> None:
         convert(tmp_path / "fused", tmp_path / "y.gguf", "gguf")
         assert tensor_bytes(tmp_path / "x.gguf") == tensor_bytes(tmp_path / "y.gguf")
     convert(tmp_path / "x.gguf", tmp_path / "again", "hf")
+    if label == "mixformer-first":  # its GGUF files are those of the later names
+        whole = llamath.load(config)
+        ours, theirs = (x.tensors(whole.tree) for x in (whole.family.hf, find_family("phi-msft").hf))
+        tensors = {y.name: tensors[x.name] for x, y in zip(ours, theirs, strict=True)}
     assert_equal(tmp_path / "again", tensors)
     if label in CONVERTED:
         shapes = {x.name: [int(n) for n in x.shape[::-1]] for x in gguf.GGUFReader(tmp_path / "x.gguf").tensors}

@@ -177,6 +177,7 @@ UNWRITTEN: dict[str, tuple[str, dict[str, Any], str]] = {
         "activation theta",
     ),
     "phi-msft": ("phi-plain", {}, ""),
+    "mixformer-first": ("phi-plain", {"block_count": 3, "feed_forward_length": 128, "vocab_size": 128}, ""),
     "phi3-phi4": ("phi3-plain", {"attention.head_count_kv": 2}, ""),
     "qwen2_moe-no biases, tied, every second layer sparse, one dense": ("qwen2_moe-plain", EXPERTS, "norm_topk_prob"),
     "qwen3_moe-biased, tied, every second layer sparse, one dense, windows": ("qwen3_moe-plain", EXPERTS | HEADS, "size norm_topk_prob"),

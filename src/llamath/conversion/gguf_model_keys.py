@@ -180,6 +180,8 @@ class _Facts:
             arch = "nemotron_h"
         records = ARCHITECTURES.get(arch, ())
         own = [x for x in records if find_family(x.model_type).module == family.module]
+        if not own:  # one family's files may have the names of another's: Phi's first ones
+            own = [x for x in records if (y := find_family(x.model_type)).name == family.name and y.gguf == family.gguf]
         if arch == "llama":
             own = [x for x in records if (x.model_type == "mixtral") == has_experts]
         if not own:
