@@ -61,6 +61,7 @@ CAUSAL_CLASSES = {
     "cohere2": "Cohere2ForCausalLM",
     "cohere2_moe": "Cohere2MoeForCausalLM",
     "cohere_compass_text": "CohereCompassForCausalLM",
+    "ctrl": "CTRLLMHeadModel",
     "cwm": "CwmForCausalLM",
     "dbrx": "DbrxForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
@@ -113,6 +114,7 @@ CAUSAL_CLASSES = {
     "iquestcoder": "LlamaForCausalLM",
     "jais2": "Jais2ForCausalLM",
     "jamba": "JambaForCausalLM",
+    "jetmoe": "JetMoeForCausalLM",
     "kimi_linear": "KimiLinearForCausalLM",
     "kolibri1": "Kolibri1ForCausalLM",
     "laguna": "LagunaForCausalLM",
@@ -136,6 +138,7 @@ CAUSAL_CLASSES = {
     "mistral4": "Mistral4ForCausalLM",
     "mixtral": "MixtralForCausalLM",
     "mllama_text_model": "MllamaForCausalLM",
+    "modernbert-decoder": "ModernBertDecoderForCausalLM",
     "mpt": "MptForCausalLM",
     "nanochat": "NanoChatForCausalLM",
     "nemotron": "NemotronForCausalLM",
@@ -168,6 +171,8 @@ CAUSAL_CLASSES = {
     "vaultgemma": "VaultGemmaForCausalLM",
     "xglm": "XGLMForCausalLM",
     "youtu": "YoutuForCausalLM",
+    "zamba": "ZambaForCausalLM",
+    "zamba2": "Zamba2ForCausalLM",
 }
 """`model_type` → the class of its causal model in transformers."""
 
