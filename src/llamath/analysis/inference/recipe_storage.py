@@ -103,7 +103,8 @@ def recipe_storage(tree: Decoder, packer: WeightFormat, recipe: Recipe, names: S
             num_scales += (n := len(found[0]) * len(layers))
             scale_bytes += n * DTYPES[recipe.cache_scales.dtype].size(prod(recipe.cache_scales.lengths(found[1])))
         leaves = [x._replace(pattern=f"layers.{{l}}.{x.pattern.replace('{l}', '{e}')}") for x in fold(block)]
-        chosen = [y for x in _recipe_matrices(leaves, names, classes) for y in _choose(x, recipe, layers)]
+        first_experts = {path: stack.first for path, stack in _stacks_inside(block, "layers.{l}")}
+        chosen = [y for x in _recipe_matrices(leaves, names, classes, first_experts) for y in _choose(x, recipe, layers)]
         weights += [y for x in chosen for y in x.weights(packer)]
         matrices += [y for x in chosen if (y := x.matrix) is not None]
     used = {x.choice.format.name for x in matrices if x.choice.format is not None}
@@ -163,6 +164,7 @@ class _RecipeTensor(NamedTuple):
     in_gate_class: bool = False
     is_excepted: bool = False
     first_layer: int = 0  # its number in names
+    first_expert: int = 0
 
 
 _LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear)
@@ -253,19 +255,29 @@ class _ChosenTensor(NamedTuple):
         return x._replace(copies=self.copies, active=len(self.layers) * (x.active * self.experts // (x.copies or 1)))
 
 
-def _recipe_matrices(leaves: Iterable[Folded], names: Scheme, classes: MatrixClasses) -> Iterator[_RecipeTensor]:
+def _recipe_matrices(
+    leaves: Iterable[Folded], names: Scheme, classes: MatrixClasses, first_experts: Mapping[str, int] | None = None
+) -> Iterator[_RecipeTensor]:
     """Group leaves by the tensors that they are stored in."""
-    groups: dict[tuple[str, int], list[Folded]] = {}
+    groups: dict[tuple[str, str, int], list[Folded]] = {}
     kinds: dict[str, int] = {}  # of weights with one pattern, as the shards of a table whose last one is shorter
     for x in leaves:
         if not x.weight.tied:
             kinds[x.pattern] = number = kinds.get(x.pattern, -1) + 1
-            groups.setdefault((names.stored_name(x.pattern), number), []).append(x)
+            name = names.stored_name(x.pattern)
+            experts = x.pattern.partition(".{e}")[0] if "{e}" in name else ""  # one stack may go on with the numbers of another
+            groups.setdefault((name, experts, number), []).append(x)
     in_gate_class = any(x.pattern.endswith(IN_GATE_CLASS) for parts in groups.values() for x in parts)
-    for (name, _), parts in groups.items():
+    for (name, experts, _), parts in groups.items():
         kind, is_excepted = classes.kind(parts[0]), parts[0].pattern in classes.excepted
         yield _RecipeTensor(
-            name.removesuffix(".weight"), tuple(parts), kind, in_gate_class and kind == "router", is_excepted, names.first_layer
+            name.removesuffix(".weight"),
+            tuple(parts),
+            kind,
+            in_gate_class and kind == "router",
+            is_excepted,
+            names.first_layer,
+            (first_experts or {}).get(experts, 0),
         )
 
 
@@ -303,7 +315,7 @@ def _expert_choices(x: _RecipeTensor, recipe: Recipe, layer: int, experts: int) 
         return [(recipe.choose(Matrix(names, x.kind, x.in_gate_class, x.is_excepted)), experts)]
     counts: dict[Choice, int] = {}
     names = module_names(name)
-    for e in range(experts):
+    for e in range(x.first_expert, x.first_expert + experts):
         choice = recipe.choose(Matrix(tuple(y.replace("{e}", str(e)) for y in names), x.kind, x.in_gate_class))
         counts[choice] = counts.get(choice, 0) + 1
     return list(counts.items())
