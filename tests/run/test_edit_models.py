@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import llamath
 from llamath.conversion.edit.edited_tree import mixtures
 from llamath.core.blocks import HashMoE
+from llamath.core.tree import fold_field
 from llamath.utils.errors import LlamathError
 from support.reference_data import tiny_configs
 from support.transformers_pair import Pair, logits, pair, save_published, transformers_class
@@ -117,6 +118,8 @@ INEXPRESSIBLE = {
     ("diffllama", "model_type"): "shares in attention follow from the number of the layer",
     ("recurrent_gemma", "model_type"): "types of layers come in turn",
 }
+SHARED_BLOCKS = {"zamba", "zamba2"}
+"""Types of models whose layers share blocks: no config has them without some of the layers, or with a head of its own."""
 
 
 @torch.no_grad()
@@ -125,6 +128,11 @@ def test_dropped_layers_compute_as_deleted_modules(case: Case) -> None:
     for dropped in ([0], [count // 2], [count - 1], [0, count - 1]):
         kept = [i for i in range(count) if i not in dropped]
         if not kept:
+            continue
+        if any(x.weight.tied.startswith("layers.") for x in fold_field(case.model.tree, "layers")):
+            assert case.config["model_type"] in SHARED_BLOCKS
+            with pytest.raises(LlamathError, match="share blocks"):
+                case.edit(drop_layers=dropped)
             continue
         try:
             edited = case.edit(drop_layers=dropped)
@@ -200,6 +208,10 @@ def test_untied_head_computes_the_same(case: Case) -> None:
         with pytest.raises(LlamathError, match="not tied"):
             case.edit(untie=True)
         return
+    if case.config["model_type"] in SHARED_BLOCKS:
+        with pytest.raises(LlamathError, match="share no blocks"):
+            case.edit(untie=True)
+        return
     model = case.load(case.edit(untie=True))
     assert model.get_output_embeddings().weight.data_ptr() != model.get_input_embeddings().weight.data_ptr()
     assert_equal_logits(logits(model, case.ids), logits(case.pair.theirs, case.ids))
@@ -236,6 +248,10 @@ def test_combined_edits_equal_edits_one_by_one(case: Case) -> None:
     count, vocab = int(case.model.tree.layers.n), int(case.model.tree.vocab)
     head = case.model.tree.head
     edits: dict[str, Any] = {"drop_layers": "1"} | {"resize_vocab": vocab - 3} | ({"untie": True} if head and head.weight.tied else {})
+    if case.config["model_type"] in SHARED_BLOCKS:
+        with pytest.raises(LlamathError, match=r"share blocks|share no blocks"):
+            case.edit("together", **edits)
+        edits = {"resize_vocab": vocab - 3}
     try:
         together = case.edit("together", **edits)
     except LlamathError:
