@@ -155,7 +155,7 @@ def test_findings_list_their_tensors(browser: Any, tmp_path: Path, checkpoints: 
         assert "stored transposed" in tab.text_content("dialog[open]")
         tab.keyboard.press("Escape")
         size = sum(x.bytes for x in verify_checkpoint(str(checkpoints[1])).manifest.tensors)
-        assert tab.text_content("[data-part=weights]").replace(",", "") == str(size)
+        assert str(size) in tab.text_content("[data-part=weights]").replace(",", "")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
