@@ -36,10 +36,10 @@ demo: $(VENV)/.package
 	@echo; $(BIN)/llamath run 'Ben was in the park. He had a red ball. Ben went to the barn. Where is the ball?'
 
 test: $(VENV)/.oracles browser
-	$(BIN)/python -m pytest -n 2 $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST)
 
 test-fast: $(VENV)/.oracles
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST)
 
 lint: $(VENV)/.oracles
 	$(BIN)/ruff check .

@@ -27,6 +27,8 @@ class Engine(NamedTuple):
     logits: Callable[[Rows], list[list[float]]]
 
 
+PROBE = "probe"
+"""The line that asks the parent to measure the memory's bandwidth."""
 DECODED = 8
 """Tokens processed one by one where logits are compared."""
 
@@ -167,20 +169,27 @@ def distance(task: Task, engine: Engine) -> float:
     return max(math.dist(x, y) / math.hypot(*y) for x, y in zip(engine.logits(ids(2, 40)), known, strict=True))
 
 
-def stream(task: Task) -> dict[str, float]:
-    """The time to read as many bytes as the weights have, in huge pages where available."""
+def stream(task: Task) -> None:
+    """For each line of standard input, print the time to read as many bytes as the weights have, in huge pages where available."""
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
     import torch
 
     torch.set_num_threads(task.threads)
     x = torch.ones(task.tokens // 4)
     x.sum()
-    costs = []
-    for _ in range(9):
-        wall, cpu = now()
-        x.sum()
-        costs.append(tuple(b - a for a, b in zip((wall, cpu), now(), strict=True)))
-    return dict(zip(("wall", "cpu"), map(statistics.median, zip(*costs, strict=True)), strict=True))
+    for _ in sys.stdin:
+        costs = []
+        for _ in range(5):
+            wall, _ = now()
+            x.sum()
+            costs.append(now()[0] - wall)
+        print(statistics.median(costs), flush=True)
+
+
+def limit() -> float:
+    """The time to read the weights once at the memory's bandwidth, which the parent measures now."""
+    print(PROBE, flush=True)
+    return float(sys.stdin.readline())
 
 
 ENGINES: dict[str, Callable[[Task], Engine]] = {
@@ -207,11 +216,14 @@ def measure(task: Task) -> dict[str, float]:
     costs["prefill"], costs["prefill_cpu"] = map(min, zip(*again, strict=True))
     costs["memory_first"] = peak()
     for rows, prompt in ((1, 16), (8, 16), (1, task.context)):
+        if not prompt:
+            continue
+        before = limit()
         moments = engine.generate(rows, prompt, task.tokens + 3)[2:]
         steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(moments)]
         name = f"decode_{rows}" if prompt == 16 else "decode_long"
         costs[name], costs[f"{name}_cpu"] = map(statistics.median, zip(*steps, strict=True))
-        costs[f"{name}_best"] = statistics.quantiles([x for x, _ in steps], n=10)[0]
+        costs[f"{name}_limit"] = (before + limit()) / 2
     costs["memory"] = peak()
     costs["apart"] = distance(task, engine)
     return costs
@@ -220,8 +232,11 @@ def measure(task: Task) -> dict[str, float]:
 def main() -> None:
     engine, folder, dtype, threads, tokens, began, context = sys.argv[1:]
     task = Task(engine, folder, dtype, int(threads), int(tokens), float(began), int(context))
-    jobs = {"stream": stream, "export": export, "reference": reference}
-    print(json.dumps(jobs.get(engine, measure)(task)))
+    if engine == "stream":
+        stream(task)
+    else:
+        jobs = {"export": export, "reference": reference}
+        print(json.dumps(jobs.get(engine, measure)(task)))
 
 
 if __name__ == "__main__":

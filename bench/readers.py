@@ -21,7 +21,7 @@ class Task(NamedTuple):
     threads: int
     tokens: int
     began: float
-    context: int = 4096  # tokens before those that are decoded in a long context
+    context: int = 4096  # tokens before those that are decoded in a long context; 0: none are
 
 
 class Reader(Protocol):

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 import llamath
+from engines import PROBE
 from harness import RESULTS
 from llamath import run
 
@@ -45,7 +46,8 @@ BEFORE = ", before"
 """Marks an engine that runs the sources given with --before."""
 MAX_DISTANCE = {"float32": 0.005, "bfloat16": 0.05, "int8": 0.15, "q4_k": 0.8}
 """An engine whose logits are further from those of transformers in float32 runs a different model."""
-KEYS = ("ready", "first", "answer", "prefill", "decode_1", "decode_8", "decode_long")
+DECODED = ("decode_1", "decode_8", "decode_long")
+KEYS = ("ready", "first", "answer", "prefill", *DECODED)
 
 
 def configuration(shape: str) -> dict[str, object]:
@@ -85,60 +87,116 @@ def installed(python: str, *packages: str) -> dict[str, str]:
     return dict(zip(packages, done.stdout.split(), strict=True))
 
 
-def once(
-    engine: str, folder: Path, dtype: str, threads: int, tokens: int, python: str = sys.executable, source: str = ""
-) -> dict[str, float]:
-    began = repr(time.monotonic())
-    env = (
-        os.environ
-        | ({"PYTHONPATH": source} if source else {})
-        | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    )
-    command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), began, str(CONTEXT)]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
-    if done.returncode:
-        raise SystemExit(f"{engine} ended with {done.returncode}: {done.stderr[-2000:]}")
-    cost: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+class Worker:
+    """A process that runs `engines.py`."""
+
+    def __init__(
+        self,
+        engine: str,
+        folder: Path,
+        dtype: str,
+        threads: int,
+        tokens: int,
+        python: str = sys.executable,
+        source: str = "",
+        context: int = CONTEXT,
+    ) -> None:
+        self.engine = engine
+        env = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        env |= {"PYTHONPATH": source} if source else {}
+        command = [python, WORKER, engine, str(folder), dtype, str(threads), str(tokens), repr(time.monotonic()), str(context)]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=env)
+
+    def write(self, line: str) -> None:
+        assert self.process.stdin
+        print(line, file=self.process.stdin, flush=True)
+
+    def read(self) -> str:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            self.errors.seek(0)
+            raise SystemExit(f"{self.engine} ended with {self.process.wait()}: {self.errors.read()[-2000:]}")
+        return line.strip()
+
+    def close(self) -> None:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+def finish(worker: Worker, bandwidth: Worker | None = None) -> dict[str, float]:
+    """Return what a worker measured, the last line of its output; measure the bandwidth whenever it asks for that."""
+    while not (line := worker.read()).startswith("{"):
+        if line == PROBE:
+            assert bandwidth
+            bandwidth.write("")
+            worker.write(bandwidth.read())
+    worker.close()
+    cost: dict[str, float] = json.loads(line)
     return cost
 
 
-def side_by_side(engines: list[str], folder: Path, dtype: str, args: argparse.Namespace, size: int) -> dict[str, dict[str, float]]:
-    """Return medians over rounds; each round runs every engine once and measures the memory bandwidth."""
-    costs: dict[str, list[dict[str, float]]] = {}
+def side_by_side(engines: list[str], folder: Path, dtype: str, args: argparse.Namespace, size: int) -> list[dict[str, dict[str, float]]]:
+    """Run every engine once in each round; only the first rounds decode in a long context."""
+    bandwidth = Worker("stream", folder, dtype, args.threads, size)
+    rounds = []
     for i in range(args.rounds):
+        costs = {}
         for engine in engines:
             python = {CPP: args.llama_cpp, VINO: args.openvino}.get(engine, sys.executable)
-            before = engine.endswith(BEFORE)
-            cost = once(engine.removesuffix(BEFORE), folder, dtype, args.threads, args.tokens, python, args.before if before else "")
-            if cost["apart"] > MAX_DISTANCE[dtype]:
-                raise SystemExit(f"{engine} runs a different model: its logits differ by {cost['apart']:.2g} from transformers'")
-            costs.setdefault(engine, []).append(cost)
-        costs.setdefault("stream", []).append(once("stream", folder, dtype, args.threads, size))
+            source = args.before if engine.endswith(BEFORE) else ""
+            context = CONTEXT if i < args.long_rounds else 0
+            worker = Worker(engine.removesuffix(BEFORE), folder, dtype, args.threads, args.tokens, python, source, context)
+            costs[engine] = finish(worker, bandwidth)
+            if (apart := costs[engine]["apart"]) > MAX_DISTANCE[dtype]:
+                raise SystemExit(f"{engine} runs a different model: its logits differ by {apart:.2g} from transformers'")
+        rounds.append(costs)
         print(f"  round {i + 1} of {args.rounds}", file=sys.stderr)
-    return {name: {key: statistics.median(x[key] for x in rows) for key in rows[0]} for name, rows in costs.items()}
+    bandwidth.close()
+    return rounds
 
 
-def report(title: str, costs: dict[str, dict[str, float]], size: int, rounds: int) -> dict[str, object]:
-    """Print times and speedups; return the result to store."""
-    against = "transformers" if "transformers" in costs else next(iter(costs))
-    limit, base = costs["stream"]["wall"], costs[against]
-    print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s)")
+def report(title: str, rounds: list[dict[str, dict[str, float]]], size: int) -> dict[str, object]:
+    """Print medians of times, of speedups in one round, and of shares of the bandwidth at that moment; return the result to store."""
+
+    def ratio(engine: str, key: str, other: str, other_key: str) -> float:
+        return statistics.median(x[engine][key] / x[other][other_key] for x in rounds if key in x[engine])
+
+    against = "transformers" if "transformers" in rounds[0] else next(iter(rounds[0]))
+    limits = [cost[f"{key}_limit"] for x in rounds for cost in x.values() for key in DECODED if key in cost]
+    limit = statistics.median(limits)
+    spread = f"{size / max(limits) / 1e9:.0f} to {size / min(limits) / 1e9:.0f}"
+    print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s, {spread})")
     heads = ("ready", "first of 512", "whole answer", "512 again", "decode × 1", "decode × 8", "after 4,096", "beyond weights")
     print(f"  {'':24}" + "".join(f"{x:>17}" for x in heads))
     rows = {}
-    for name, x in costs.items():
-        if name == "stream":
-            continue
-        cells = "".join(f"{x[key]:9.3f} s {base[key] / x[key]:4.2f}×" for key in KEYS)
-        shares = ", ".join(f"{limit / x[key]:.2f}" for key in KEYS[-3:-1])
-        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {shares}; logits apart: {x['apart']:.1g}")
+    for name in rounds[0]:
+        x = {key: statistics.median(costs[name][key] for costs in rounds if key in costs[name]) for key in rounds[0][name]}
+        speedups = {key: ratio(against, key, name, key) for key in (*KEYS, *(f"{key}_cpu" for key in KEYS))}
+        shares = {key: ratio(name, f"{key}_limit", name, key) for key in DECODED}
+        cells = "".join(f"{x[key]:9.3f} s {speedups[key]:4.2f}×" for key in KEYS)
+        told = ", ".join(f"{share:.2f}" for share in shares.values())
+        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {told}; logits apart: {x['apart']:.1g}")
         rows[name] = {key: round(value, 5) for key, value in x.items()}
         rows[name]["apart"] = float(f"{x['apart']:.2g}")
         rows[name]["memory_beyond_weights"] = int(x["memory"] - size)
-        rows[name]["of_limit_1"], rows[name]["of_limit_8"] = round(limit / x["decode_1"], 3), round(limit / x["decode_8"], 3)
-        rows[name] |= {f"{key}_speedup": round(base[key] / x[key], 2) for key in KEYS}
-        rows[name] |= {f"{key}_cpu_speedup": round(base[f"{key}_cpu"] / x[f"{key}_cpu"], 2) for key in KEYS}
-    return {"title": title, "rounds": rounds, "weights": size, "limit_s": round(limit, 5), "against": against, "rows": rows}
+        rows[name] |= {f"of_limit_{key.removeprefix('decode_')}": round(share, 3) for key, share in shares.items()}
+        rows[name] |= {f"{key}_speedup": round(speedups[key], 2) for key in KEYS}
+        rows[name] |= {f"{key}_cpu_speedup": round(speedups[f"{key}_cpu"], 2) for key in KEYS}
+    bandwidths = [round(size / time) for time in (max(limits), min(limits))]
+    return {
+        "title": title,
+        "rounds": len(rounds),
+        "weights": size,
+        "limit_s": round(limit, 5),
+        "bandwidths": bandwidths,
+        "against": against,
+        "rows": rows,
+    }
 
 
 def processor() -> str:
@@ -181,6 +239,7 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", default=["llamath native", "llamath torch", "transformers"])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--long-rounds", type=int, default=1, help="rounds that also decode in a long context, which takes the most time")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--llama-cpp", metavar="PYTHON", help="interpreter with llama-cpp-python, to compare")
     parser.add_argument("--openvino", metavar="PYTHON", help="interpreter with openvino, optimum-intel and nncf, to compare")
@@ -201,12 +260,12 @@ def main() -> None:
                 engines += [CPP] if args.llama_cpp else []
                 if args.openvino and dtype != "q4_k":  # its 4-bit types are others
                     engines.append(VINO)
-                    once("export", Path(place) / "model", dtype, args.threads, 0, args.openvino)
-                once("reference", Path(place) / "model", dtype, args.threads, 0)
-                costs = side_by_side(engines, Path(place) / "model", dtype, args, size)
+                    finish(Worker("export", Path(place) / "model", dtype, args.threads, 0, args.openvino))
+                finish(Worker("reference", Path(place) / "model", dtype, args.threads, 0))
+                rounds = side_by_side(engines, Path(place) / "model", dtype, args, size)
             long = f", {args.tokens} tokens" if args.tokens != parser.get_default("tokens") else ""
             few = "" if args.threads == os.cpu_count() else f", {args.threads} thread{'s' * (args.threads > 1)}"
-            result = report(f"{shape}, {dtype}{few}{long}", costs, size, args.rounds)
+            result = report(f"{shape}, {dtype}{few}{long}", rounds, size)
             store(result, where)
 
 

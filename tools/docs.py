@@ -180,7 +180,7 @@ def reading(_: re.Match[str]) -> str:
 
 
 def speed(_: re.Match[str]) -> str:
-    """Return the results of bench/run.py: how many times less CPU time than transformers each engine takes."""
+    """Return the results of bench/run.py: how many times faster than the first peer each engine is."""
     results = json.loads((ROOT / "bench" / "results" / "run.json").read_text())["results"]
     lines = []
     for result in results:
@@ -192,7 +192,7 @@ def speed(_: re.Match[str]) -> str:
         lines.append(f"  {where['processor']}, {threads}, {versions}, rounds: {result['rounds']}")
         lines.append(f"  {'':24}" + "".join(f"{x:>9}" for x in (*SPEEDS, "of limit", "beyond", "apart")))
         for name, row in result["rows"].items():
-            cells = "".join(f"{row[f'{x}_cpu_speedup']:8.2f}×" for x in SPEEDS.values())
+            cells = "".join(f"{row[f'{x}_speedup']:8.2f}×" for x in SPEEDS.values())
             beyond = f"{row['memory_beyond_weights'] / 1e9:.2f} GB" if "memory_beyond_weights" in row else "–"
             apart = f"{row['apart']:.1g}" if "apart" in row else "–"
             lines.append(f"  {name:24}{cells}{row['of_limit_1']:9.2f}{beyond:>9}{apart:>9}")

@@ -21,17 +21,6 @@ INLINE bool any(I mask) {
 #endif
 }
 
-INLINE F load(const uint8_t* p) {
-#if defined(__AVX512F__)
-    return (F)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
-#elif defined(__AVX2__)
-    return (F)_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p)));
-#else
-    typedef uint8_t UQ __attribute__((vector_size(BYTES / 4)));
-    return __builtin_convertvector(load_as<UQ>(p), F);
-#endif
-}
-
 constexpr int64_t SUMMED_GROUPS = 64;  // whose squares are added up in float32
 
 // Vectors of values and of the numbers beside them, by group and place in it

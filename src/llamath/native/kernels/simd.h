@@ -92,15 +92,22 @@ INLINE F half_to_float(H h) {
 INLINE F load(const float* p) { return load_as<F>(p); }
 INLINE F load(const bf16* p) { return bit_cast<F>(__builtin_convertvector(load_as<H>(p), U) << 16); }
 INLINE F load(const f16* p) { return half_to_float(load_as<H>(p)); }
-INLINE F load(const int8_t* p) {
+template <class Byte>
+INLINE F load_bytes(const Byte* p) {
+    constexpr bool negative = static_cast<Byte>(-1) < 0;
 #if defined(__AVX512F__)
-    return (F)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+    const __m128i bytes = _mm_loadu_si128((const __m128i*)p);
+    return (F)_mm512_cvtepi32_ps(negative ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes));
 #elif defined(__AVX2__)
-    return (F)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+    const __m128i bytes = _mm_loadl_epi64((const __m128i*)p);
+    return (F)_mm256_cvtepi32_ps(negative ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
 #else
-    return __builtin_convertvector(load_as<Q>(p), F);
+    typedef Byte Bytes __attribute__((vector_size(BYTES / 4)));
+    return __builtin_convertvector(load_as<Bytes>(p), F);
 #endif
 }
+INLINE F load(const int8_t* p) { return load_bytes(p); }
+INLINE F load(const uint8_t* p) { return load_bytes(p); }
 
 // n < W elements, zeros after them
 template <class T>
