@@ -55,4 +55,5 @@ def test_slider_changes_the_numbers(firefox: Firefox, tmp_path: Path) -> None:
         input.dispatchEvent(new Event("input", { bubbles: true }));
         return new Promise((done) => setTimeout(() => done(document.querySelector("#experts h2").textContent), 50)); })()"""
     assert firefox.evaluate(set_batch) == "64 sequences together read 32 of 32 experts"
-    assert firefox.evaluate("location.hash").startswith("#batch=64")
+    address = "new Promise((done) => { const look = () => location.hash ? done(location.hash) : setTimeout(look, 20); look(); })"
+    assert firefox.evaluate(address).startswith("#batch=64")

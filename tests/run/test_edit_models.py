@@ -95,6 +95,9 @@ def without_layers(both: Pair, kept: list[int]) -> Any:
         config.attn_layer_indices = [new for new, i in enumerate(kept) if i in numbers]
     if isinstance(numbers := config.__dict__.get("cross_attention_layers"), list):
         base.cross_attention_layers = config.cross_attention_layers = [new for new, i in enumerate(kept) if i in numbers]
+    for module in base.modules():
+        if isinstance(numbers := module.__dict__.get("layer_dic"), dict):  # the adapters of a shared block, by layer
+            module.layer_dic = {new: numbers[i] for new, i in enumerate(kept) if i in numbers}
     config.num_hidden_layers = len(kept) * (2 if config.model_type == "longcat_flash" else 1)  # it counts attentions
     if hasattr(base, "embed_tokens_per_layer"):
         size = config.hidden_size_per_layer_input
@@ -108,6 +111,8 @@ INEXPRESSIBLE = {
     ("deepseek_v4", "num_hash_layers"): "the first layers have a table of the experts of each token",
     ("gpt2", "scale_attn_by_inverse_layer_idx"): "scores are scaled by the number of the layer",
     ("gemma3n_text", "num_kv_shared_layers"): "later layers use the keys and values of the dropped one",
+    ("zamba2", "use_shared_attention_adapter"): "each block has its adapters in the places of its uses",
+    ("modernbert-decoder", "model_type"): "the first layer has no norm before its attention",
     ("jamba", "attn_layer_period"): "attention and experts are in every nth layer",
     ("gemma4_text", "layer_types"): "the last layer always has full attention",
     ("gpt_neox_japanese", "model_type"): "the last layer always has a bias",
@@ -179,8 +184,8 @@ def test_kept_experts_compute_as_masked_router(case: Case) -> None:
         with pytest.raises(LlamathError, match="a table of the experts"):
             case.edit(keep_experts=[0, 1, 2])
         return
-    if case.model.family.name == "dbrx":
-        with pytest.raises(LlamathError, match="a config of the dbrx family cannot express this edit"):
+    if case.model.family.name in ("dbrx", "jetmoe"):  # JetMoE has one number for the experts of attention and of the FFN
+        with pytest.raises(LlamathError, match="a config of the (dbrx|jetmoe) family cannot express this edit"):
             case.edit(keep_experts=[0, 1, 2])
         return
     count, top_k, done = int(found[0].experts.n), int(found[0].top_k), 0

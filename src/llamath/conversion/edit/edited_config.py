@@ -31,7 +31,9 @@ _PER_LAYER = """layer_types layers_block_type hybrid_override_pattern block_type
     intermediate_size activation_sparsity_pattern
     block_configs ffn_multipliers hybrid_layer_pattern moe_layer_freq num_kv_heads num_query_heads""".split()
 """Keys with one entry (of a list or a text) for each layer."""
-_LAYER_NUMBERS = "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids cross_attention_layers".split()
+_LAYER_NUMBERS = (
+    "mlp_only_layers full_attn_idxs moe_layers attn_layer_indices local_layer_ids cross_attention_layers hybrid_layer_ids".split()
+)
 """Keys with a list of layers' numbers."""
 _FIRST_LAYERS = "first_k_dense_replace num_dense_layers max_window_layers dense_mlp_idx".split()
 """Keys with the number of layers at the start that differ."""
@@ -207,7 +209,7 @@ def _layer_lists(model: Model, tree: Decoder) -> list[Keys]:
     sparse = [_is_sparse(x) for x in layers]
     numbers = range(len(layers))
     lists: list[Keys] = []
-    if "layer_types" in read:
+    if "layer_types" in read and "layers_block_type" not in read:
         lists.append({"layer_types": [_layer_type(x) for x in mixers]})
     if "no_rope_layers" in read:
         lists.append({"no_rope_layers": [int(isinstance(x, AttentionBase) and x.rope is not None) for x in mixers]})
