@@ -43,7 +43,7 @@ def requested(address: str, examples: int, seed: int = 1) -> dict[str, Any]:
             "--max-response-time",
             "300",
         ]
-        arguments += ["--report", "json", "--report-json-path", str(result), "--generation-database", "none", "--workers", "2"]
+        arguments += ["--report", "json", "--report-json-path", str(result), "--generation-database", "none", "--workers", "1"]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True)
         if not result.exists():
             raise SystemExit(done.stdout + done.stderr)

@@ -179,9 +179,21 @@ HOSTILE: list[tuple[object, str]] = [
 def test_hostile_configs_are_refused_with_a_reason(place: Place, config: object, words: str) -> None:
     status, headers, data = send(place, "count", config, Llamath_Name="x%1B%5B31m%2F..%2Fy.json")
     error = json.loads(data)["error"]
-    assert status in (404, 422) and words in error["message"] and len(error["message"]) < 2000
+    assert status == 422 and words in error["message"] and len(error["message"]) < 2000
     assert "llamath-model" not in headers and not [x for x in error["message"] + error["hint"] if ord(x) < 32]
     assert place.ask(f"{place.path}api/count?model=gpt2")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "config", [{"model_type": "none"}, {"model_type": "bert"}, LLAMA | {"model_type": "gemma3n", "vision_config": {"model_type": "x"}}]
+)
+def test_unsupported_configs_are_found_but_refused(typed: Typed, place: Place, config: dict[str, Any]) -> None:
+    for name in ("count", "memory", "names", "diff?models=gpt2"):
+        status, _, answer = send(place, name, config)
+        assert status == 422, name
+        printed = typed(name.partition("?")[0], *(["gpt2"] if "?" in name else []), "-", "--json", stdin=json.dumps(config).encode())
+        assert printed.status == 2 and answer == printed.out.encode() and json.loads(answer)["error"]["code"] == "unknown_model"
+    assert send(place, "diff?models=no-such-model", LLAMA)[0] == 404
 
 
 @pytest.mark.parametrize("name", ["a b", "../x", "a/b", "%zz", "ä", "x" * 961])

@@ -207,7 +207,8 @@ def print_error(error: LlamathError, *, as_json: bool = False, kind: str = "") -
         captured.error, captured.kind = error, kind
     if as_json:
         own = error.code if isinstance(error, FormatError | RemoteError) else ""
-        code = own or _ERROR_CODES.get(kind or type(error).__name__, "bad_input")
+        names = [kind] if kind else [x.__name__ for x in type(error).__mro__]
+        code = own or next((_ERROR_CODES[x] for x in names if x in _ERROR_CODES), "bad_input")
         echo_json({"error": {"message": str(error), "hint": hint, "code": code}})
     echo(f"error: {error}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...model import Model
 from ...utils.errors import LlamathError, RemoteError, UnknownModel
 from ...utils.record_type import Record
-from .posted_configs import ID_HEADER, PostedConfig, read_posted
+from .posted_configs import ID_HEADER, PostedConfig, UnsupportedConfig, read_posted
 from .work_slots import PageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ApiAnswer(Record):
             return error.status
         if isinstance(error, RemoteError):
             return 404 if error.code in ("missing", "id") else 424
-        return 404 if isinstance(error, UnknownModel) else 422
+        return 404 if isinstance(error, UnknownModel) and not isinstance(error, UnsupportedConfig) else 422
 
 
 ModelResolver = Callable[[str], Model]

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from ...checkpoint.open import FoundConfig
 from ...loading import load
 from ...model import Model
-from ...utils.errors import safe
+from ...utils.errors import UnknownModel, safe
 from ...utils.strict_json import CONFIG_FILES, parse_json
 from .model_ids import refuse_huge
 from .work_slots import PageError
@@ -33,6 +33,10 @@ _NAME = re.compile(r"(?:[!'()*A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})*")
 """A name as browsers encode it; a character has up to four bytes."""
 
 
+class UnsupportedConfig(UnknownModel):
+    """A config that arrived, of a model that no family describes; unlike the name of no model, it is there."""
+
+
 class PostedConfig:
     """A config that was sent, and its model, which is built when it is asked for."""
 
@@ -45,7 +49,10 @@ class PostedConfig:
         """The model; one that is too large is refused."""
         source = f"the file {self.name}" if self.name else UNNAMED  # no path, so that no message depends on the files of this machine
         keys = parse_json(self.data, source, finite=False)
-        model = load(FoundConfig(name=self.name or UNNAMED, source=source, keys=keys))
+        try:
+            model = load(FoundConfig(name=self.name or UNNAMED, source=source, keys=keys))
+        except UnknownModel as error:
+            raise UnsupportedConfig(str(error), hint=error.hint) from None
         refuse_huge(model)
         return model.replace(name=f"{self.name} ({model.family.name})") if self.name in CONFIG_FILES else model
 
