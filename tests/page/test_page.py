@@ -146,7 +146,14 @@ def test_page_data_sum_to_totals(slug: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "slugs", ["deepseek-v3", "deepseek-v3 qwen3-next-80b-a3b", "llama-3.1-405b deepseek-v3", "nemotron-3-super-120b gemma-4-26b-a4b"]
+    "slugs",
+    [
+        "deepseek-v3",
+        "deepseek-v3 qwen3-next-80b-a3b",
+        "llama-3.1-405b deepseek-v3",
+        "nemotron-3-super-120b gemma-4-26b-a4b",
+        "qwen3.5-397b-a17b nemotron-3-super-120b",
+    ],
 )
 def test_exported_page_is_small(slugs: str) -> None:
     """The budget of a page, as a file and as a web server sends it; these are among the largest."""

@@ -49,6 +49,16 @@ def test_areas_sum_to_what_the_library_reports(browser: Any, tmp_path: Path, slu
                 tab.keyboard.press("Escape")
 
 
+@pytest.mark.parametrize("at", ["gpus=1", "gpus=8", "gpus=8&mode=train&trainers=64", "gpus=16&tp=8"])
+def test_cache_is_that_of_all_sequences(browser: Any, tmp_path: Path, at: str) -> None:
+    """However many replicas share the sequences, the picture is of as many as it says."""
+    request = MemoryRequest(context=5000, batch=8)
+    expected = MemoryCalculator(llamath.load("llama-3-8b"), request).at(5000, 8).kv_cache
+    with Tab(browser, tmp_path, page_from_data(data_of("llama-3-8b")), f"#context=5000&batch=8&map=cache&{at}") as tab:
+        assert f"{expected:,}" in tab.text_content("#parameters [data-part=area]")
+        assert "5,000 tokens × batch 8" in tab.text_content("#parameters .lead")
+
+
 @pytest.mark.parametrize("width", [320, 390, 1024, 1440])
 def test_every_area_is_labelled_or_named_in_words(browser: Any, tmp_path: Path, width: int) -> None:
     """A rectangle without a label is shown again by the lens, and labels stay inside their rectangles."""

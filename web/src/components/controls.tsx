@@ -1,5 +1,5 @@
 // Controls: a choice among few values as buttons, a choice among many as a list, and a whole number as a slider with a text field.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { grouped } from "../lib/format";
 import { placeAfter } from "../lib/roving";
 import { parseWhole } from "../lib/state";
@@ -38,11 +38,12 @@ export function Segmented({ id, label, options, chosen, choose, labelHidden = fa
 }
 
 export function Select({ id, label, options, chosen, choose }: ChoiceProps) {
+	const list = useMemo(() => options.map(([value, text]) => <option key={value} value={value}>{text}</option>), [options]);
 	return (
 		<span class="control">
 			<label class="control-label" for={id}>{label}</label>
 			<select id={id} value={chosen} onChange={(event) => choose(event.currentTarget.value)}>
-				{options.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+				{list}
 			</select>
 		</span>
 	);

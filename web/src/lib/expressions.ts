@@ -7,7 +7,7 @@ export interface Operation extends Array<Expression> {
 }
 export type Expression = number | string | Operation;
 export type Variables<N> = Record<string, N>;
-type Evaluate<N> = (variables: Variables<N>) => N;
+export type Evaluate<N> = (variables: Variables<N>) => N;
 
 const isNumber = (x: number | string) => typeof x === "number" || /^-?\d+$/.test(x);
 
@@ -16,8 +16,8 @@ type Numeric = any;
 const floor = (a: Numeric, b: Numeric) => (a - (((a % b) + b) % b)) / b;
 const round = (a: Numeric, b: Numeric) => floor(a + a + b, b + b);
 const FUNCTIONS: Record<string, (...xs: Numeric[]) => Numeric> = {
-	"+": (...xs) => xs.reduce((a, b) => a + b),
-	"*": (...xs) => xs.reduce((a, b) => a * b),
+	"+": (a, b) => a + b,
+	"*": (a, b) => a * b,
 	min: (a, b) => (b < a ? b : a),
 	max: (a, b) => (b > a ? b : a),
 	floor,
@@ -32,15 +32,12 @@ const APPROXIMATIONS: typeof FUNCTIONS = {
 	routed: (size, unit, missed, experts, tokens, most) => (size / unit) * (1 - (tokens >= most ? 0 : (missed / experts) ** tokens)),
 };
 
-/** Returns a function that evaluates expressions; each is compiled once. */
-function evaluator<N extends bigint | number>(number: (x: number | string) => N, functions = FUNCTIONS) {
-	const compiled = new WeakMap<object, Evaluate<N>>();
-	const compile = (x: Expression): Evaluate<N> => {
+/** Returns a function that binds expressions to variables that are known: what depends on no other is computed once. */
+function binder<N extends bigint | number>(number: (x: number | string) => N, functions = FUNCTIONS) {
+	const bind = (x: Expression, known: Variables<N>): N | Evaluate<N> => {
 		if (typeof x !== "object") {
-			if (isNumber(x)) {
-				const n = number(x);
-				return () => n;
-			}
+			if (isNumber(x)) return number(x);
+			if (known[x] !== undefined) return known[x]!;
 			return (variables) => {
 				const n = variables[x];
 				if (n === undefined) throw new Error(`no value for ${x}`);
@@ -48,23 +45,54 @@ function evaluator<N extends bigint | number>(number: (x: number | string) => N,
 			};
 		}
 		const [name, ...rest] = x as [string, ...Expression[]];
-		if (name === "let" || name === "as") return compile(rest[1]!);
-		const parts = rest.map(compile);
-		const apply = functions[name]!;
-		return (variables) => apply(...parts.map((part) => part(variables)));
+		if (name === "let" || name === "as") return bind(rest[1]!, known);
+		const parts = rest.map((y) => bind(y, known));
+		return name === "+" || name === "*" ? chain(functions[name]!, parts) : call(functions[name]!, parts);
 	};
+	type Bound = N | Evaluate<N>;
+	const isOpen = (x: Bound): x is Evaluate<N> => typeof x === "function";
+	/** Sums and products, with one number for all that are known. */
+	const chain = (apply: (a: N, b: N) => N, parts: Bound[]): Bound => {
+		const open = parts.filter(isOpen);
+		const numbers = parts.filter((x): x is N => !isOpen(x));
+		const folded = numbers.length ? [numbers.reduce(apply)] : [];
+		return [...folded, ...open].reduce((a, b) => call(apply, [a, b]));
+	};
+	const call = (apply: (...xs: N[]) => N, parts: Bound[]): Bound => {
+		if (!parts.some(isOpen)) return apply(...(parts as N[]));
+		if (parts.length === 2) {
+			const [a, b] = parts as [Bound, Bound];
+			if (!isOpen(a)) return (variables) => apply(a, (b as Evaluate<N>)(variables));
+			if (!isOpen(b)) return (variables) => apply(a(variables), b);
+			return (variables) => apply(a(variables), b(variables));
+		}
+		const all = parts.map((x) => (isOpen(x) ? x : () => x));
+		return (variables) => apply(...all.map((x) => x(variables)));
+	};
+	return (x: Expression, known: Variables<N>): Evaluate<N> => {
+		const found = bind(x, known);
+		return isOpen(found) ? found : () => found;
+	};
+}
+
+/** Returns a function that evaluates expressions; each is compiled once. */
+function evaluator<N extends bigint | number>(bind: (x: Expression, known: Variables<N>) => Evaluate<N>) {
+	const compiled = new WeakMap<object, Evaluate<N>>();
 	return (x: Expression, variables: Variables<N>): N => {
-		if (typeof x !== "object") return compile(x)(variables);
+		if (typeof x !== "object") return bind(x, {})(variables);
 		let found = compiled.get(x);
-		if (!found) compiled.set(x, (found = compile(x)));
+		if (!found) compiled.set(x, (found = bind(x, {})));
 		return found(variables);
 	};
 }
 
+/** Binds an expression: the result is a function of the variables that are not known. */
+export const bindExactly = binder<bigint>(BigInt);
+export const bindApproximately = binder<number>(Number, APPROXIMATIONS);
 /** The exact value. */
-export const value = evaluator<bigint>(BigInt);
+export const value = evaluator(bindExactly);
 /** The value in floating point, for positions in pixels and first guesses. */
-export const approximate = evaluator<number>(Number, APPROXIMATIONS);
+export const approximate = evaluator(bindApproximately);
 
 const quotient = (a: string, b: string) => `${a} / ${/^[^(]*·/.test(b) ? `(${b})` : b}`;
 const FORMATS: Record<string, (...xs: string[]) => string> = {
@@ -96,4 +124,4 @@ export function notation(x: Expression, variables: Variables<bigint>, inLetters:
 	return isFactor && name === "+" ? `(${text})` : text;
 }
 
-export const sumOf = (forms: Expression[]): Expression => (forms.length === 1 ? forms[0]! : (["+", ...forms] as Operation));
+export const sumOf = (forms: Expression[]): Expression => (forms.length > 1 ? (["+", ...forms] as Operation) : (forms[0] ?? 0));

@@ -66,6 +66,27 @@ export class Fitter {
 	}
 }
 
+const lastFitters = new WeakMap<Sizes, Map<string, Fitter>>();
+
+/** What keeps the answers of the last questions, by what they depend on. */
+function recall<V>(kept: Map<string, V>, key: string, make: () => V): V {
+	let found = kept.get(key);
+	if (found === undefined) {
+		if (kept.size >= MOST_KEPT) kept.clear();
+		kept.set(key, (found = make()));
+	}
+	return found;
+}
+
+const MOST_KEPT = 4;
+
+/** The fitter of a model under these settings, which several sections ask. */
+export function fitterOf(sizes: Sizes, state: State): Fitter {
+	let kept = lastFitters.get(sizes);
+	if (!kept) lastFitters.set(sizes, (kept = new Map<string, Fitter>()));
+	return recall(kept, [state.context, state.batch, state.dtype, state.kv].join(" "), () => new Fitter(sizes, { ...state }));
+}
+
 /** A GPU in some number: what `fit` says about it. */
 export interface Cell {
 	gpu: Gpu;
@@ -91,22 +112,19 @@ export function shownCounts(sizes: Sizes, state: State): string[] {
 	return counts.slice(start, start + 5);
 }
 
-const lastSettings = new WeakMap<ModelData, { key: string; sized: Sized }>();
+const lastSettings = new WeakMap<ModelData, Map<string, Sized>>();
 
 /** The split of the settings: the named one, or what `fit` chooses for the chosen GPU; several sections ask for the same. */
 export function settings(model: ModelData, state: State): Sized {
-	const key = Object.values(state).join("\0");
-	const last = lastSettings.get(model);
-	if (last?.key === key) return last.sized;
-	const sized = sizeModel(model, state);
-	lastSettings.set(model, { key, sized });
-	return sized;
+	let kept = lastSettings.get(model);
+	if (!kept) lastSettings.set(model, (kept = new Map<string, Sized>()));
+	return recall(kept, Object.values(state).join("\0"), () => sizeModel(model, state));
 }
 
 function sizeModel(model: ModelData, state: State): Sized {
 	const sizes = sizesOf(model);
 	const count = chosenCount(sizes, state);
-	const split = namedSplit(sizes, state, count) ?? new Fitter(sizes, state).choose(chosenGpu(state), count).split;
+	const split = namedSplit(sizes, state, count) ?? fitterOf(sizes, state).choose(chosenGpu(state), count).split;
 	return withMode(sizedIn(sizes, state, split, count), state, BigInt(chosenGpu(state).memory));
 }
 

@@ -1,8 +1,8 @@
 // The memory of each GPU for inference or training, evaluated from the library's expressions.
 import type { MemoryLine, ModelData } from "../data";
-import { approximate, value, type Expression, type Variables } from "../expressions";
+import { bindApproximately, bindExactly, sumOf, value, type Evaluate, type Expression, type Variables } from "../expressions";
 import type { State } from "../state";
-import { sizesOf, type DType, type LayoutData, type Sizes } from "./data";
+import { sizesOf, type DType, type LayoutData, type Sizes, type TrainingData } from "./data";
 
 export const INFERENCE_PARTS = ["weights", "cache", "activations", "logits", "overhead"] as const;
 export const TRAINING_PARTS = ["weights", "gradients", "master", "optimizer", "activations", "logits", "overhead"] as const;
@@ -20,6 +20,8 @@ export interface Plan {
 	parts: readonly Part[];
 	stages: Stage[];
 	variables: Variables<bigint>;
+	/** The parts as functions of context and batch. */
+	memory: BoundMemory;
 	label: string;
 	gpus: string;
 	/** Sequences are padded to this many tokens. */
@@ -41,6 +43,8 @@ export interface Sized {
 	kv: Sizes["kvs"][number];
 	split: Split;
 	count: string;
+	/** The variables that context and batch do not change; the same object for the same choices. */
+	constants: Variables<bigint>;
 	variables: Variables<bigint>;
 	plan: Plan;
 }
@@ -56,36 +60,46 @@ const integers = (texts: Record<string, string>) => Object.fromEntries(Object.en
 const line = (what: string, form: Expression): MemoryLine[] => [{ what, form, says: "" }];
 const ceilDiv = (a: bigint, b: bigint) => -(-a / b) + (a % b ? 1n : 0n);
 
-const stagesOf = new WeakMap<Sizes, Map<string, Stage[]>>();
+interface Kept<K, V> {
+	get(key: K): V | undefined;
+	set(key: K, value: V): unknown;
+}
+
+/** What is kept under a key; made where it is not there yet. */
+function remember<K, V>(kept: Kept<K, V>, key: K, make: () => V): V {
+	let found = kept.get(key);
+	if (found === undefined) kept.set(key, (found = make()));
+	return found;
+}
+
+const stagesOf = new WeakMap<LayoutData, Stage[]>();
+const constantsOf = new WeakMap<LayoutData, Map<string, Variables<bigint>>>();
+const boundTo = new WeakMap<Variables<bigint>, BoundMemory>();
+const trainingMemory = new WeakMap<TrainingData, Map<string, BoundMemory>>();
 
 /** The stages of a layout; made once, so that their expressions are compiled once. */
 function inferenceStages(sizes: Sizes, layout: LayoutData): Stage[] {
-	const known = stagesOf.get(sizes) ?? new Map<string, Stage[]>();
-	stagesOf.set(sizes, known);
-	let found = known.get(layout.name);
-	if (!found) {
-		const form = (i: number) => sizes.forms[i]!;
-		found = layout.stages.map((x) => ({
-			where: x.where,
-			lines: {
-				weights: line("weights", x.weights),
-				cache: x.cache.map((y) => ({ what: y.what, form: form(y.form), says: "" })),
-				activations: line("activations", form(x.activations)),
-				logits: line("logits", form(x.logits)),
-				overhead: line("overhead", form(x.overhead)),
-			},
-		}));
-		known.set(layout.name, found);
-	}
-	return found;
+	const form = (i: number) => sizes.forms[i]!;
+	return remember(stagesOf, layout, () => layout.stages.map((x) => ({
+		where: x.where,
+		lines: {
+			weights: line("weights", x.weights),
+			cache: x.cache.map((y) => ({ what: y.what, form: form(y.form), says: "" })),
+			activations: line("activations", form(x.activations)),
+			logits: line("logits", form(x.logits)),
+			overhead: line("overhead", form(x.overhead)),
+		},
+	})));
 }
 
 export const splitLabel = (split: Split, count: string) =>
 	count === "1" ? "one GPU" : `${count} GPUs, ${split.replicas > 1 ? `${split.replicas} replicas of ` : ""}${split.layout.name}`;
 
 function inferencePlan(sized: Omit<Sized, "plan">): Plan {
-	const { sizes, split, variables, count } = sized;
-	return { mode: "run", parts: INFERENCE_PARTS, stages: inferenceStages(sizes, split.layout), variables, label: splitLabel(split, count), gpus: count };
+	const { sizes, split, constants, variables, count } = sized;
+	const stages = inferenceStages(sizes, split.layout);
+	const memory = remember(boundTo, constants, () => new BoundMemory(INFERENCE_PARTS, stages, constants));
+	return { mode: "run", parts: INFERENCE_PARTS, stages, variables, memory, label: splitLabel(split, count), gpus: count };
 }
 
 function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Plan {
@@ -99,9 +113,12 @@ function trainingPlan({ training }: Sizes, state: State, trainingTp: string): Pl
 	const places = { ...resident, optimizer: resident.optimizer[chosen.optimizer!]!, activations: moving[chosen.recompute!]!, logits: moving.logits! };
 	const lines = Object.fromEntries(Object.entries(places).map(([part, list]) => [part, list.map((i) => training.lines[i]!)]));
 	const sharded = Object.entries(training.zero).map(([name, stage]) => [name, Number(chosen.zero) >= Number(stage) ? dp : "1"]);
-	const variables = integers({ T: state.context!, B: state.batch!, TP: tp, ...Object.fromEntries(sharded) });
+	const constants = integers({ TP: tp, ...Object.fromEntries(sharded) });
+	const variables = { ...constants, T: BigInt(state.context!), B: BigInt(state.batch!) };
+	const key = JSON.stringify([tp, dp, chosen]);
+	const memory = remember(remember(trainingMemory, training, () => new Map<string, BoundMemory>()), key, () => new BoundMemory(TRAINING_PARTS, [{ where: "", lines }], constants, training.tokens));
 	const label = gpus === "1" ? "one GPU" : `each of ${gpus} GPUs, TP ${tp} × DP ${dp}, ZeRO-${chosen.zero}`;
-	return { mode: "train", parts: TRAINING_PARTS, stages: [{ where: "", lines }], variables, label, gpus, tokens: training.tokens, training: { ranks, tp, dp, chosen } };
+	return { mode: "train", parts: TRAINING_PARTS, stages: memory.stages, variables, memory, label, gpus, tokens: training.tokens, training: { ranks, tp, dp, chosen } };
 }
 
 /** The dtypes of weights and KV cache that are chosen. */
@@ -114,12 +131,14 @@ export function chosenDtypes(sizes: Sizes, state: State) {
 /** The model in one split; every replica has its part of the sequences. */
 export function sizedIn(sizes: Sizes, state: State, split: Split, count: string): Sized {
 	const { dtype, kv } = chosenDtypes(sizes, state);
-	const batch = ceilDiv(BigInt(state.batch!), BigInt(split.replicas));
-	const own = integers({ T: state.context!, TP: split.layout.tp, ...dtype.variables, ...kv.variables });
-	const bytes = (x: LayoutData["read"][string]): bigint => (typeof x === "object" && "form" in x ? value(x.form, own) + BigInt(x.more[dtype.name] ?? 0) : value(x, own));
-	const read = Object.entries(split.layout.read).map(([name, x]) => [name, bytes(x)]);
-	const variables = { ...own, ...Object.fromEntries(read), B: batch };
-	const sized = { sizes, dtype, kv, split, count, variables };
+	const { layout } = split;
+	const constants = remember(remember(constantsOf, layout, () => new Map<string, Variables<bigint>>()), `${dtype.name} ${kv.name}`, () => {
+		const own = integers({ TP: layout.tp, ...dtype.variables, ...kv.variables });
+		const bytes = (x: LayoutData["read"][string]): bigint => (typeof x === "object" && "form" in x ? value(x.form, own) + BigInt(x.more[dtype.name] ?? 0) : value(x, own));
+		return { ...own, ...Object.fromEntries(Object.entries(layout.read).map(([name, x]) => [name, bytes(x)])) };
+	});
+	const variables = { ...constants, T: BigInt(state.context!), B: ceilDiv(BigInt(state.batch!), BigInt(split.replicas)) };
+	const sized = { sizes, dtype, kv, split, count, constants, variables };
 	return { ...sized, plan: inferencePlan(sized) };
 }
 
@@ -145,62 +164,83 @@ export function withMode(sized: Sized, state: State, memory: bigint): Sized {
 	return { ...sized, plan };
 }
 
-function evaluateStage(plan: Plan, stage: Stage, variables: Variables<bigint>): GpuMemory {
-	const values = { ...variables } as StageMemory;
-	if (plan.tokens) values.T = value(plan.tokens, variables);
-	values.total = 0n;
-	for (const part of plan.parts) {
-		values[part] = stage.lines[part]!.reduce((sum, x) => sum + value(x.form, values), 0n);
-		values.total += values[part]!;
+const numbers = (variables: Variables<bigint>): Variables<number> => Object.fromEntries(Object.entries(variables).map(([name, n]) => [name, Number(n)]));
+
+/** A stage with a function for each part, which may use the parts before it. */
+interface BoundStage<N> {
+	stage: Stage;
+	parts: [part: Part, evaluate: Evaluate<N>][];
+}
+
+/** The memory of the GPUs of some choices, bound to all that context and batch do not change; what was found is kept. */
+class BoundMemory {
+	readonly exact: BoundStage<bigint>[];
+	readonly approximate: BoundStage<number>[];
+	readonly exactTokens: Evaluate<bigint> | null;
+	readonly approximateTokens: Evaluate<number> | null;
+	private readonly limits = new Map<string, bigint | null>();
+
+	constructor(parts: readonly Part[], readonly stages: Stage[], constants: Variables<bigint>, tokens?: Expression) {
+		const approximations = numbers(constants);
+		const bound = <N>(bind: (x: Expression, known: Variables<N>) => Evaluate<N>, known: Variables<N>): BoundStage<N>[] =>
+			stages.map((stage) => ({ stage, parts: parts.map((part) => [part, bind(sumOf(stage.lines[part]!.map((x) => x.form)), known)]) }));
+		this.exact = bound(bindExactly, constants);
+		this.approximate = bound(bindApproximately, approximations);
+		this.exactTokens = tokens === undefined ? null : bindExactly(tokens, constants);
+		this.approximateTokens = tokens === undefined ? null : bindApproximately(tokens, approximations);
 	}
+
+	/** The answer to a question about these choices; a slider asks the same again and again. */
+	limit(key: string, find: () => bigint | null): bigint | null {
+		if (this.limits.size > MOST_LIMITS) this.limits.clear();
+		return remember(this.limits, key, find);
+	}
+}
+
+const MOST_LIMITS = 1000;
+
+function evaluateStage({ stage, parts }: BoundStage<bigint>, variables: Variables<bigint>, tokens: Evaluate<bigint> | null): GpuMemory {
+	const values = { ...variables } as StageMemory;
+	if (tokens) values.T = tokens(variables);
+	let total = 0n;
+	for (const [part, evaluate] of parts) total += values[part] = evaluate(values);
+	values.total = total;
 	return { values, stage };
 }
 
 /** The memory of a GPU in each stage, and of the most loaded one. */
 export function memoryPerGpu({ plan }: Pick<Sized, "plan">, context = plan.variables.T!, batch = plan.variables.B!) {
-	const shares = plan.stages.map((x) => evaluateStage(plan, x, { ...plan.variables, T: context, B: batch }));
+	const variables = { ...plan.variables, T: context, B: batch };
+	const shares = plan.memory.exact.map((x) => evaluateStage(x, variables, plan.memory.exactTokens));
 	const mostLoaded = shares.reduce((a, x) => (x.values.total > a.values.total ? x : a));
 	return { shares, mostLoaded };
 }
 
 /** Memory in floating point, for positions in pixels and for comparisons that are far from equal. */
 export class ApproximateMemory {
-	private readonly values: Variables<number>;
-
-	constructor(private readonly plan: Plan) {
-		this.values = Object.fromEntries(Object.entries(plan.variables).map(([name, n]) => [name, Number(n)]));
-	}
+	constructor(private readonly plan: Plan) {}
 
 	/** Every part on the most loaded GPU, and their sum. */
 	parts(context: number, batch = Number(this.plan.variables.B)): Record<string, number> {
-		let most: Record<string, number> = { total: -1 };
-		for (const stage of this.plan.stages) {
-			const found = this.stage(stage, context, batch);
-			if (found.total! > most.total!) most = { ...found };
-		}
-		return most;
+		return this.stages(context, batch).reduce((a, x) => (x.total! > a.total! ? x : a));
 	}
 
 	total(context: number, batch = Number(this.plan.variables.B)): number {
 		let most = 0;
-		for (const stage of this.plan.stages) most = Math.max(most, this.stage(stage, context, batch).total!);
+		for (const { total } of this.stages(context, batch)) most = Math.max(most, total!);
 		return most;
 	}
 
-	private stage(stage: Stage, context: number, batch: number): Record<string, number> {
-		const { values, plan } = this;
-		values.T = context;
-		values.B = batch;
-		if (plan.tokens) values.T = approximate(plan.tokens, values);
-		let total = 0;
-		for (const part of plan.parts) {
-			let sum = 0;
-			for (const x of stage.lines[part]!) sum += approximate(x.form, values);
-			values[part] = sum;
-			total += sum;
-		}
-		values.total = total;
-		return values;
+	private stages(T: number, B: number): Variables<number>[] {
+		const { approximate, approximateTokens } = this.plan.memory;
+		return approximate.map(({ parts }) => {
+			const values: Variables<number> = { T, B };
+			if (approximateTokens) values.T = approximateTokens(values);
+			let total = 0;
+			for (const [part, evaluate] of parts) total += values[part] = evaluate(values);
+			values.total = total;
+			return values;
+		});
 	}
 }
 
@@ -213,34 +253,41 @@ export class MemoryLimit {
 	}
 
 	fits(context: bigint, batch: bigint, memory: bigint): boolean {
-		const [total, limit] = [this.approximate.total(Number(context), Number(batch)), Number(memory)];
-		if (Math.abs(total - limit) > 1e-9 * limit + 64) return total <= limit;
-		return memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values.total <= memory;
+		return this.margin(context, batch, memory) >= 0;
+	}
+
+	/** The bytes that are left, in floating point; its sign is exact. */
+	private margin(context: bigint, batch: bigint, memory: bigint): number {
+		const limit = Number(memory);
+		const left = limit - this.approximate.total(Number(context), Number(batch));
+		if (Math.abs(left) > 1e-9 * limit + 64) return left;
+		return Number(memory - memoryPerGpu({ plan: this.plan }, context, batch).mostLoaded.values.total);
 	}
 
 	/** The longest context that fits: 0n if none does, null if any does. */
 	longestContext(memory: bigint, batch = this.plan.variables.B!): bigint | null {
-		return largest((n) => this.fits(n, batch, memory), (n) => this.approximate.total(n, Number(batch)), Number(memory));
+		return this.plan.memory.limit(`batch ${batch} in ${memory}`, () => largest((n) => this.margin(n, batch, memory)));
 	}
 
 	/** The most sequences that fit at a context, in the same sense. */
 	largestBatch(memory: bigint, context = this.plan.variables.T!): bigint | null {
-		return largest((n) => this.fits(context, n, memory), (n) => this.approximate.total(Number(context), n), Number(memory));
+		return this.plan.memory.limit(`context ${context} in ${memory}`, () => largest((n) => this.margin(context, n, memory)));
 	}
 }
 
-/** The largest whole number below MAX_TOKENS that fits, found by interpolation, as memory grows nearly linearly; null if any does. */
-function largest(fits: (n: bigint) => boolean, total: (n: number) => number, memory: number): bigint | null {
-	if (!fits(1n)) return 0n;
-	if (fits(MAX_TOKENS - 1n)) return null;
+/** The largest whole number below MAX_TOKENS whose margin is not negative, found by interpolation, as memory grows nearly linearly; null if any has. */
+function largest(margin: (n: bigint) => number): bigint | null {
 	let [low, high] = [1n, MAX_TOKENS - 1n];
-	let [atLow, atHigh] = [total(1), total(Number(high))];
+	let [atLow, atHigh] = [margin(low), margin(high)];
+	if (atLow < 0) return 0n;
+	if (atHigh >= 0) return null;
 	for (let step = 0; high - low > 1n; step++) {
-		const share = step % 3 === 2 ? 0.5 : Math.min(Math.max((memory - atLow) / (atHigh - atLow || 1), 0), 1);
+		const share = step % 3 === 2 ? 0.5 : atLow / (atLow - atHigh);
 		const guess = low + BigInt(Math.floor(Number(high - low) * share));
 		const middle = guess <= low ? low + 1n : guess >= high ? high - 1n : guess;
-		if (fits(middle)) [low, atLow] = [middle, total(Number(middle))];
-		else [high, atHigh] = [middle, total(Number(middle))];
+		const found = margin(middle);
+		if (found >= 0) [low, atLow] = [middle, found];
+		else [high, atHigh] = [middle, found];
 	}
 	return low;
 }

@@ -1,5 +1,5 @@
 // Upper bounds of decode and prefill: bytes over bandwidth or FLOPs over peak, whichever takes longer.
-import { approximate, value, type Expression, type Variables } from "../expressions";
+import { bindApproximately, value, type Expression, type Variables } from "../expressions";
 import { ROOF, type Gpu } from "./data";
 import type { Sized } from "./gpu_memory";
 
@@ -38,14 +38,27 @@ export function speedLimits(sized: Sized, gpu: Gpu): SpeedLimits {
 	return { passes, dtype, ...rates };
 }
 
-const numbers = (variables: Variables<bigint>): Variables<number> => Object.fromEntries(Object.entries(variables).map(([name, n]) => [name, Number(n)]));
+type Decode = (context: number, batch: number) => [bytes: number, flops: number];
+const decodeOf = new WeakMap<Variables<bigint>, Record<"whole" | "weights", Decode>>();
+
+/** A step of decode as a function of context and batch; without the cache, it reads the weights alone. */
+function bindDecode({ sizes, split, constants }: Sized, hasCache: boolean): Decode {
+	const known = Object.fromEntries(Object.entries(constants).map(([name, n]) => [name, Number(n)]));
+	if (!hasCache) known.kv_bytes = known.conv_bytes = 0;
+	const bind = (x: Expression) => bindApproximately(x, known);
+	const [work, bytes, flops] = [bind(sizes.work.decode), bind(split.layout.speed.decode.bytes), bind(split.layout.speed.decode.FLOPs)];
+	return (T, B) => {
+		const values: Variables<number> = { T, B };
+		values.work = work(values);
+		return [bytes(values), flops(values)];
+	};
+}
 
 /** The bytes and FLOPs of one step of decode in floating point, for pictures; at any number of sequences. */
-export function decodeBytesAndFlops(sized: Sized, batch = Number(sized.variables.B)): [bytes: number, flops: number] {
-	const values: Variables<number> = { ...numbers(sized.variables), B: batch };
-	values.work = approximate(sized.sizes.work.decode, values);
-	const { bytes, FLOPs } = sized.split.layout.speed.decode;
-	return [approximate(bytes, values), approximate(FLOPs, values)];
+export function decodeBytesAndFlops(sized: Sized, batch = Number(sized.variables.B), what: "whole" | "weights" = "whole"): [bytes: number, flops: number] {
+	let found = decodeOf.get(sized.constants);
+	if (!found) decodeOf.set(sized.constants, (found = { whole: bindDecode(sized, true), weights: bindDecode(sized, false) }));
+	return found[what](Number(sized.variables.T), batch);
 }
 
 /** Tokens per second of decode at most, in floating point. */

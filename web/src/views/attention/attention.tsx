@@ -1,4 +1,5 @@
 // Attention: what a token leaves in the KV cache under four kinds of attention, and the mask of each kind of layer.
+import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { Section } from "../../components/section";
 import type { Digits, ModelData } from "../../lib/data";
@@ -137,15 +138,18 @@ function Kind({ x, of, tokens, kv }: { x: AttentionKind; of: Digits; tokens: big
 }
 
 export function AttentionSection({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState("context", "kv");
 	const attention = model.attention as Attention;
-	if (!attention.kinds.length) return null;
 	const kv = kvVariables(model, state);
-	const most = attention.alternatives.reduce((n, x) => (value(x.cached, kv) > n ? value(x.cached, kv) : n), 1n);
+	const cards = useMemo(() => {
+		const most = attention.alternatives.reduce((n, x) => (value(x.cached, kv) > n ? value(x.cached, kv) : n), 1n);
+		return attention.alternatives.map((x) => <Card key={x.kind} x={x} most={most} kv={kv} />);
+	}, [attention, state.kv]);
+	if (!attention.kinds.length) return null;
 	const tokens = BigInt(state.context!);
 	return (
 		<Section id="attention" topic="Attention and its KV cache" title={finding(attention, kv)} lead={attention.alternatives.length > 0 && "Query heads above, what one token leaves in the KV cache of one layer below; the bars are to one scale."}>
-			<div class="attention-cards">{attention.alternatives.map((x) => <Card key={x.kind} x={x} most={most} kv={kv} />)}</div>
+			<div class="attention-cards">{cards}</div>
 			<h3 class="mask-title">The mask: which tokens each of {grouped(tokens)} tokens attends to</h3>
 			<div class="mask-cards">{attention.kinds.map((x) => <Kind key={`${x.where} ${x.layers}`} x={x} of={attention.of} tokens={tokens} kv={kv} />)}</div>
 		</Section>

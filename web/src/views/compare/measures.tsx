@@ -1,9 +1,10 @@
 // Sizes of both models side by side, each as two bars in one scale.
+import { useMemo } from "preact/hooks";
 import { NumberButton } from "../../components/number";
 import { data, type ModelData } from "../../lib/data";
 import { formula, inShort, sumFormula, type Derivation } from "../../lib/derivation";
 import { compactCount, gibibytes, grouped, threeDigits } from "../../lib/format";
-import { useAppState } from "../../lib/state";
+import { useAppState, type State } from "../../lib/state";
 import { sizesOf } from "../../lib/sizing/data";
 import { chosenGpu, settings, verdict } from "../../lib/sizing/fit";
 import { speedLimits } from "../../lib/sizing/speed_limits";
@@ -35,11 +36,17 @@ function countOf(model: ModelData, name: string): Value | null {
 	return { n, text: grouped(n), derive: () => ({ title: `${model.name}: ${name}`, lines: [count.says, formula(count.symbols, count.numbers, grouped(n)), ...inShort(name, n, compactCount(n))] }) };
 }
 
+const GPU_SETTINGS = ["card", "gpumem", "gpubw", "gpuflops"];
+
 /** The sizes of both, at the smaller context length. */
 function useMeasures() {
-	const state = useAppState();
+	const state = useAppState("dtype", "kv", ...GPU_SETTINGS);
+	return useMemo(() => measuresAt(state), [state.dtype, state.kv, ...GPU_SETTINGS.map((x) => state[x])]);
+}
+
+function measuresAt(state: State) {
 	const tokens = commonContext();
-	const at = { ...state, mode: "run", context: String(tokens), batch: "1", by: "part", gpus: "1", tp: "" };
+	const at: State = { ...state, mode: "run", context: String(tokens), batch: "1", by: "part", gpus: "1", tp: "" };
 	const sets = data.models.map((model) => settings(model, at));
 	const measured = (map: string, unit: string, text: (n: bigint) => string) =>
 		data.models.map((model, i): Value => {

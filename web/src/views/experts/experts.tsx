@@ -86,7 +86,7 @@ function Curve({ experts, dtype, batch }: { experts: Experts; dtype: string; bat
 const hundredths = (n: bigint): string => threeDigits(Number(n) / 100);
 
 export function ExpertsSection({ model }: { model: ModelData }) {
-	const state = useAppState();
+	const state = useAppState("batch", "dtype");
 	const experts = model.experts as Experts | null;
 	if (!experts) return null;
 	const sizes = model.sizes as { dtype: string };

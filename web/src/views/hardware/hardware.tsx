@@ -7,7 +7,7 @@ import { grouped } from "../../lib/format";
 import { change, useAppState } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { shortTitle } from "../../lib/sizing/facts";
-import { chosenGpu, CUSTOM, Fitter, shownCounts, type Cell } from "../../lib/sizing/fit";
+import { chosenGpu, CUSTOM, fitterOf, shownCounts, type Cell } from "../../lib/sizing/fit";
 import { chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "../memory/context_warning";
 import { GpuSelect, LoadControls, PrecisionControls } from "../memory/settings_controls";
@@ -46,7 +46,7 @@ export function HardwareSection({ model }: { model: ModelData }) {
 	const gpuKey = [chosen.name, chosen.memory, chosen.bandwidth, chosen.flops.bf16].join(" ");
 	const counts = useMemo(() => shownCounts(sizes, state), [sizes, dtype.name, kv.name]);
 	const rows = useMemo(() => {
-		const fitter = new Fitter(sizes, state);
+		const fitter = fitterOf(sizes, state);
 		const shown: Gpu[] = GPUS.filter((x) => x.shown).toSorted((a, b) => Number(BigInt(a.memory) - BigInt(b.memory)));
 		const all = shown.some((x) => x.name === chosen.name) ? shown : [...shown, chosen];
 		return all.map((gpu) => counts.map((count) => fitter.cell(gpu, count)));

@@ -8,7 +8,7 @@ import { gibibytes, grouped, percent } from "../../lib/format";
 import { useAppState, type State } from "../../lib/state";
 import { GPUS, sizesOf, type Gpu } from "../../lib/sizing/data";
 import { memoryFacts, shortTitle } from "../../lib/sizing/facts";
-import { chosenGpu, Fitter, settings } from "../../lib/sizing/fit";
+import { chosenGpu, fitterOf, settings, type Fitter } from "../../lib/sizing/fit";
 import { ApproximateMemory, MemoryLimit, memoryPerGpu, namedSplit, sizedIn, type GpuMemory, type Part, type Sized } from "../../lib/sizing/gpu_memory";
 import { ContextWarning } from "./context_warning";
 import { MemoryChart, chartRange, chartTokens, type ChartRange } from "./memory_chart";
@@ -87,7 +87,7 @@ function sizedOn(model: ModelData, state: State, sized: Sized, fitter: Fitter, g
 }
 
 function GpuTable({ all, gpus, state }: { all: Shown[]; gpus: Gpu[]; state: State }) {
-	const fitters = all.map((x) => new Fitter(sizesOf(x.model), state));
+	const fitters = all.map((x) => fitterOf(sizesOf(x.model), state));
 	const prefix = (x: Shown) => (all.length > 1 ? `${x.model.name}, ` : "");
 	return (
 		<table class="gpus">

@@ -1,4 +1,5 @@
 // Where the parameters, bytes, FLOPs and cache of a model are.
+import { useMemo } from "preact/hooks";
 import "./parameters.css";
 import { Segmented } from "../../components/controls";
 import { NumberButton } from "../../components/number";
@@ -6,9 +7,11 @@ import { Section } from "../../components/section";
 import type { ModelData } from "../../lib/data";
 import { formula, inBytes, inShort, sumFormula } from "../../lib/derivation";
 import { gibibytes, grouped } from "../../lib/format";
+import { kvVariables } from "../../lib/kv_variables";
 import { change, useAppState } from "../../lib/state";
 import type { ModelSection } from "../../lib/weights";
-import { settings } from "../../lib/sizing/fit";
+import { sizesOf } from "../../lib/sizing/data";
+import { chosenDtypes } from "../../lib/sizing/gpu_memory";
 import { commonDivisor, finding, largest } from "./finding";
 import { IciclePicture } from "./icicle";
 import { measuredCells, UNITS, type Cell, type MeasureSettings } from "./measures";
@@ -31,15 +34,21 @@ function Finding({ measure, cells, whole }: { measure: string; cells: Cell[]; wh
 export function Parameters({ model }: { model: ModelData }) {
 	const state = useAppState();
 	const measure = state.map!;
-	const set: MeasureSettings = settings(model, state);
-	const { whole, cells } = measuredCells(model, state, set);
-	const byComponent = state.by === "part" ? cells : measuredCells(model, { ...state, by: "part" }, set).cells;
+	const { dtype, kv } = chosenDtypes(sizesOf(model), state);
+	const load = measure === "flops" ? state.context : measure === "cache" ? `${state.context} ${state.batch} ${kv.name}` : dtype.name;
+	const { whole, cells, byComponent } = useMemo(() => {
+		// of the whole model, however many GPUs share it
+		const set: MeasureSettings = { dtype, variables: { ...kvVariables(model, state), T: BigInt(state.context!), B: BigInt(state.batch!) } };
+		const found = measuredCells(model, state, set);
+		return { ...found, byComponent: state.by === "part" ? found.cells : measuredCells(model, { ...state, by: "part" }, set).cells };
+	}, [model, measure, state.by, load]);
 	const hasKinds = (model.sections as ModelSection[]).filter((x) => x.layers).length > 1;
 	const unit = UNITS[measure]!;
 	const derive = () => ({ title: `all ${SUBJECTS[measure]}`, lines: [sumFormula(cells.map((x) => [x.name, x.size]), unit), unit === "bytes" ? inBytes(whole) : inShort(unit, whole)] });
 	const tokens = `${grouped(state.context!)} tokens`;
-	const scope = { parameters: "", bytes: `, ${set.dtype.name}`, flops: `, the last of ${tokens}`, cache: `, ${tokens} × batch ${grouped(state.batch!)}` }[measure];
+	const scope = { parameters: "", bytes: `, ${dtype.name}`, flops: `, the last of ${tokens}`, cache: `, ${tokens} × batch ${grouped(state.batch!)}` }[measure];
 	const isPartlyActive = cells.some((x) => x.active < x.size);
+	const picture = useMemo(() => whole > 0n && <IciclePicture name={`${model.name}, ${SUBJECTS[measure]}${scope}`} cells={cells} whole={whole} measure={measure} />, [cells, scope]);
 	return (
 		<Section
 			id="parameters"
@@ -59,7 +68,7 @@ export function Parameters({ model }: { model: ModelData }) {
 				</>
 			}
 		>
-			{whole > 0n ? <IciclePicture name={`${model.name}, ${SUBJECTS[measure]}${scope}`} cells={cells} whole={whole} measure={measure} /> : <p>{measure === "cache" ? "No layer writes to a cache." : "Nothing to show."}</p>}
+			{picture || <p>{measure === "cache" ? "No layer writes to a cache." : "Nothing to show."}</p>}
 		</Section>
 	);
 }

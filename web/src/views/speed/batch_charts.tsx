@@ -36,12 +36,8 @@ function pointAt(sized: Sized, gpu: Gpu, batch: number): Point {
 	return { batch, rate: decodeRate(sized, gpu, [bytes, flops], each), bytes };
 }
 
-/** The part of the bytes that is the cache: what a step reads more with it than without. */
-function cacheBytes(sized: Sized, batch: number): number {
-	const empty = { ...sized, variables: { ...sized.variables, kv_bytes: 0n, conv_bytes: 0n } };
-	const each = perReplica(sized, batch);
-	return decodeBytesAndFlops(sized, each)[0] - decodeBytesAndFlops(empty, each)[0];
-}
+/** The part of the bytes that is the cache: what a step reads beside the weights. */
+const cacheBytes = (sized: Sized, { batch, bytes }: Point): number => bytes - decodeBytesAndFlops(sized, perReplica(sized, batch), "weights")[0];
 
 export function BatchCharts({ sized, gpu, most }: Props) {
 	const [ref, width] = useWidth<HTMLDivElement>(600);
@@ -50,7 +46,7 @@ export function BatchCharts({ sized, gpu, most }: Props) {
 	const end = Math.max(marks.at(-1)!, 2);
 	const batches = Array.from({ length: POINTS + 1 }, (_, i) => end ** (i / POINTS));
 	const points = batches.map((b) => pointAt(sized, gpu, b));
-	const caches = batches.map((b) => cacheBytes(sized, b));
+	const caches = points.map((p) => cacheBytes(sized, p));
 	const box = { left: 52, right: width - 16, top: 26, bottom: height - 44 };
 	const x = scaleLog([1, end], [box.left, box.right]);
 	const half = (box.bottom - box.top - 34) / 2;
