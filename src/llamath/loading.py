@@ -30,6 +30,7 @@ from .families.registry import MODEL_TYPES, Family, find_family, other_ways
 from .families.wrappers import (
     COMPLETE_TYPES,
     FLAT_WRAPPERS,
+    INNER_SECTIONS,
     KEYS_OF_IMAGES,
     NOTES,
     TEXT_CONFIG_DEFAULTS,
@@ -396,6 +397,12 @@ def _is_tied(data: Keys, text: Keys) -> Any:
 
 def _nested(data: Keys, model_type: str) -> Keys:
     """Return a multimodal configuration with the text model's keys at the outer level in the form with a section for them."""
+    if model_type in INNER_SECTIONS:
+        key, text_type = INNER_SECTIONS[model_type]
+        inner = data.get(key)
+        sections = {f"{name}_config": x for name, x in inner.items() if isinstance(x, Mapping)} if isinstance(inner, Mapping) else {}
+        text = {"architectures": data.get("architectures", []), **sections.get("text_config", {}), "model_type": text_type}
+        return {**{name: x for name, x in data.items() if name != key}, **sections, "text_config": text}
     if model_type not in FLAT_WRAPPERS or any(isinstance(data.get(x), Mapping) for x in TEXT_KEYS):
         return data
     outer = {key: x for key, x in data.items() if key.endswith("_config") or key in _OUTER_KEYS}

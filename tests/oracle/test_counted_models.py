@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -125,32 +124,3 @@ def test_changed_keys_are_read_or_named() -> None:
     assert untied.parameters.total == llamath.load(config).parameters.total + 70 * 24
     with pytest.raises(llamath.ConfigError, match="unknown config key 'hidden_siz'"):
         llamath.load(config, changes={"hidden_siz": 3})
-
-
-MOONDREAM2_BYTES = 3_854_538_968
-"""The size of model.safetensors of vikhyatk/moondream2 of 2025-06-21, in bfloat16."""
-
-
-def test_moondream2_file_has_its_published_size_to_the_byte() -> None:
-    """The header has all names and shapes, so that its length depends on each of them."""
-    model: Any = llamath.load({"model_type": "moondream1", "architectures": ["HfMoondream"], "config": {}, "torch_dtype": "bfloat16"})
-    at, header = 0, dict[str, Any]({"__metadata__": {"format": "pt"}})
-    for x in sorted(model.tensors):
-        size = 2 * prod(x.shape)
-        header[x.name] = {"dtype": x.dtype, "shape": list(x.shape), "data_offsets": [at, at + size]}
-        at += size
-    length = len(json.dumps(header, separators=(",", ":")))
-    assert at == 2 * model.parameters.total
-    assert 8 + length + -length % 8 + at == MOONDREAM2_BYTES
-
-
-def test_other_moondream_models_are_refused() -> None:
-    for classes in (["Moondream"], []):
-        with pytest.raises(llamath.UnknownModel, match="architectures of this moondream1 model are"):
-            llamath.load({"model_type": "moondream1", "architectures": classes, "text_config": {"model_type": "phi"}})
-
-
-def test_sizes_in_the_config_of_moondream_are_read() -> None:
-    config = {"model_type": "moondream1", "architectures": ["HfMoondream"]}
-    fewer = llamath.load({**config, "config": {"text": {"n_layers": 23}}})
-    assert llamath.load(config).parameters.total - fewer.parameters.total == 50_354_176

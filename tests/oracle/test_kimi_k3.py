@@ -12,6 +12,8 @@ from llamath.checkpoint.naming.scheme import StoredTensor
 
 TOTAL_SIZE, TENSORS = 1_560_860_324_864, 497_220
 """`total_size` of the published index, and its number of tensors."""
+TOTAL, ACTIVE = 2.78, 104
+"""Parameters of its report, in 10¹², and active ones, in 10⁹."""
 FULL = [*range(4, 93, 4), 93]
 CONFIG: dict[str, Any] = {
     "model_type": "kimi_k3",
@@ -82,8 +84,9 @@ def test_bytes_and_tensors_equal_the_published_index() -> None:
 def test_parts_and_refusals() -> None:
     model = llamath.load(CONFIG)
     assert model.parameters.parts.keys() == {"text", "vision"} and not model.notes
-    with pytest.raises(llamath.LlamathError, match="modules that are counted, but what they compute is not known"):
-        llamath.flops(model, context=64)
+    embedding = int(model.tree.embed.weight.size)
+    assert round(model.parameters.total / 1e12, 2) == TOTAL and round((model.parameters.active - embedding) / 1e9) == ACTIVE
+    assert llamath.flops(model, context=64).prefill.total > 0 and llamath.memory(model, context=64).kv_cache > 0
     with pytest.raises(llamath.ConfigError, match="num_heads is 64 with a head_dim of 128"):
         llamath.load(
             {

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.transformers
 
 WITHOUT_A_CLASS = {
     "deepseek_ocr",
+    "deepseek_v41",
+    "moondream1",
     "deepseek_vl_v2",
     "dots_ocr",
     "fast_vlm",

@@ -252,6 +252,7 @@ CASES = [
     case("sinkhorn", f32(B, T, n, n), 3, 1e-6, **OTHER_STEPS),
     case("mix_streams", x(B, T, G, d), x(B, T, H, G)),
     case("normalize_sum", f32(B, T, G), **OTHER_STEPS),
+    case("softmax", f32(B, T, G), **STATISTICS),
     case("clamp", x(B, T, d), 8.0),
     case("softplus", x(B, T, H), w(H)),
     case("softplus", x(B, T, H), w(H), 0.01),
@@ -302,6 +303,9 @@ CASES = [
     case("clip", x(B, PATCHES, d), w(), w(), **OTHER_STEPS),
     case("encoder_attention", x(B, PATCHES, H, h), *(x(B, PATCHES, K, h),) * 2, 1.0, saves=()),
     case("encoder_attention", *(x(B, PATCHES, H, h),) * 3, saves=()),
+    case("arrange_tiles", x(4 * B, PATCHES, d), 4, w(1, 1, 1, d), w(1, 1, d)),
+    case("stitch_tiles", x(3 * B, PATCHES, d), 1, saves=()),
+    *(case("mix_rows", x(B, PATCHES, V), w(Expr("r", 17), d), hard, **OTHER_STEPS) for hard in (False, True)),
     case("end_rows", x(B, Expr("n", 9), d), w(d), 2),
     *(case("to_windows", x(B, PATCHES, d), side, saves=()) for side in (3, 4)),
     case("from_windows", x(4 * B, Expr("w", 16), d), 4, 36, saves=()),
@@ -463,7 +467,7 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
 
     new, keys = Expr.const(1) if at.is_decode else T, S if at.past else T
     recorder = GraphRecorder(B, new, P, decode=at.is_decode, last_only=at.last_only, activation_bytes=dtype.itemsize)
-    recorder.patch_grid = (6, 6)
+    recorder.patch_grid, recorder.tile_grid = (6, 6), (1, 2)
     widths = {"model": dtype.itemsize, "float32": FLOAT32, "ids": INT64, "first": INT64}
     result = recorder.record_block(case.spec, *((tuple(y.at(T=new, S=keys) for y in x.shape), widths[x.kind]) for x in case.inputs))
     input_nodes = recorder.regions[0].nodes[: len(case.inputs)]
@@ -475,7 +479,7 @@ def prepare(
 ) -> tuple[dict[str, int], Callable[[], Any], list[Tensor]]:
     """Return the sizes of a pass, its computation, and the inputs of the operation."""
     m = TorchMachine(torch.zeros(batch, at.tokens, dtype=torch.long), cache, last_only=at.last_only)
-    m.dtype = dtype
+    m.dtype, m.tile_grid = dtype, (1, 2)
     sizes = {"B": batch, "T": at.tokens, "P": at.past, "S": 0}
     if isinstance(case.spec.a, AttentionBase):
         kept = cache.layers[0]

@@ -85,10 +85,10 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
         hint = "`count`, `names`, `memory` and `verify` have its weights; without images, all other numbers are of the text model"
         raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
-    grid = sizes.grid(images.width, images.height)
+    grid, canvas = sizes.grid(images.width, images.height), sizes.canvas(images.width, images.height)
     count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
-    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns))
+    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns), canvas=canvas)
     tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
     return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
 

@@ -379,6 +379,20 @@ class LimitedMLP(MLP):
         return self.down(m, m.multiply(gate, m.clamp(self.up(m, x), self.limit)))
 
 
+class SituMLP(MLP):
+    """down(β tanh(g / β) · sigmoid(g) · λ tanh(u / λ)) with g = gate x and u = up x, in float32 (Kimi K3)."""
+
+    beta: float
+    linear_beta: float | None = None  # None: u as it is
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.gate is not None
+        gate, up = m.to_float32(self.gate(m, x)), m.to_float32(self.up(m, x))
+        y = m.multiply(_soft_clamp(m, gate, self.beta), m.act(gate, "sigmoid"))
+        y = m.multiply(y, up if self.linear_beta is None else _soft_clamp(m, up, self.linear_beta))
+        return self.down(m, m.to_model_dtype(y))
+
+
 class XIELUMLP(MLP):
     """down(xIELU(up x)) with two learned slopes and two stored constants (Huang and Schlag 2024, arXiv:2411.13010; Apertus)."""
 
@@ -475,6 +489,13 @@ class ModalityMoE(MoE):
     vision_router: Linear
     vision_correction: Weight
     vision_experts: Stack
+
+
+class ImageBiasedMoE(MoE):
+    """Experts with a correction of the choice for tokens of text, as here, and another for those of images (DeepSeek-V4.1)."""
+
+    groups: ClassVar[dict[str, str]] = {**MoE.groups, "image_correction": "router"}
+    image_correction: Weight
 
 
 class HashMoE(MoE):
@@ -593,12 +614,13 @@ class LatentMoE(MoE):
     """Experts in a latent space: latent_up(experts(latent_down x)); router and `shared` read x (Nemotron 3 Super)."""
 
     latent_down: Linear
+    latent_norm: Norm | None = None  # of the sum of the chosen experts' outputs (Kimi K3)
     latent_up: Linear
 
     def forward(self, m: Machine[X], x: X) -> X:
         chosen, weights = m.route(_router_logits(self, m, x), self.correction, self)
         y = m.experts(self, self.experts, self.latent_down(m, x), chosen, weights)
-        return _add_shared_experts(self, m, x, self.latent_up(m, y))
+        return _add_shared_experts(self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y)))
 
 
 class ScaledMoE(MoE):
@@ -876,6 +898,52 @@ class HyperLayer(Layer):
         return _add_to_streams(self.mlp_hc, m, x, y, normed)
 
 
+class DepthAttention(Block):
+    """Σ softmax(proj(norm xᵢ))ᵢ · xᵢ: attention of each token to several of its residual streams x (Kimi K3)."""
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    proj: Linear
+    width: int
+    streams: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        streams = m.split_heads(x, self.width)  # (B, T, n, d)
+        scores = m.merge_heads(m.to_float32(self.proj(m, self.norm(m, streams))))  # (B, T, n)
+        weights = m.split_heads(m.softmax(scores), self.streams)  # (B, T, 1, n)
+        return m.merge_heads(m.to_model_dtype(m.mix_streams(m.to_float32(streams), weights)))
+
+
+class DepthAttentionLayer(Layer):
+    """A layer whose branches read an attention to the outputs of earlier blocks of layers, and to the sum of its own block's (Kimi K3).
+
+    Its input has a stream for each block, and that sum last. The first layer of a block puts the sum before it into the block's stream, and
+    begins a new one.
+    """
+
+    attn_depth: DepthAttention
+    mlp_depth: DepthAttention
+    sizes: tuple[int, ...]  # of the streams
+    closed: tuple[bool, ...]  # which blocks' streams have a value
+    opened: tuple[bool, ...]  # and which gets one here
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        *blocks, total = m.split(x, *self.sizes)
+        known = [block for block, closed in zip(blocks, self.closed, strict=True) if closed]
+        y = self.attn_depth(m, m.concat(*known, total)) if known else total
+        y = self.attn(m, apply_optional(self.attn_norm, m, y))
+        if True in self.opened:
+            blocks = [total if opened else block for block, opened in zip(blocks, self.opened, strict=True)]
+            known = [*known, total]
+            total = y
+        else:
+            total = m.add(total, y)
+        y = self.mlp_depth(m, m.concat(*known, total))
+        total = m.add(total, self.mlp(m, apply_optional(self.mlp_norm, m, y)))
+        return m.concat(*blocks, total)
+
+
 class MTPLayer(Layer):
     """A multi-token prediction layer: a decoder layer on join([embed_norm e; hidden_norm x]), with the hidden state x and the embedding e
     of the next token, then norm and the shared head. Files store embedding and head again (DeepSeek-V3, arXiv:2412.19437, 2.2).
@@ -1032,6 +1100,10 @@ class HyperDecoder(Decoder):
         x = m.layers(self.layers, m.concat(*[x for _ in self.sizes]))  # (B, T, n·d)
         x = self.collapse(m, m.last_token(x))
         return self.head(m, apply_optional(self.norm, m, x))
+
+
+def _soft_clamp(m: Machine[X], x: X, limit: float) -> X:
+    return m.scale(m.act(m.scale(x, 1 / limit), "tanh"), limit)
 
 
 def apply_optional(block: Block | None, m: Machine[X], x: X) -> X:

@@ -35,6 +35,10 @@ class ImageSizes(Record):
         """Return how `count` images of one sequence are brought to size."""
         return self
 
+    def canvas(self, width: int, height: int) -> tuple[int, int]:  # noqa: ARG002
+        """Return the rows and columns of tiles that an image is cut into."""
+        return 1, 1
+
     def tokens(self, width: int, height: int, per_tile: int) -> int:
         """Return the tokens of an image in the text, where the projector makes `per_tile` of each tile."""
         return self.grid(width, height).tiles * per_tile
@@ -205,6 +209,58 @@ class CanvasImage(ImageSizes):
         return 1 if self.reads_all else super().tokens(width, height, per_tile)
 
 
+class EnlargedImage(ImageSizes):
+    """An image is enlarged to as many tiles as there may be, padded and cut, after the whole; all tiles are read, also empty ones, and the
+    projector arranges them (Phi-3 Vision).
+    """
+
+    size: int  # side of a tile
+    most: int  # tiles, without the whole image
+
+    def canvas(self, width: int, height: int) -> tuple[int, int]:
+        ratio, n = max(width, height) / min(width, height), 1
+        while (n + 1) * ceil((n + 1) / ratio) <= self.most:
+            n += 1
+        m = max(1, ceil(int(n * self.size / ratio) / self.size))
+        return (m, n) if width >= height else (n, m)
+
+    def grid(self, width: int, height: int) -> PatchGrid:  # noqa: ARG002
+        side = self.size // self.patch
+        return PatchGrid(self.most + 1, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:  # noqa: ARG002
+        return per_tile
+
+
+class OverlappingTiles(ImageSizes):
+    """An image is cut into tiles that overlap, which stand after the whole; the projector joins their features (Moondream)."""
+
+    size: int  # side of a tile
+    margin: int  # patches on each side of a tile that its neighbor has, too
+    most: int  # tiles
+
+    def canvas(self, width: int, height: int) -> tuple[int, int]:
+        ends, n = 2 * self.margin * self.patch, self.most
+        h, w, step = height - ends, width - ends, self.size - ends
+        if h <= step or w <= step:
+            return 1, 1
+        rows, columns = -(-h // step), -(-w // step)
+        if rows * columns > n:
+            ratio = sqrt(n / (rows * columns))
+            return max(1, floor(rows * ratio)), max(1, floor(columns * ratio))
+        rows, columns = max(floor(sqrt(n * h / w)), rows), max(floor(sqrt(n * w / h)), columns)
+        if rows * columns > n:
+            rows, columns = (rows, n // rows) if columns > rows else (n // columns, columns)
+        return max(1, rows), max(1, columns)
+
+    def grid(self, width: int, height: int) -> PatchGrid:
+        (rows, columns), side = self.canvas(width, height), self.size // self.patch
+        return PatchGrid(rows * columns + 1, side, side)
+
+    def tokens(self, width: int, height: int, per_tile: int) -> int:  # noqa: ARG002
+        return per_tile
+
+
 class SplitImage(ImageSizes):
     """An image is resized to a longest side and cut into tiles, which are followed by the whole image (Idefics 3)."""
 
@@ -311,6 +367,33 @@ class CroppedImage(ImageSizes):
             if difference < least or (difference == least and large):
                 best, least = (columns, rows), difference
         return best
+
+
+class CoveringTiles(CroppedImage):
+    """The same with the fewest tiles that together keep more than `share` of the image's pixels, or else most of them (Ovis 2)."""
+
+    share: float = 0.9
+
+    def _best(self, width: int, height: int) -> tuple[int, int]:
+        kept = {(x, y): self._pixels(width, height, x, y) / (width * height) for x, y in self._grids()}  # columns and rows here
+        enough = [x for x in kept if kept[x] > self.share]
+        if enough:
+            return min(enough, key=lambda x: (x[0] * x[1], -kept[x]))
+        return min(kept, key=lambda x: (-kept[x], x[0] * x[1]))
+
+    def _pixels(self, width: int, height: int, columns: int, rows: int) -> float:
+        """The pixels of all tiles after each is shrunk to the side of one; the last ones are larger if the sides do not divide."""
+        widths, heights = _parts(width, columns), _parts(height, rows)
+        found = 0.0
+        for w in widths:
+            for h in heights:
+                longer, shorter = max(w, h), min(w, h)
+                found += self.size * (shorter / longer * self.size) if longer > self.size else longer * shorter
+        return found
+
+
+def _parts(length: int, n: int) -> list[int]:
+    return [length // n] * (n - 1) + [length - length // n * (n - 1)]
 
 
 class LeastScaledImage(CroppedImage):

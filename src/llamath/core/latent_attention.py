@@ -74,6 +74,18 @@ class HeadGatedLatentAttention(LatentAttention):
         return self.o(m, m.merge_heads(m.multiply(y, m.split_heads(gate, 1))))
 
 
+class GatedLatentAttention(LatentAttention):
+    """Latent attention in which a sigmoid gate multiplies each channel of the outputs of its heads (Kimi K3)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {**LatentAttention.cuts, "gate": Cut(0, "heads")}
+    gate: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q, q_rope = _queries(self, m, _query_latent(self, m, x))
+        y = m.merge_heads(_attend(self, m, q, q_rope, _latents(self, m, x)))
+        return self.o(m, m.multiply(y, m.act(self.gate(m, x), "sigmoid")))
+
+
 class Indexer(AttentionBase):
     """Chooses the keys of each query: the `top_k` with the largest Σ wₕ · relu(qₕ · k / √hi) over few small heads, which share one key.
 

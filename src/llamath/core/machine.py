@@ -146,6 +146,10 @@ class Machine(Protocol[X]):
         """X + amount."""
         ...
 
+    def softmax(self, x: X) -> X:
+        """Softmax over the last dimension."""
+        ...
+
     def normalize_sum(self, x: X) -> X:
         """X / Σ x over the last dimension."""
         ...
@@ -163,7 +167,10 @@ class Machine(Protocol[X]):
         ...
 
     def bounded_decay(self, x: X, bias: Weight, a_log: Weight, head_dim: int, bound: float) -> X:
-        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`, with one number of a_log for each head."""
+        """Bound · sigmoid(exp(a_log) · (x + bias)) in float32, `(B, T, H · n)` → `(B, T, H, n)`, with one number of a_log for each head.
+
+        What a_log has after these numbers is not read.
+        """
         ...
 
     def to_float32(self, x: X) -> X:
@@ -218,8 +225,26 @@ class Machine(Protocol[X]):
         """Learned vectors for each image of x: `(B, N, …)` → `(B, n, d)`."""
         ...
 
+    def mix_rows(self, x: X, table: Weight, hard: bool) -> X:
+        """Σ softmax(x)ᵢ · row i of a table that may have more rows; if `hard`, the row of the largest x: `(B, N, V)` → `(B, N, d)`."""
+        ...
+
     def end_rows(self, x: X, row: Weight, side: int) -> X:
         """A learned token after each row of an image whose tokens are squares of side × side patches."""
+        ...
+
+    def arrange_tiles(self, x: X, tiles: int, newline: Weight, separator: Weight) -> X:
+        """The tokens of an image's tiles as it was cut, a learned token, and those of the whole: `(B · t, N, d)` → `(B, n, d)`.
+
+        The first of t tiles is the whole image, and the last ones may be empty. A learned token follows each row.
+        """
+        ...
+
+    def stitch_tiles(self, x: X, margin: int) -> X:
+        """The features of the whole image, the first tile, joined with averages of those of other tiles: `(B · t, N, d)` → `(B, N, 2 d)`.
+
+        Neighboring tiles overlap by 2 · margin patches, of which each has its own half.
+        """
         ...
 
     def add_gated_positions(self, x: X, table: Weight, gate: Weight) -> X:

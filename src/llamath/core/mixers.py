@@ -144,6 +144,12 @@ class KimiDeltaAttention(RecurrentMixer):
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), gate))))
 
 
+class PaddedKimiDeltaAttention(KimiDeltaAttention):
+    """The same whose decays are stored with zeros after those of the heads (Kimi K3)."""
+
+    cuts: ClassVar[dict[str, Cut]] = {name: cut for name, cut in KimiDeltaAttention.cuts.items() if name != "a_log"}
+
+
 class Mamba(RecurrentMixer):
     """Mamba (Gu and Dao 2023, arXiv:2312.00752): each channel keeps a state s `[state]` with decays of its own.
 

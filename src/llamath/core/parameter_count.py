@@ -114,7 +114,7 @@ def _parameters(tree: Block, folded: Sequence[Folded], groups: Mapping[str, int]
     parts = {name: num_parameters(x) for name, x in parts_of(tree).items()}
     return Parameters(
         total=everything,
-        active=sum(int(x.weight.parameters) * int(x.active) for x in folded if len(parts) < 2 or x.group not in TOWER_GROUPS),
+        active=sum(int(x.weight.active_parameters) * int(x.active) for x in folded if len(parts) < 2 or x.group not in TOWER_GROUPS),
         tied_counted_twice=sum(int(x.weight.size) * int(x.copies) for x in folded),
         without_embeddings=everything - groups["embedding"],
         without_head=everything - groups["head"],

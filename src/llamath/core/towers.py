@@ -236,6 +236,56 @@ class MLPProjector(Block):
         return self.linear_2(m, m.gated(self.gate(m, x), self.linear_1(m, x), self.activation))
 
 
+class ArrangedProjector(Block):
+    """linear_2(act(linear_1 x)) on squares of patches of all tiles, arranged in rows that end with a learned token (Phi-3 Vision)."""
+
+    group: ClassVar[str] = "projector"
+    separator: Weight  # between the tiles and the whole image
+    newline: Weight
+    linear_1: Linear
+    linear_2: Linear
+    activation: str
+    merge: int
+    tiles: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        x = m.arrange_tiles(m.merge_patches(x, self.merge), self.tiles, self.newline, self.separator)
+        return self.linear_2(m, m.act(self.linear_1(m, x), self.activation))
+
+
+class StitchedProjector(Block):
+    """linear_2(act(linear_1 x)) on the features of each patch of the whole image, joined with those of its tiles there (Moondream)."""
+
+    group: ClassVar[str] = "projector"
+    linear_1: Linear
+    linear_2: Linear
+    unread: Block | None = None
+    activation: str
+    margin: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.linear_2(m, m.act(self.linear_1(m, m.stitch_tiles(x, self.margin)), self.activation))
+
+
+class VisualTokenProjector(Block):
+    """Σ softmax(norm(linear x))ᵢ · row i of a table: weighted sums of the embeddings of visual tokens (Ovis 2).
+
+    The last rows of the table are those of tokens that mark the places of images.
+    """
+
+    group: ClassVar[str] = "projector"
+    linear: Linear
+    norm: Norm
+    table: Weight
+    merge: int
+    hard: bool = False  # the most probable token alone
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        if self.merge > 1:
+            x = m.merge_patches(x, self.merge, padded=True)
+        return m.mix_rows(self.norm(m, self.linear(m, x)), self.table, self.hard)
+
+
 class AdapterProjector(Block):
     """linear(act(linear_2(act(linear_1 x)))) on the features of side × side patches joined, and perhaps a norm (Llama 4, Muse Glimmer)."""
 

@@ -29,6 +29,7 @@ class Weight(Record):
     tied: str = ""  # path of the weight whose values this one shares, with `{e}` for the number of a block in a stack inside a layer
     buffer: bool = False  # stored in files, but not a parameter of the reference implementation
     dtype: str = ""  # stored dtype, if published checkpoints have another one than for the other weights
+    rows_read: int = 0  # rows of a table that a token reads, where the others do not count as active; 0: all count
 
     @property
     def size(self) -> Expr:
@@ -39,6 +40,11 @@ class Weight(Record):
     def parameters(self) -> Expr:
         """The number of parameters that it adds to the model: 0 if it is tied."""
         return Expr.const(0) if self.tied else self.size
+
+    @property
+    def active_parameters(self) -> Expr:
+        """Those of its parameters that count as active."""
+        return product((self.rows_read, *self.shape[1:])) if self.rows_read and not self.tied else self.parameters
 
 
 class Cut(NamedTuple):

@@ -11,7 +11,6 @@ from ..core.multimodal import CountedBlock
 
 COUNTED_MODELS = {
     "florence2": ("florence2", "as an encoder-decoder model"),
-    "moondream1": ("moondream", "by the sizes in its own code"),
 }
 """Model type → the module with a function of the same name, and how the model is counted, in words."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
 from ..core.attention_facts import AttentionWindow
-from ..core.blocks import Decoder, HashMoE, HyperDecoder, HyperLayer, Layer, MoE, RMSNorm, StreamMixer
+from ..core.blocks import Decoder, HashMoE, HyperDecoder, HyperLayer, Layer, MoE, RMSNorm
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.expr import Expr
 from ..core.latent_attention import CompressedAttention, CompressedIndexer, Compressor
 from ..core.positions import Rope, YarnRope
 from ..core.tree import repeat, sequence
-from .hyper_shared import hyper_connection, limited, stream_sum
+from .hyper_shared import hyper_connection, limited, stream_mixer, stream_sum
 from .registry import family
 from .shared import read_layer_types, rope_from
 
@@ -59,15 +59,7 @@ def deepseek_v4(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_mult", default=4)
     norm = rms(d, eps)
-    mix = StreamMixer(
-        weight=weight(n * n, n * d, dtype="F32"),
-        bias=weight(n * n, role="bias", dtype="F32"),
-        scale=weight(1, role="scale", dtype="F32"),
-        streams=n,
-        iterations=c.get("hc_sinkhorn_iters", 20),
-        eps=c.get("hc_eps", 1e-6),
-    )
-    connection = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=mix)
+    connection = hyper_connection(c, d, n, eps, factor=2.0, post_eps=0.0, mix=stream_mixer(c, d, n))
     attention, experts = _attention(c, d, eps), _experts(c, d, V)
     types, mlp_types = _layer_types(c, int(L)), _mlp_types(c, int(L))
     kinds = {

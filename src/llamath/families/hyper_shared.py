@@ -28,6 +28,18 @@ def hyper_connection(
     return stream_sum(c, d, n, eps).extended(HyperConnection, post=_gate(d, n, post_eps, factor), mix=mix)
 
 
+def stream_mixer(c: Config, d: Expr, n: Expr) -> StreamMixer:
+    """Read the mixture of n residual streams."""
+    return StreamMixer(
+        weight=weight(n * n, n * d, dtype="F32"),
+        bias=weight(n * n, role="bias", dtype="F32"),
+        scale=weight(1, role="scale", dtype="F32"),
+        streams=n,
+        iterations=c.get("hc_sinkhorn_iters", 20),
+        eps=c.get("hc_eps", 1e-6),
+    )
+
+
 def limited(c: Config, expert: MLP) -> LimitedMLP:
     """Return an MLP whose gate and up are clamped before their activation."""
     limit = c.get("swiglu_limit", 10.0)

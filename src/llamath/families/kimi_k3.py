@@ -1,36 +1,36 @@
-"""Kimi K3: Kimi Linear with latent experts, gates on latent attention, and residuals that attend to those of earlier layers.
-
-What the residuals compute is not known, so that the model is counted alone.
-"""
+"""Kimi K3: Kimi Linear with latent experts, gates on latent attention, and residuals that attend to those of earlier layers."""
 
 from __future__ import annotations
 
 from functools import cache
 
 from ..checkpoint.naming.hf_names import HF_LATENT
-from ..core.blocks import Decoder, HyperDecoder, Layer, MoE
+from ..core.blocks import Decoder, DepthAttention, DepthAttentionLayer, HyperDecoder, LatentMoE, Layer, SituMLP
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.mixers import kimi_delta
-from ..core.multimodal import CountedBlock
-from ..core.tree import Block, Stack, Weight, repeat, sequence
+from ..core.latent_attention import GatedLatentAttention
+from ..core.mixers import PaddedKimiDeltaAttention, kimi_delta
+from ..core.tree import Block, repeat, sequence
+from ..utils.errors import safe
 from .kimi_linear import EXPERTS, full_layers
 from .kimi_shared import DELTA_LAYOUTS, delta_names
 from .registry import family
 from .shared import latent_attention
 
-_RESIDUALS = {f"{ours}_{x}": f"{theirs}_res_{x}" for ours, theirs in (("attn", "self_attention"), ("mlp", "mlp")) for x in ("norm", "proj")}
+_DEPTH = {
+    f"{ours}_depth.{x}": f"{theirs}_res_{x}" for ours, theirs in (("attn", "self_attention"), ("mlp", "mlp")) for x in ("norm", "proj")
+}
 NAMES = HF_LATENT.with_changes(
     outside={f"collapse.{x}": f"model.output_attn_res_{x}" for x in ("norm", "proj")},
     inside={
         **delta_names("self_attn", gate="g_proj"),
-        **{path.replace("mlp.", "mlp.moe.", 1): name for path, name in EXPERTS.items()},
+        **EXPERTS,
         **{
             f"mlp.latent_{x}": f"block_sparse_moe.routed_expert_{y}"
             for x, y in (("down", "down_proj"), ("norm", "norm"), ("up", "up_proj"))
         },
-        **{f"mlp.{ours}": theirs for ours, theirs in _RESIDUALS.items()},
+        **_DEPTH,
     },
     layouts={**HF_LATENT.layouts, **DELTA_LAYOUTS},
 )
@@ -41,24 +41,39 @@ _PROVEN = (96, 128)
 @family(hf=NAMES)
 def kimi_k3(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
-    eps, first = c.get("rms_norm_eps", 1e-5), c.get("first_k_dense_replace", 1)
-    norm, row, is_full = rms(d, eps), linear(1, d), full_layers(c)
-    residuals: dict[str, Weight | Block | Stack] = {x: norm if x.endswith("norm") else row for x in _RESIDUALS}
-    delta, latent, moe = _delta(c, d, eps), _latent(c, d), _experts(c, d, eps)
-    F = c.dim("F", "intermediate_size")
-    dense: dict[str, Weight | Block | Stack] = {"gate": linear(F, d), "up": linear(F, d), "down": linear(d, F)}
+    eps, first, block = c.get("rms_norm_eps", 1e-5), c.get("first_k_dense_replace", 1), c.get("attn_res_block_size", 12)
+    if block < 1:
+        raise c.error("attn_res_block_size", f"should be at least 1, not {block}")
+    norm, is_full, n = rms(d, eps), full_layers(c), -(-int(L) // block)
+    delta, latent = _delta(c, d, eps), _latent(c, d)
+    dense, moe = _situ(c, d, c.dim("F", "intermediate_size")), _experts(c, d, eps)
+
+    def depth(streams: int) -> DepthAttention:
+        return DepthAttention(norm=norm, proj=linear(1, d), width=d, streams=streams)
 
     @cache
-    def layer(full: bool, sparse: bool) -> Layer:
-        mlp = CountedBlock(kind="mlp", parts=(moe if sparse else dense) | residuals)
-        return Layer(attn_norm=norm, attn=latent if full else delta, mlp_norm=norm, mlp=mlp)
+    def layer(full: bool, sparse: bool, closed: int, opens: bool) -> DepthAttentionLayer:
+        plain = Layer(attn_norm=norm, attn=latent if full else delta, mlp_norm=norm, mlp=moe if sparse else dense)
+        return plain.extended(
+            DepthAttentionLayer,
+            attn_depth=depth(closed + 1),
+            mlp_depth=depth(closed + opens + 1),
+            sizes=(d,) * (n + 1),
+            closed=tuple(i < closed for i in range(n)),
+            opened=tuple(opens and i == closed for i in range(n)),
+        )
 
-    layers = sequence((layer(is_full(i), i >= first) for i in range(int(L))), count_dim=L)
-    c.ignore(
-        "hidden_act", "activation_situ_beta", "activation_situ_linear_beta", "attn_res_block_size", "num_key_value_heads", "topk_method"
-    )
+    layers = sequence((layer(is_full(i), i >= first, -(-i // block), i % block == 0) for i in range(int(L))), count_dim=L)
+    c.ignore("num_key_value_heads", "topk_method")
     found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
-    return found.extended(HyperDecoder, collapse=CountedBlock(kind="mlp", parts={"norm": norm, "proj": row}), sizes=(d,))
+    return found.extended(HyperDecoder, collapse=depth(n + 1), sizes=(d,) * (n + 1))
+
+
+def _situ(c: Config, d: Expr, F: Expr) -> SituMLP:
+    if (name := c.get("hidden_act", "situ")) != "situ":
+        raise c.error("hidden_act", f"should be situ, not {safe(repr(name), 40)}")
+    bounds = {"beta": c.get("activation_situ_beta", None) or 1.0, "linear_beta": c.get("activation_situ_linear_beta", None)}
+    return swiglu(d, F, "sigmoid").extended(SituMLP, **bounds)
 
 
 def _delta(c: Config, d: Expr, eps: float) -> Block:
@@ -70,33 +85,37 @@ def _delta(c: Config, d: Expr, eps: float) -> Block:
         raise s.error("use_full_rank_gate", "is not true, unlike in the published model")
     bound = s.get("gate_lower_bound", -5.0)
     found = kimi_delta(d, H, h, kernel, eps, "silu", lower_bound=bound).replace(gate_down=None, gate=linear(H * h, d))
-    return found.replace(a_log=weight(h, role="scale"))
+    return found.extended(PaddedKimiDeltaAttention).replace(a_log=weight(h, role="scale"))
 
 
 def _latent(c: Config, d: Expr) -> Block:
     """Latent attention without positions, with a gate of its heads."""
     if not c.get("mla_use_nope", True) or not c.get("mla_use_output_gate", False):
         raise c.error("mla_use_output_gate", "or mla_use_nope is not true, unlike in the published model")
-    attn = latent_attention(c, d, None, q_rank=1536)
     width = c.dim("H", "num_attention_heads") * c.dim("v", "v_head_dim")
-    return CountedBlock(kind="attention", parts={**dict(attn.children), "gate": linear(width, d)})
+    return latent_attention(c, d, None, q_rank=1536).extended(GatedLatentAttention, gate=linear(width, d))
 
 
-def _experts(c: Config, d: Expr, eps: float) -> dict[str, Weight | Block | Stack]:
+def _experts(c: Config, d: Expr, eps: float) -> LatentMoE:
     """Experts on a narrowed residual, and shared ones on the whole."""
     e, Fe = c.dim("de", "routed_expert_hidden_size"), c.dim("Fe", "moe_intermediate_size")
     E, k, S = c.dim("E", "num_experts"), c.dim("k", "num_experts_per_token"), c.dim("S", "num_shared_experts")
     if not c.get("latent_moe_use_norm", False):
         raise c.error("latent_moe_use_norm", "is not true, unlike in the published model")
-    moe = MoE(
+    if (groups := c.get("num_expert_group", 1)) != 1:
+        raise c.error("num_expert_group", f"should be 1, not {groups}")
+    c.ignore("use_grouped_topk", "moe_layer_freq", "topk_group", "num_nextn_predict_layers")
+    return LatentMoE(
         router=linear(E, d),
         correction=weight(E, role="bias").replace(buffer=True),
-        experts=repeat(swiglu(e, Fe, "silu"), E, active=k),
-        shared=swiglu(d, S * Fe, "silu"),
+        experts=repeat(_situ(c, e, Fe), E, active=k),
+        shared=_situ(c, d, S * Fe),
         top_k=k,
         scoring=c.get("moe_router_activation_func", "sigmoid"),
         norm_topk_prob=c.get("moe_renormalize", True),
         routed_scaling_factor=c.get("routed_scaling_factor", 1.0),
+        fp32_router=True,
+        latent_down=linear(e, d),
+        latent_norm=rms(e, eps),
+        latent_up=linear(d, e),
     )
-    c.ignore("use_grouped_topk", "moe_layer_freq", "num_expert_group", "topk_group", "num_nextn_predict_layers", "topk_method")
-    return {"moe": moe, "latent_down": linear(e, d), "latent_norm": rms(e, eps), "latent_up": linear(d, e)}

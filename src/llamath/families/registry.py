@@ -45,6 +45,7 @@ FAMILIES = {
     "deepseek_v3": "deepseek_v3 kimi_k2",
     "deepseek_v32": "deepseek_v32",
     "deepseek_v4": "deepseek_v4",
+    "deepseek_v41": "deepseek_v41_text",
     "diffllama": "diffllama",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
@@ -132,6 +133,7 @@ FAMILIES = {
     "mllama": "mllama_text_model",
     "modernbert_decoder": "modernbert-decoder",
     "molmo2": "molmo2_text",
+    "moondream": "moondream_text",
     "mpt": "mpt",
     "muse_glimmer": "muse_glimmer_text",
     "muse_spark": "muse_spark_text",
@@ -269,7 +271,6 @@ def _unpickle(module: str, changes: dict[str, Any]) -> Family:
 
 
 UNSUPPORTED_TYPES = {
-    "deepseek_v41": "its layers share compressed keys, and it has tables of hashed n-grams; transformers has no class for it",
     "moshi": "it is a model of speech with a second decoder for the codebooks",
     "rwkv": "it has no attention: its time mixing is a recurrence of its own",
     "xlstm": "it has no attention: its cells are recurrences of their own",

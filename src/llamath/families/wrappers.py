@@ -13,6 +13,7 @@ MULTIMODAL = {
     "cosmos3_edge": "cosmos3_edge",
     "cosmos3_omni": "cosmos3_omni",
     "deepseek_ocr": "deepseek_ocr",
+    "deepseek_v41": "deepseek_v41",
     "deepseek_vl": "deepseek_vl",
     "deepseek_vl_hybrid": "deepseek_vl_hybrid",
     "deepseek_vl_v2": "deepseek_vl_v2",
@@ -57,6 +58,7 @@ MULTIMODAL = {
     "mistral_large4": "mistral_large4",
     "mllama": "mllama",
     "molmo2": "molmo2",
+    "moondream": "moondream1",
     "muse_glimmer": "muse_glimmer",
     "nemotron_h_omni": "nemotron_h_omni",
     "muse_spark": "muse_spark",
@@ -155,6 +157,7 @@ TEXT_MODEL_TYPES = {
     "granite_docling": "granite_docling_text",
     "kosmos-2": "kosmos_2_text_model",
     "kosmos-2.5": "kosmos_2_5_text_model",
+    "deepseek_v41": "deepseek_v41_text",
     "muse_spark": "muse_spark_text",
     "cosmos3_edge": "cosmos3_edge_text",
     "molmo2": "molmo2_text",
@@ -199,7 +202,10 @@ TEXT_MODEL_TYPES = {
 TEXT_TYPE_OF_WRAPPER = {"kimi_k3": "kimi_k3_text"}
 """Wrapper → the model type of its text model here, where its configuration names another model."""
 
-NOTES = {"paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it"}
+NOTES = {
+    "moondream1": "in Moondream the first 730 tokens attend to each other; here each attends to those before it",
+    "paligemma": "in PaliGemma the tokens of a prompt attend to all of it; here each attends to those before it",
+}
 """Wrappers whose text model computes otherwise than by itself."""
 
 WRAPPER_VARIANTS: dict[str, tuple[str, object, str]] = {
@@ -227,6 +233,9 @@ FLAT_WRAPPERS = {
     "qwen2_vl": "qwen2_vl_text",
 }
 """Wrappers that were published with the keys of the text model at the outer level → the type of the text model."""
+
+INNER_SECTIONS = {"moondream1": ("config", "moondream_text")}
+"""Wrappers whose sections are inside a key, as `text`, `vision` and so on → this key, and the type of the text model."""
 
 TEXT_CONFIG_DEFAULTS = {
     "llama": {

@@ -168,6 +168,9 @@ class TorchMachine(ForwardContext):
     def offset(self, x: Tensor, amount: float) -> Tensor:
         return x + amount
 
+    def softmax(self, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
     def normalize_sum(self, x: Tensor) -> Tensor:
         return x / x.sum(-1, keepdim=True)
 
@@ -183,7 +186,7 @@ class TorchMachine(ForwardContext):
 
     def bounded_decay(self, x: Tensor, bias: Tensor, a_log: Tensor, head_dim: int, bound: float) -> Tensor:
         shifted = (x.float() + bias.float()).unflatten(-1, (-1, head_dim))
-        return bound * torch.sigmoid(a_log.float().exp().view(-1, 1) * shifted)
+        return bound * torch.sigmoid(a_log.float().flatten()[: shifted.shape[-2]].exp()[:, None] * shifted)
 
     def to_float32(self, x: Tensor) -> Tensor:
         return x.float()
@@ -227,10 +230,33 @@ class TorchMachine(ForwardContext):
     def repeat_rows(self, x: Tensor, rows: Tensor) -> Tensor:
         return rows.to(x.dtype).reshape(1, -1, rows.shape[-1]).repeat(x.shape[0], 1, 1)
 
+    def mix_rows(self, x: Tensor, table: Tensor, hard: bool) -> Tensor:
+        weights = F.one_hot(x.argmax(-1), x.shape[-1]).to(x.dtype) if hard else x.softmax(-1)
+        return F.pad(weights, (0, len(table) - x.shape[-1])) @ table.to(x.dtype)
+
     def end_rows(self, x: Tensor, row: Tensor, side: int) -> Tensor:
         rows, columns = self.patch_grid or (isqrt(x.shape[1] * side * side),) * 2
         grid = x.unflatten(1, (rows // side, columns // side))
         return torch.cat([grid, row.to(x.dtype).expand(*grid.shape[:2], 1, -1)], 2).flatten(1, 2)
+
+    def arrange_tiles(self, x: Tensor, tiles: int, newline: Tensor, separator: Tensor) -> Tensor:
+        (rows, columns), side = self.tile_grid, isqrt(x.shape[1])
+        images = x.unflatten(1, (side, side)).unflatten(0, (-1, tiles))  # (B, t, side, side, d)
+        cut = images[:, 1 : 1 + rows * columns].unflatten(1, (rows, columns)).transpose(2, 3).flatten(3, 4).flatten(1, 2)
+        ended = []
+        for grid in (cut, images[:, 0]):
+            ends = newline.to(x.dtype).reshape(-1).expand(*grid.shape[:2], 1, -1)
+            ended.append(torch.cat([grid, ends], 2).flatten(1, 2))
+        between = separator.to(x.dtype).reshape(1, 1, -1).expand(len(images), -1, -1)
+        return torch.cat([ended[0], between, ended[1]], 1)
+
+    def stitch_tiles(self, x: Tensor, margin: int) -> Tensor:
+        (rows, columns), side = self.tile_grid, isqrt(x.shape[1])
+        images = x.unflatten(1, (side, side)).unflatten(0, (-1, rows * columns + 1))  # (B, t, side, side, d)
+        tiles, (down, across) = images[:, 1:].unflatten(1, (rows, columns)), (_own_parts(n, side, margin) for n in self.tile_grid)
+        bands = [torch.cat([tiles[:, i, j, a:b, c:d] for j, (c, d) in enumerate(across)], 2) for i, (a, b) in enumerate(down)]
+        pooled = F.adaptive_avg_pool2d(torch.cat(bands, 1).permute(0, 3, 1, 2), side).flatten(2).mT
+        return torch.cat([images[:, 0].flatten(1, 2), pooled], -1)
 
     def add_gated_positions(self, x: Tensor, table: Tensor, gate: Tensor) -> Tensor:
         return x + (1 - gate.tanh()) * table
@@ -630,6 +656,11 @@ def _mask_groups(scores: Tensor, groups: int, kept: int, best: int, other: float
 def _identity(m: TorchMachine, x: Tensor) -> Tensor:  # noqa: ARG001
     """Compute an expert without weights, which returns its input."""
     return x
+
+
+def _own_parts(tiles: int, side: int, margin: int) -> list[tuple[int, int]]:
+    """The first and last patch of each of several tiles in a row that no neighbor has."""
+    return [(margin if i else 0, side - (margin if i < tiles - 1 else 0)) for i in range(tiles)]
 
 
 def _places_of_corners(patches: int, places: int, device: torch.device) -> Tensor:

@@ -235,6 +235,7 @@ class GraphRecorder:
         self.with_dropout = dropout
         self.activation_bytes = activation_bytes
         self.patch_grid = (1, 1)  # rows and columns of the patches of an image
+        self.tile_grid = (1, 1)  # rows and columns of the tiles of an image
         self.regions: list[Region] = []
         self._region: Region
         self._path = ""
@@ -385,6 +386,9 @@ class GraphRecorder:
     def offset(self, x: Node, amount: float) -> Node:
         return self.add_node("offset", (x,), x.shape, amount=float(amount))
 
+    def softmax(self, x: Node) -> Node:
+        return self.add_node("softmax", (x,), x.shape)
+
     def normalize_sum(self, x: Node) -> Node:
         return self.add_node("normalize_sum", (x,), x.shape)
 
@@ -446,9 +450,23 @@ class GraphRecorder:
     def repeat_rows(self, x: Node, rows: UsedWeight) -> Node:
         return self.add_node("repeat_rows", (x,), (x.shape[0], _num_rows((rows,)), rows.shape[-1]), weights=(rows,))
 
+    def mix_rows(self, x: Node, table: UsedWeight, hard: bool) -> Node:  # noqa: ARG002
+        return self.add_node("mix_rows", (x,), (*x.shape[:-1], table.shape[1]), weights=(table,))
+
     def end_rows(self, x: Node, row: UsedWeight, side: int) -> Node:
         rows, columns = (n // side for n in self.patch_grid)
         return self.add_node("end_rows", (x,), (x.shape[0], rows * (columns + 1), x.shape[2]), weights=(row,))
+
+    def arrange_tiles(self, x: Node, tiles: int, newline: UsedWeight, separator: UsedWeight) -> Node:
+        rows, columns = self.tile_grid
+        side = isqrt(int(x.shape[1]))
+        tokens = rows * side * (columns * side + 1) + 1 + side * (side + 1)
+        images = Expr.const(floor_div(x.shape[0], tiles))
+        return self.add_node("arrange_tiles", (x,), (images, tokens, x.shape[2]), weights=(newline, separator))
+
+    def stitch_tiles(self, x: Node, margin: int) -> Node:  # noqa: ARG002
+        tiles = self.tile_grid[0] * self.tile_grid[1] + 1
+        return self.add_node("stitch_tiles", (x,), (Expr.const(floor_div(x.shape[0], tiles)), x.shape[1], 2 * x.shape[2]))
 
     def add_gated_positions(self, x: Node, table: UsedWeight, gate: UsedWeight) -> Node:
         return self.add_node("add_gated_positions", (x,), x.shape, weights=(table, gate))
@@ -780,15 +798,18 @@ def record_part(
     shape: tuple[Expr, ...],
     activation_bytes: int = 2,
     grid: tuple[int, int] | None = None,
+    canvas: tuple[int, int] = (1, 1),
     others: Iterable[tuple[Expr, ...]] = (),
 ) -> tuple[Graph, Node]:
-    """Record a tower with its projector for inputs of this shape, a `grid` of patches; return the graph and its result.
+    """Record a tower with its projector for inputs of this shape; return the graph and its result. An image is a `grid` of patches, or a
+    `canvas` of tiles with such a grid each.
 
     Any other block can be recorded as well; `others` are the shapes of its further inputs.
     """
     none = Expr.const(0)
     recorder = GraphRecorder(shape[0], shape[1], none, decode=False, activation_bytes=activation_bytes)
     recorder.patch_grid = grid or (isqrt(int(shape[1])),) * 2
+    recorder.tile_grid = canvas
     output: Node = recorder.record_block(part, *((x, activation_bytes) for x in (shape, *others)))
     facts: dict[str, Any] = {"tree": part, "batch": shape[0], "new_tokens": shape[1], "past_tokens": none}
     return Graph(decode=False, activation_bytes=activation_bytes, regions=tuple(recorder.regions), **facts), output

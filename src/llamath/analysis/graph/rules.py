@@ -40,6 +40,7 @@ from .saved_rules import (
     save_scale_by_expert,
     save_scale_by_weight,
     save_softcap,
+    save_softmax,
     save_softplus,
     save_xielu,
 )
@@ -171,6 +172,10 @@ def _grid_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 def _convolution_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
     return product((2, *node.shape, *node.weights[0].shape[1:]))
+
+
+def _rows_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
+    return product((2, *node.shape, node.weights[0].shape[0]))
 
 
 def _channel_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
@@ -337,6 +342,9 @@ RULES: Mapping[str, Rule] = {
     "add_sinusoids": Rule(kind="add", name="positions", description="sines and cosines of the position added"),
     "add_gated_positions": Rule(kind="add", description="plus one learned row for each token, gated"),
     "add_tile_rows": Rule(kind="add", description="plus learned rows for the arrangement of the tiles, gated"),
+    "arrange_tiles": Rule(
+        kind="view", name="arranged", description="the tiles in rows, each row ended by a learned token, and the whole image"
+    ),
     "append": Rule(kind="view", name="append", description="a learned token after the patches"),
     "interleave": Rule(kind="view", description="hidden states joined channel by channel"),
     "join_tiles": Rule(),
@@ -362,6 +370,7 @@ RULES: Mapping[str, Rule] = {
     "grid_attention": _attention_rule(
         "attention with learned vectors for the distances of rows and columns", _grid_flops, save_mixer_inputs
     ),
+    "stitch_tiles": Rule(kind="sum", name="stitched", description="the whole image, with averages of the features of its tiles"),
     "subtract_weighted": Rule(
         kind="add", name="difference", description="minus a learned share of the other half of the heads", saved=save_multiply
     ),
@@ -397,6 +406,7 @@ RULES: Mapping[str, Rule] = {
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
     "normalize_sum": Rule(kind="multiply", name="{source}_share", description="divided by the sum", saved=save_normalize_sum),
     "mix_streams": Rule(kind="mix", description="weighted sums of the streams", flops=_mix_flops, mixing=True, saved=save_mix_streams),
+    "mix_rows": Rule(kind="linear", description="sums of rows of a table, weighted by softmax", flops=_rows_flops, saved=save_mixer_inputs),
     "multiply": Rule(kind="multiply", name="product", description=describe.multiply, saved=save_multiply),
     "normalized_linear": Rule(kind="linear", description="W x with rows of length 1", flops=_matmul_flops, saved=save_linear),
     "offset": Rule(kind="add", name="{source}_offset", description=describe.offset),
@@ -426,6 +436,7 @@ RULES: Mapping[str, Rule] = {
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
+    "softmax": Rule(kind="softmax", name="softmax", description="shares that sum to 1", saved=save_softmax),
     "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),

@@ -262,6 +262,11 @@ def save_normalize_sum(x: Node, k: Kernels) -> Iterator[Saved]:
     yield _extra("router", x, product(x.shape[:-1]), x.width)
 
 
+def save_softmax(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
+    """Its result."""
+    yield _extra("residual streams", x, x.size, x.width)
+
+
 def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
     """Both factors."""
     for y in x.inputs:

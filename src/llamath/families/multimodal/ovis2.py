@@ -4,49 +4,64 @@ from __future__ import annotations
 
 from ...core.blocks import Decoder
 from ...core.config import Config
-from ...core.constructors import layer_norm, linear, rms, weight
+from ...core.constructors import layer_norm, linear, rms, swiglu, weight
 from ...core.expr import Expr, product
+from ...core.image_sizes import CoveringTiles, FixedImage
+from ...core.towers import VisionTower, VisualTokenProjector
 from ...core.tree import repeat
-from ..counted_towers import Modules, conv, counted, counted_part, table
-from ..multimodal_registry import Assembly, assemble, multimodal
-from ..towers import part_config, side, vit_sizes
+from ...utils.errors import safe
+from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
+from ..towers import encoder_attention, part_config, patch_embedding, side, vit_layer, vit_sizes, with_crops, without_images
+
+_LAYER = "transformer.encoder.layers.{l}."
+_NAMES = {
+    "patches": "transformer.embeddings.patch_embedding",
+    "positions": "transformer.embeddings.position_embedding.weight",
+    "patch_norm": "transformer.embeddings.rms_norm",
+    "layers.{l}.attn_norm": f"{_LAYER}rms_norm1",
+    **{f"layers.{{l}}.attn.{x}": f"{_LAYER}attention.{x}_proj" for x in "qkv"},
+    "layers.{l}.attn.o": f"{_LAYER}attention.out_proj",
+    "layers.{l}.mlp_norm": f"{_LAYER}rms_norm2",
+    **{f"layers.{{l}}.mlp.{x}": f"{_LAYER}ffn.{x}_proj" for x in ("gate", "up", "down")},
+    "norm_after": "transformer.rms_norm",
+}
+_PROJECTOR = {"linear": "vision_tower.head_linear", "norm": "vision_tower.head_norm", "table": "visual_embeddings_table.weight"}
+_CHOICES = ("softmax", "st_argmax", "gumbel_argmax")
 
 
 @multimodal()
 def ovis2(c: Config, text: Decoder) -> Assembly:
     v = part_config(c, "vision_config", {})
-    v.ignore("attention_dropout", "hidden_act", "initializer_range", "tokenize_function", "rms_norm_eps")
-    d, F, L, _ = vit_sizes(v, width=1024, mlp_width=2816, layers=24, heads=8)
-    p, s, channels = (
-        side(v, "p_v", "patch_size", 14),
-        side(v, "s_v", "image_size", 224),
-        v.dim("C_v", "num_channels", default=Expr.const(3)),
-    )
+    v.ignore("attention_dropout", "initializer_range")
+    d, F, L, H = vit_sizes(v, width=1024, mlp_width=2816, layers=24, heads=8)
+    p, s = side(v, "p_v", "patch_size", 14), side(v, "s_v", "image_size", 224)
     k, V = v.dim("k_v", "hidden_stride", default=1), v.dim("V_v", "vocab_size", default=16_384)
-    logits = Expr.const(V - v.get("num_visual_indicator_tokens", 5))
-    norm, bias, mlp_bias = rms(d, 1e-5), v.get("qkv_bias", False), v.get("mlp_bias", False)
-    layer = counted(
-        {
-            **{f"attention.{x}_proj": linear(d, d, bias) for x in ("k", "v", "q", "out")},
-            "ffn.gate_proj": linear(F, d, mlp_bias),
-            "ffn.up_proj": linear(F, d, mlp_bias),
-            "ffn.down_proj": linear(d, F, mlp_bias),
-            "rms_norm1": norm,
-            "rms_norm2": norm,
-        }
+    logits, norm = Expr.const(V - v.get("num_visual_indicator_tokens", 5)), rms(d, v.get("rms_norm_eps", 1e-5))
+    attention = encoder_attention(v, d, H, v.get("qkv_bias", False))
+    feed_forward = swiglu(d, F, v.activation("hidden_act", "silu"), bias=v.get("mlp_bias", False))
+    tower = VisionTower(
+        patches=patch_embedding(v, d, p, bias=True),
+        positions=weight(Expr("N_v", (s // p) ** 2), d, role="lookup"),
+        patch_norm=norm,
+        layers=repeat(vit_layer(norm, attention, feed_forward), L),
+        norm_after=norm,
+        patch_size=p,
+        image_sizes=FixedImage(patch=int(p), size=int(s)),
     )
-    tower: Modules = {
-        "transformer.embeddings.patch_embedding": conv(d, channels, p, p),
-        "transformer.embeddings.position_embedding": table(Expr("N_v", (s // p) ** 2), d),
-        "transformer.embeddings.rms_norm": norm,
-        "transformer.encoder.layers": repeat(layer, L),
-        "transformer.rms_norm": norm,
-        "head_linear": linear(logits, product((k, k, d))),
-        "head_norm": layer_norm(logits, 1e-5),
-    }
+    if (choice := v.get("tokenize_function", "softmax")) not in _CHOICES:
+        raise v.error("tokenize_function", f"is {safe(repr(choice), 40)}", f"known: {', '.join(_CHOICES)}")
+    vision = with_crops(Tower(tower, _NAMES), CoveringTiles)
+    if choice == "gumbel_argmax":
+        vision = without_images(vision, "tokenize_function is gumbel_argmax, which adds random numbers")
     e = c.dim("d_e", "hidden_size", default=1536)
     c.ignore("visual_indicator_token_ids", "vocab_size")
     if text.head is not None and not text.head.weight.tied:
         text = text.replace(head=linear(c.dim("V_o", "vocab_size", default=151_643), e))
-    visual = counted_part({"weight": weight(V, e, role="lookup")})
-    return assemble(text, vision=("model.vision_tower.", counted_part(tower)), projector=("model.visual_embeddings_table.", visual))
+    projector = VisualTokenProjector(
+        linear=linear(logits, product((k, k, d))),
+        norm=layer_norm(logits, 1e-5),
+        table=weight(V, e, role="lookup"),
+        merge=int(k),
+        hard=choice == "st_argmax",
+    )
+    return assemble(text, vision=("model.vision_tower.", vision), projector=("model.", Part(projector, _PROJECTOR)))

@@ -6,13 +6,18 @@ from ...core.blocks import Decoder
 from ...core.config import Config
 from ...core.constructors import linear, weight
 from ...core.expr import Expr, product
+from ...core.image_sizes import EnlargedImage
+from ...core.towers import ArrangedProjector
 from ...utils.errors import safe
-from ..counted_towers import counted_part
-from ..multimodal_registry import Assembly, assemble, multimodal
+from ..multimodal_registry import Assembly, Part, assemble, multimodal
 from ..towers import CLIP_LARGE, clip_tower
 
 _CLIP = "openai/clip-vit-large-patch14-336"
 """The only tower of published models; it has the sizes of LLaVA's."""
+_SIZE = 336
+_TILES = 16
+"""Tiles of an image: those of Phi-3 Vision's processor, and what Phi-3.5 Vision recommends for one image."""
+_PROJECTOR = {"separator": "glb_GN", "newline": "sub_GN", "linear_1": "img_projection.0", "linear_2": "img_projection.2"}
 
 
 @multimodal()
@@ -26,18 +31,24 @@ def phi3_v(c: Config, text: Decoder) -> Assembly:
     if layer.get("projection_cls", "mlp") != "mlp" or not layer.get("use_hd_transform", True):
         raise layer.error("projection_cls", "should be mlp, with use_hd_transform")
     layer.ignore("embedding_cls", "hd_transform_order", "with_learnable_separator")
-    v.ignore("name", "num_img_tokens", "layer_idx", "type_feature")
+    if (features := (v.get("layer_idx", -2), v.get("type_feature", "patch"))) != (-2, "patch"):
+        raise v.error("layer_idx", f"should be -2, with the type_feature patch, not {safe(repr(features), 40)}")
+    v.ignore("name", "num_img_tokens")
     tower, d = clip_tower(Config(CLIP_LARGE, c.source, "img_processor.")), text.width
     if (width := v["image_dim_out"]) != tower.block.patches.weight.shape[0]:
         raise v.error("image_dim_out", f"is {width}, but the features of CLIP have {tower.block.patches.weight.shape[0]} channels")
     joined = product((4, Expr("d_v", width)))
-    projector = counted_part(
-        {
-            "glb_GN": weight(1, 1, joined, role="scale"),
-            "sub_GN": weight(1, 1, 1, joined, role="scale"),
-            "img_projection.0": linear(d, joined, True),
-            "img_projection.2": linear(d, d, True),
-        }
+    sizes = EnlargedImage(patch=int(tower.block.patch_size), size=_SIZE, most=_TILES)
+    block = tower.block.replace(image_sizes=sizes, feature_layers=(-2,), drops_class_token=True)
+    projector = ArrangedProjector(
+        separator=weight(1, 1, joined, role="scale"),
+        newline=weight(1, 1, 1, joined, role="scale"),
+        linear_1=linear(d, joined, True),
+        linear_2=linear(d, d, True),
+        activation="gelu",
+        merge=2,
+        tiles=_TILES + 1,
     )
     prefix = "model.vision_embed_tokens."
-    return assemble(text, vision=(f"{prefix}img_processor.", tower), projector=(prefix, projector))
+    vision = (f"{prefix}img_processor.", tower._replace(block=block))
+    return assemble(text, vision=vision, projector=(prefix, Part(projector, _PROJECTOR)))

@@ -190,7 +190,8 @@ _SIMPLE = (
     *("multiply", "normalize_sum", "normalized_linear", "offset", "per_head_linear", "read_cache", "reuse_selection", "rms_norm"),
     *("rope", "rope_windows", "route", "route_by_token", "route_in_turn", "scale", "scale_by_expert", "scale_by_log_position"),
     "scale_by_position",
-    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softplus", "split", "split_heads"),
+    *("scale_by_tanh", "scale_by_weight", "select_blocks", "select_keys", "sinkhorn", "softcap", "softmax", "softplus"),
+    *("split", "split_heads"),
     *("to_float32", "to_model_dtype", "token_positions", "update_cache", "update_windows", "xielu"),
 )
 

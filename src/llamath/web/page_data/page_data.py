@@ -176,7 +176,7 @@ def _counts(model: Model) -> Iterator[dict[str, str]]:
     yield _count("total", p.total, "every weight; a tied matrix counts once", formula.symbols, formula.numbers)
     leaves = fold(model.tree)
     if p.active != p.total:
-        active = total(product((x.active, x.weight.parameters)) for x in leaves)
+        active = total(product((x.active, x.weight.active_parameters)) for x in leaves)
         yield _count("active", p.active, "the parameters that one token uses", active.symbol, active.numbers)
     if p.tied_counted_twice != p.total:
         tied = p.tied_counted_twice - p.total

@@ -1,0 +1,147 @@
+"""DeepSeek-V4.1 against what was published: its config, the bytes of its index by part, and the names and shapes of its tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from typing import Any
+
+import pytest
+
+import llamath
+from llamath.checkpoint.naming.scheme import StoredTensor
+from llamath.core.multimodal import Multimodal
+
+TOTAL_SIZE, TENSORS = 510_286_023_000, 96_085
+"""`total_size` of the published index of DeepSeek-V4.1-Flash, and its number of tensors."""
+SIZES = {"engram": 203_073_076_240, "mtp": 7_921_077_000 + 11_797_632, "experts": 288_777_830_400, "vision": 970_506_240}
+"""Bytes of parts of its files, as several loaders of them state."""
+BACKBONE, MEMORY, ACTIVE = 552, 196, 16
+"""Parameters of its model card, in billions."""
+TEXT: dict[str, Any] = {
+    "model_type": "deepseek_v41_text", "vocab_size": 129280, "hidden_size": 5120, "moe_intermediate_size": 2304, "num_hidden_layers": 40,
+    "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512, "qk_rope_head_dim": 64, "q_lora_rank": 1280,
+    "o_lora_rank": 1024, "o_groups": 8, "hidden_act": "silu", "swiglu_limit": 10.0, "rms_norm_eps": 1e-20, "attention_bias": False,
+    "max_position_embeddings": 1048576, "rope_theta": 10000, "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 6,
+    "rope_scaling": {
+        "rope_type": "yarn", "factor": 16, "beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 65536,
+    },
+    "scoring_func": "sqrtsoftplus", "topk_method": "noaux_tc", "norm_topk_prob": True, "routed_scaling_factor": 1.5,
+    "sliding_window": 128, "compress_ratios": [0, 0] + [2] * 18 + [1] * 20, "compress_rope_theta": 160000,
+    "kv_source_layer_ids": [2, 8, 14, 20], "index_source_layer_ids": [2, 8, 14, 20, 24, 28, 32, 36], "index_n_heads": 32,
+    "index_head_dim": 128, "index_topk": 512, "candidate_source_layer_id": 20, "candidate_topk_blocks": 2048, "candidate_block_size": 8,
+    "hc_mult": 4, "hc_sinkhorn_iters": 20, "hc_eps": 1e-06, "engram_layer_ids": [1, 14], "engram_num_embeddings": [384006168, 384016682],
+    "engram_max_ngram_size": 4, "engram_vocab_size": 16000000, "engram_n_heads": 8, "engram_head_dim": 256, "engram_pad_token_id": 2,
+    "engram_compressed_vocab_size": 99092, "num_nextn_predict_layers": 3, "dspark_block_size": 5, "dspark_noise_token_id": 128799,
+    "dspark_target_layer_ids": [37, 38, 39], "dspark_markov_rank": 256, "dspark_n_routed_experts": 128, "dspark_num_experts_per_tok": 3,
+}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "model_type": "deepseek_v41",
+    "architectures": ["DeepseekV41ForCausalLM"],
+    "text_config": TEXT,
+    "vision_config": {
+        "model_type": "deepseek_v41_vision", "num_hidden_layers": 32, "hidden_size": 1024, "num_attention_heads": 16,
+        "intermediate_size": 2816, "patch_size": 14, "rope_theta": 10000, "downsample_ratio": 3, "max_image_tokens": 1024,
+        "min_pixels": 295936, "max_wh_ratio": None,
+    },
+}  # fmt: skip
+PUBLISHED = {
+    "embed.weight": (129280, 5120),
+    "layers.6.attn.wo_a.weight": (8192, 4096),
+    "layers.6.ffn.gate.bias_vl": (384,),
+    "layers.6.ffn.shared_experts.w1.weight": (2304, 5120),
+    "layers.6.hc_attn_fn": (24, 20480),
+    "layers.6.hc_attn_scale": (3,),
+    "layers.1.engram.embed.weight": (384006168, 256),
+    "layers.1.engram.wkv.weight": (25600, 6144),
+    "layers.14.engram.q_weight": (4, 5120),
+    "layers.2.attn.indexer.wq_b.weight": (4096, 1280),
+    "layers.2.attn.indexer.wk.weight": (128, 512),
+    "layers.24.attn.indexer.weights_proj.weight": (32, 5120),
+    "layers.2.attn.compressor.wgate.weight": (512, 5120),
+    "layers.20.attn.compressor.wkv.weight": (512, 5120),
+    "mtp.0.main_proj.weight": (5120, 15360),
+    "mtp.2.markov_head.embed.weight": (129280, 256),
+    "mtp.2.confidence_head.proj.weight": (1, 5376),
+    "vision.patch_embed.weight": (1024, 588),
+    "vision.blocks.0.attn.wqkv.weight": (3072, 1024),
+    "vision.blocks.31.mlp.w1.weight": (5632, 1024),
+    "aligner.w1.weight": (5120, 9216),
+    "image_newline": (5120,),
+}
+ABSENT = ("layers.20.attn.compressor.wgate.weight", "layers.24.attn.indexer.wk.weight", "layers.3.attn.compressor.wkv.weight")
+IN_BLOCKS = ("wq_a", "wq_b", "wkv", "wo_a", "wo_b", "main_proj")
+"""Matrices of eight bits, with a scale for each 32 × 32."""
+FLOAT32 = ("attn_sink", "gate.bias", "gate.bias_vl", "_fn", "_base", "_scale")
+
+
+@pytest.fixture(scope="module")
+def model() -> llamath.Model:
+    return llamath.load(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def tensors(model: llamath.Model) -> list[StoredTensor]:
+    hf = model.family.hf
+    return [*hf.tensors(model.tree), *hf.mtp_tensors(model.tree)]
+
+
+def stored(x: StoredTensor) -> tuple[int, int]:
+    """The bytes of a tensor in the published files, and the number of tensors that it is there: with its scales, if it has some."""
+    n, shape, word = prod(map(int, x.shape)), [int(y) for y in x.shape], x.name.split(".")[-2:][0]
+    if ".ffn.experts." in x.name:
+        return n // 2 + n // 32, 2
+    if x.name.endswith("engram.embed.weight"):
+        return n + n // 32, 2
+    if ".compressor." not in x.name and (word in IN_BLOCKS or ".shared_experts." in x.name):
+        return n + prod(y // 32 for y in shape), 2
+    return n * (4 if x.name.endswith(FLOAT32) else 2), 1
+
+
+def test_bytes_and_tensors_equal_the_published_index(tensors: list[StoredTensor]) -> None:
+    assert sum(stored(x)[0] for x in tensors) == TOTAL_SIZE
+    assert sum(stored(x)[1] for x in tensors) == TENSORS
+
+
+def test_bytes_of_parts_equal_those_of_other_loaders(tensors: list[StoredTensor]) -> None:
+    sums: Counter[str] = Counter()
+    for x in tensors:
+        start = x.name.split(".")[0]
+        part = "mtp" if start == "mtp" else "engram" if ".engram." in x.name else "experts" if ".ffn.experts." in x.name else start
+        sums["vision" if part == "aligner" else part] += stored(x)[0]
+    assert {name: sums[name] for name in SIZES} == SIZES
+
+
+def test_names_and_shapes_equal_published(tensors: list[StoredTensor]) -> None:
+    shapes = {x.name: tuple(map(int, x.shape)) for x in tensors}
+    assert {name: shapes.get(name) for name in PUBLISHED} == PUBLISHED
+    assert not shapes.keys() & set(ABSENT)
+
+
+def test_parameters_are_those_of_the_model_card(model: llamath.Model) -> None:
+    assert isinstance(model.tree, Multimodal)
+    p = model.parameters
+    memory = sum(int(x.weight.size) for x in model.weights if x.pattern.endswith("engram.table"))
+    assert int(memory / 1e9) == MEMORY
+    assert round((p.parts["text"] - memory) / 1e9) == BACKBONE
+    assert round((p.active - int(model.tree.embed.weight.size)) / 1e9) == ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"compress_ratios": [0]}, "should list a number for each of the 40 layers"),
+        ({"kv_source_layer_ids": [0]}, "names a layer whose compress_ratios is 0"),
+        ({"engram_num_embeddings": [5]}, "should have a number for each of the 2 layers"),
+        ({"o_groups": 7}, "does not divide the 64 heads"),
+    ],
+)
+def test_wrong_values_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(llamath.ConfigError, match=message):
+        llamath.load({**CONFIG, "text_config": {**TEXT, **changes}})
+
+
+def test_what_it_computes_is_refused_by_name(model: llamath.Model) -> None:
+    for command in (llamath.flops, llamath.fit):
+        with pytest.raises(llamath.LlamathError, match="counted, but what they compute is not known"):
+            command(model)
