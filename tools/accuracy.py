@@ -208,7 +208,7 @@ RECIPES = (
     (
         "Quark: INT4, INT8, FP8, MXFP4, MXFP6, NVFP4, INT4 in FP8, other formats by layer, cache scales",
         "{Quark} exports of Quark 0.13",
-        "every name, dtype and shape",
+        "every name, dtype and shape; values of INT4, INT4 in FP8 and MXFP6, bit by bit",
     ),
     ("marlin-24", "compressed-tensors 0.9.4, the last that has it", "dtypes and shapes; no values"),
     ("sparse-24-bitmask, sparse-bitmask (by its headers)", "compressed-tensors 0.9.4", "dtypes and shapes; values"),

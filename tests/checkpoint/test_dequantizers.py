@@ -428,3 +428,53 @@ def test_bitmasks_that_do_not_match_are_refused(change: str) -> None:
         tensors["a.shape"] = torch.tensor([3, 48])
     with pytest.raises(LlamathError):
         dequantized(tensors)
+
+
+QUARK = json.loads((Path(__file__).parents[1] / "golden" / "quark_values.json").read_text())
+"""A matrix as Quark 0.13 stored it, and the values that Quark read (`tools/quark_values.py`)."""
+
+
+def tensor_of(dtype: str, shape: list[int], data: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray.fromhex(data), dtype=getattr(torch, dtype)).reshape(shape)
+
+
+@pytest.mark.parametrize("name", QUARK)
+def test_values_are_those_of_quark(name: str) -> None:
+    tensors = {f"a.{end}": tensor_of(*x) for end, x in QUARK[name]["stored"].items()}
+    assert torch.equal(dequantized(tensors, QUARK[name]["config"]), tensor_of(*QUARK[name]["values"]))
+
+
+@pytest.mark.parametrize("name", QUARK)
+def test_half_steps_bound_what_quark_rounds(name: str) -> None:
+    arrays = {f"a.{end}": stored(tensor_of(*x)) for end, x in QUARK[name]["stored"].items()}
+    headers = quantized_headers.tensors([(name, x.dtype, x.shape) for name, x in arrays.items()])
+    opened = open_packed(packed_weights(find_packings(headers))["a.weight"], arrays.__getitem__, QUARK[name]["config"])
+    original, values = tensor_of(*QUARK[name]["original"]).float().numpy(), opened.rows(0, 0, 16)
+    inward, outward = opened.half_steps(0, 0, 16)
+    bound = np.where(np.abs(original) > np.abs(values), outward, inward)
+    distance = np.abs(original - values)
+    assert opened.has_half_steps and (distance <= bound * 1.000001).all()
+    assert 2 * distance.mean() > (0.7 if name == "int4_fp8" else 0.9) * bound.mean(), "the bounds are hardly larger than needed"
+
+
+def test_words_of_quark_have_the_order_in_the_config() -> None:
+    config, x = QUARK["int4_wo_per_channel"]["config"], QUARK["int4_wo_per_channel"]["stored"]
+    tensors = {f"a.{end}": tensor_of(*x[end]) for end in x}
+    found = dequantized(tensors, {**config, "export": {"pack_method": "order"}})
+    assert torch.equal(found.reshape(16, 8, 8), dequantized(tensors, config).reshape(16, 8, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]])
+
+
+@pytest.mark.parametrize("name", ["int4_wo_32", "mxfp6_e2m3"])
+def test_quark_s_integers_need_a_config(name: str) -> None:
+    tensors = {f"a.{end}": tensor_of(*x) for end, x in QUARK[name]["stored"].items()}
+    with pytest.raises(
+        LlamathError, match=r"expected (int4 or uint4|fp6_e2m3 or fp6_e3m2) in the config's global_quant_config, found nothing"
+    ):
+        dequantized(tensors)
+
+
+def test_older_exponents_of_quark_are_refused_by_name() -> None:
+    config = {"quant_method": "quark", "global_quant_config": {"weight": {"dtype": "mx", "mx_element_dtype": "fp4"}}}
+    tensors = {"a.weight": torch.zeros(64, 32, dtype=torch.uint8), "a.weight_scale": torch.zeros(64, 2, dtype=torch.uint8)}
+    with pytest.raises(LlamathError, match="Quark's older dtype mx has no dequantization"):
+        dequantized(tensors, config)

@@ -14,7 +14,7 @@ from ...checkpoint.naming.scheme import Scheme
 from ...checkpoint.quantization.matrix_formats import MatrixFormat
 from ...checkpoint.quantization.recipes import CacheScales, Choice, Matrix, Recipe, module_names
 from ...checkpoint.quantization.weight_format import WeightFormat
-from ...core.blocks import AdaptedLinear, Attention, Decoder, Linear, NormedLinear, ProjectedLinear
+from ...core.blocks import AdaptedLinear, Attention, Decoder, Linear, NormedLinear, ProjectedLinear, TransformedHead
 from ...core.expr import Expr, total
 from ...core.tree import Block, Folded, FoldedBlock, Stack, fold, fold_blocks, fold_field
 from ...utils.errors import LlamathError, UnknownQuantization, safe
@@ -167,7 +167,7 @@ class _RecipeTensor(NamedTuple):
     first_expert: int = 0
 
 
-_LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear)
+_LINEAR = (Linear, AdaptedLinear, NormedLinear, ProjectedLinear, TransformedHead)
 """Blocks whose matrix is that of a linear layer."""
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...utils.errors import LlamathError, safe
 from ..formats.number_arrays import StoredArray, as_array, float8_table, require_numpy, to_float32
 from .packed_tensors import Packing, Shape
+from .recipes import quark_number_types
 
 if TYPE_CHECKING:
     from numpy import float32
@@ -29,8 +30,10 @@ _ROW_MULTIPLE = 64
 """Outputs are read in multiples of this many, so that no packed word is cut."""
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 """Values of E2M1 (OCP Microscaling Formats 1.0, section 5.3.3)."""
+_FP6_MANTISSA_BITS = {"fp6_e2m3": 3, "fp6_e3m2": 2}
+"""Types of MXFP6 → their mantissa bits (OCP Microscaling Formats 1.0, section 5.3.2)."""
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""The column, of eight, that each half byte of a word holds in AWQ's GEMM layout."""
+"""The column, of eight, that each half byte of a word holds in AWQ's GEMM layout, and in Quark's."""
 
 
 class PackedWeight(NamedTuple):
@@ -177,13 +180,15 @@ class OpenedPacked:
         with np.errstate(invalid="ignore", over="ignore"):
             value, less, more = (self._open(matrix, step)(first, last) for step in (0, -1, 1))
         if self._kind in _INTEGERS:
-            step, (low, high) = np.abs(more - less), _INTEGERS[self._kind](self._bits)
+            step, (low, high) = np.abs(more - less), self._codes
             code = (value - less) / np.where(step, step, 1)
             half = step * np.where((code < low + 0.5) | (code > high - 0.5), np.float32(1), np.float32(0.5))
             if self._kind == "awq":  # AutoAWQ divides by the scale in float16
                 half += np.float32(2**-9) * (np.abs(value) + high * step)
             elif self._kind == "gptq":  # it stores the scale in float16 after it chose the codes
                 half += np.float32(2**-11) * np.abs(value)
+            elif "weight_scale_2" in self._arrays and self._kind == "quark-int4":  # Quark rounds to FP8 first, in bfloat16
+                half += np.float32(2**-4 + 2**-8) * (np.abs(value) + half)
             return half, half
         inward, outward = np.abs(value - less) / 2, np.abs(more - value) / 2
         if self._kind in _TABLES:
@@ -197,6 +202,12 @@ class OpenedPacked:
         return inward, outward
 
     @property
+    def _codes(self) -> tuple[int, int]:
+        """The lowest and the highest code of an integer."""
+        is_unsigned = self._kind == "quark-int4" and quark_number_types(self._config, self._weight.name)[-1:] == ("uint4",)
+        return (0, 15) if is_unsigned else _INTEGERS[self._kind](self._bits)
+
+    @property
     def _bits(self) -> int:
         words = self._arrays["values"][1]
         if self._kind == "compressed-int":
@@ -205,7 +216,7 @@ class OpenedPacked:
             return int(words.shape[-2] * words.dtype.itemsize * 8 // self.shape[-1])
         if self._kind == "hqq":
             return int(self._arrays["nbits"][1].reshape(-1)[0])
-        return 4 if self._kind in ("awq", "int4-awq") else int(words.shape[-1]) * 32 // self.shape[-1]
+        return 4 if self._kind in ("awq", "int4-awq", "quark-int4") else int(words.shape[-1]) * 32 // self.shape[-1]
 
     def _open(self, matrix: int, step: int) -> _Rows:
         """Open one matrix, with the codes as they are, or those a step further; of integers in words, all codes 0 (−1) or 1.
@@ -301,6 +312,16 @@ def _next_fp4(codes: Array, step: int) -> Any:
     return both[np.ascontiguousarray(codes).view(np.uint8)]
 
 
+def _next_fp6(codes: Array, step: int) -> Any:
+    """Return the next codes of the four numbers in each three bytes."""
+    np = require_numpy()
+    found = _unpack(codes, 6, codes.shape[-1] // 3 * 4).astype(np.int8)
+    stays = (found & 31) == (0 if step < 0 else 31)
+    moved = np.where(stays, found, found + step).astype(np.uint8)
+    bits = np.unpackbits(moved[..., None], axis=-1, bitorder="little")[..., :6]
+    return np.packbits(bits.reshape(*codes.shape[:-1], -1), axis=-1, bitorder="little")
+
+
 def _next_torchao(codes: Array, step: int) -> Any:
     """Return the next codes of either of torchao's types."""
     return (_next_int8 if codes.dtype.kind == "i" else _next_float8)(codes, step)
@@ -314,11 +335,12 @@ _NEIGHBORS: Mapping[str, Callable[[Array, int], Any]] = {
     "eetq": _next_int8,
     "mxfp4": _next_fp4,
     "nvfp4": _next_fp4,
+    "mxfp6": _next_fp6,
 }
 """Kinds of packing → the codes a step away from zero (1) or towards it (−1)."""
 _INTEGERS: Mapping[str, Callable[[int], tuple[int, int]]] = {
     **dict.fromkeys(("compressed-int", "mlx", "awq", "gptq", "hqq"), lambda bits: (0, (1 << bits) - 1)),
-    "int4-awq": lambda _: (-8, 7),
+    **dict.fromkeys(("int4-awq", "quark-int4"), lambda _: (-8, 7)),
 }
 """Kinds that pack whole numbers, each with a scale for its group → the lowest and the highest code."""
 _IN_SIXTEEN_BITS = {"fp8": 2.0**-8, "int8": 2.0**-8, "torchao": 2.0**-8}
@@ -349,6 +371,8 @@ def why_not_dequantized(x: PackedWeight, config: Mapping[str, Any] | None = None
         return "" if any(_STATE in name for name in x.companions) else "it has no quantization state"
     if x.shape is None or len(x.shape) < 2:
         return "its shape is not in the headers"
+    if kind in ("mxfp4", "mxfp6") and config.get("quant_method") == "quark" and "mx" in quark_number_types(config, x.name):
+        return "Quark's older dtype mx has no dequantization"
     if kind == "gptq" and (x.values.endswith(".B") or config.get("checkpoint_format") == "marlin"):
         return "Marlin's tiles have no dequantization"
     return ""
@@ -723,6 +747,58 @@ def _open_int4_awq(m: _Matrix) -> _Rows:
     return rows
 
 
+def _open_quark_int4(m: _Matrix) -> _Rows:
+    """Words of eight numbers: inputs first with scales of groups of them, or rows with a scale for each, perhaps with one for FP8."""
+    np = require_numpy()
+    words, types = m.raw("values"), quark_number_types(m.config, m.weight.name)
+    if not types or types[-1] not in ("int4", "uint4"):
+        raise m.error(f"expected int4 or uint4 in the config's global_quant_config, found {safe(', '.join(types) or 'nothing', 60)}")
+    is_signed, export = types[-1] == "int4", m.config.get("export")
+    is_ordered = isinstance(export, Mapping) and export.get("pack_method") == "order"
+    scale, zero = m.floats("weight_scale_2", "weight_scale"), m.raw("weight_zero_point_2", "weight_zero_point")
+    whole = m.floats("weight_scale").reshape(-1)[0] if m.find("weight_scale_2") else np.float32(1)
+
+    def unpacked(part: Array) -> Any:
+        found = _unpack(part, 4, 8 * part.shape[-1]).reshape(*part.shape, 8)
+        ordered = np.empty_like(found)
+        ordered[..., slice(None) if is_ordered else _AWQ_ORDER] = found
+        numbers = ordered.reshape(*part.shape[:-1], -1).astype(np.float32)
+        return np.where(numbers > 7, numbers - 16, numbers) if is_signed else numbers
+
+    if scale.ndim == 2:
+        groups = len(scale)
+        m.check("values", words.shape, (m.into, -(-m.out // 8)))
+        m.check("scales", scale.shape, (groups, m.out))
+        m.check("zeros", zero.shape, (groups, -(-m.out // 8)))
+        group = np.arange(m.into) // -(-m.into // groups)
+
+        def rows(first: int, last: int) -> Any:
+            q, z = (unpacked(x[:, first // 8 : -(-last // 8)])[:, : last - first] for x in (words, zero))
+            return np.ascontiguousarray(((q - z[group]) * scale[group, first:last]).T)
+
+        return rows
+    m.check("values", words.shape, (m.out, m.into // 8))
+    m.check("scales", scale.shape, (m.out,))
+    zeros = unpacked(zero.reshape(1, -1))[0, : m.out, None]
+    return lambda first, last: (unpacked(words[first:last]) - zeros[first:last]) * scale[first:last, None] * whole
+
+
+def _open_mxfp6(m: _Matrix) -> _Rows:
+    """Four numbers in three bytes, the lowest bits first, in E2M3 or E3M2, with an exponent for 32 of them."""
+    np = require_numpy()
+    octets, types = m.raw("values"), quark_number_types(m.config, m.weight.name)
+    if not types or types[0] not in _FP6_MANTISSA_BITS:
+        raise m.error(f"expected fp6_e2m3 or fp6_e3m2 in the config's global_quant_config, found {safe(', '.join(types) or 'nothing', 60)}")
+    m.check("values", octets.shape, (m.out, m.into // 4 * 3))
+    scale, bits = m.floats("weight_scale"), _FP6_MANTISSA_BITS[types[0]]
+    m.check("scales", scale.shape, (m.out, m.into // 32))
+    codes, bias = np.arange(32), (1 << 4 - bits) - 1
+    exponents, fractions = codes >> bits, (codes & (1 << bits) - 1) / (1 << bits)
+    sizes = np.where(exponents, (1 + fractions) * 2.0 ** (exponents - bias), fractions * 2.0 ** (1 - bias))
+    table = np.concatenate((sizes, -sizes)).astype(np.float32)
+    return lambda first, last: table[_unpack(octets[first:last], 6, m.into)] * _per_value(scale[first:last], m.into)
+
+
 def _open_eetq(m: _Matrix) -> _Rows:
     """INT8 with inputs first, times a scale for each output."""
     np = require_numpy()
@@ -784,6 +860,8 @@ DEQUANTIZERS: Mapping[str, Callable[[_Matrix], _Rows]] = {
     "mxfp4": _open_fp4,
     "nvfp4": _open_fp4,
     "int4-awq": _open_int4_awq,
+    "quark-int4": _open_quark_int4,
+    "mxfp6": _open_mxfp6,
     "eetq": _open_eetq,
     "torchao": _open_torchao,
     "hqq": _open_hqq,

@@ -249,6 +249,10 @@ def _linear_only(x: Matrix) -> Choice | None:
     return None if x.kind in _LAYERS or x.kind == "head" else Choice(None, _NOT_LINEAR)
 
 
+_RENAMED_HEADS = frozenset(("head", "model.llm.unembed"))
+"""Names of heads in files that transformers loads as `lm_head`, the name that its recipes use."""
+
+
 def _skipping(
     config: Keys,
     to: MatrixFormat,
@@ -268,7 +272,7 @@ def _skipping(
             return Choice(None, "output head")
         if x.is_excepted:
             return Choice(None, "excepted by the model's class")
-        own = (*x.names, "lm_head") if x.kind == "head" else x.names  # transformers' name, where files have another
+        own = (*x.names, "lm_head") if x.kind == "head" and x.names[0] in _RENAMED_HEADS else x.names
         return Choice(None, f"in {keys[0]}") if names.find(own) else Choice(to)
 
     return choose
@@ -986,7 +990,9 @@ def _quark_weight(stages: Sequence[Keys], dtype: str) -> tuple[str, tuple[Matrix
         values = MatrixPart(".weight", "I8" if kind == "int8" else "F8_E4M3", (OUT, IN))
         return name, (values, MatrixPart(".weight_scale", first, axes), *zero), name.partition("-")[0]
     is_mx = len(kinds) == 1 and group == 32 and stages[0].get("scale_format") in (None, "e8m0")
-    if is_mx and kind in ("fp4", "mxfp4", "mx"):
+    if kind == "mx":
+        kind = str(stages[0].get("mx_element_dtype"))
+    if is_mx and kind in ("fp4", "mxfp4"):
         return "mxfp4", (nibbles, exponents), ""
     if is_mx and kind in ("fp6_e3m2", "fp6_e2m3"):
         return "mxfp6", (MatrixPart(".weight", "U8", (OUT, per(IN, 8, 6))), exponents), ""
@@ -1011,6 +1017,17 @@ def _quark_format(keys: object, dtype: str) -> MatrixFormat | None:
     title = f"Quark {' and '.join(str(x.get('dtype')) for x in stages)}, {stages[0].get('qscheme')}"
     has_inputs = isinstance(keys.get("input_tensors"), Mapping | Sequence)
     return MatrixFormat(name=name, title=title, parts=(*parts, *_quark_extras(keys, dtype)), compute_rate=rate if has_inputs else "")
+
+
+def quark_number_types(config: Keys, weight: str) -> tuple[str, ...]:
+    """Return the number types of a weight in Quark's config, one for each stage; none if the config does not tell."""
+    layers = config.get("layer_quant_config")
+    overrides = layers if isinstance(layers, Mapping) else {}
+    found = _Names(overrides, _like_modelopt).find(module_names(weight.removesuffix(".weight")))
+    keys = overrides[found] if found else config.get("global_quant_config")
+    declared = keys.get("weight") if isinstance(keys, Mapping) else None
+    stages = declared if isinstance(declared, list) else [declared]
+    return tuple(str(x.get("dtype")) for x in stages if isinstance(x, Mapping))
 
 
 def _quark(config: Keys, dtype: str) -> Recipe:
