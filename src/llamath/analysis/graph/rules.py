@@ -436,7 +436,7 @@ RULES: Mapping[str, Rule] = {
     "select_keys": Rule(kind="choice", name="selection", description=describe.select_keys, flops=_select_flops, mixing=True),
     "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
-    "softmax": Rule(kind="softmax", name="softmax", description="shares that sum to 1", saved=save_softmax),
+    "softmax": Rule(kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax),
     "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),
