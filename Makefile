@@ -72,7 +72,7 @@ bench: $(VENV)/.oracles
 
 fuzz: $(VENV)/.oracles
 	$(PIP) install $(PINS) --group fuzz || echo 'atheris has no build for this Python: fuzzing without coverage guidance'
-	@for reader in safetensors gguf pth index config regex adapter dcp deepspeed npz pipeline; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
+	@for reader in safetensors gguf pth index files names sums values config regex adapter dcp deepspeed npz pipeline; do $(BIN)/python tools/fuzz.py $$reader --seconds 20 || exit 1; done
 
 sanitize: $(VENV)/.package
 	$(BIN)/python tools/sanitize.py
