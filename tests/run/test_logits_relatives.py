@@ -138,6 +138,33 @@ def test_minimax_m3_in_a_wrapper(label: str) -> None:
     assert same_with_cache_and_padding(both)
 
 
+@pytest.mark.parametrize("label", ["plain", "shared indexers, pools of 3, grouped, tied"])
+@torch.no_grad()
+def test_glm5_next_in_a_wrapper(label: str) -> None:
+    text = unproven(f"glm5_next-{label}")
+    eyes = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 4, "out_hidden_size": text["hidden_size"]}
+    both = pair({"model_type": "glm5_next", "text_config": text, "vision_config": eyes} | tied(text))
+    assert same_logits(both)
+    assert same_with_cache_and_padding(both)
+
+
+@pytest.mark.parametrize("label", ["plain", "biased, scaled, not tied"])
+@torch.no_grad()
+def test_muse_spark_in_a_wrapper(label: str) -> None:
+    text = unproven(f"muse_spark-{label}")
+    eyes = EYES | {"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}
+    ears = {"patch_sizes": [4], "hidden_sizes": [6], "depths": [1], "num_hidden_layers": 1, "out_hidden_size": text["hidden_size"]}
+    outer = {"out_hidden_size": 128, "projector_hidden_size": 16, "vision_config": eyes, "audio_config": ears}
+    both = pair({"model_type": "muse_spark", "text_config": text} | outer | tied(text))
+    assert same_logits(both)
+    assert same_with_cache_and_padding(both)
+
+
+def tied(text: dict[str, Any]) -> dict[str, bool]:
+    """The outer key of a wrapper whose text model has tied embeddings."""
+    return {"tie_word_embeddings": text.get("tie_word_embeddings", False)}
+
+
 @pytest.mark.parametrize("label", ["plain", "Thinking Machines' keys, scaled, padded"])
 @torch.no_grad()
 def test_inkling_in_a_wrapper(label: str) -> None:

@@ -18,9 +18,9 @@ from llamath.analysis.graph.rules import RULES
 from llamath.analysis.graph.saved_rules import Kernels
 from llamath.core.attention_facts import AttentionWindow, ScoreTransform
 from llamath.core.blocks import AttentionBase, ClampedMLP, ExpertGroups, MoE, PerLayerInput
-from llamath.core.constructors import layer_norm, linear, mlp, rms, swiglu, weight
+from llamath.core.constructors import embedding, layer_norm, linear, mlp, rms, swiglu, weight
 from llamath.core.expr import Expr, floor_div
-from llamath.core.latent_attention import Compressor
+from llamath.core.latent_attention import Compressor, WindowKeys
 from llamath.core.machine import Machine
 from llamath.core.mixers import RecurrentMixer, StateLayer
 from llamath.core.positions import Alibi, LogNScaling, ProportionalRope, Rope, TemperatureTuning
@@ -56,6 +56,7 @@ class Pass(NamedTuple):
 PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE = Pass(), Pass(cached=True), Pass(5, 9), Pass(1, 9)
 WITH_CACHE = (CACHED, CHUNK_OF_PROMPT, Pass(5, 2), DECODE, Pass(1, 2))
 ALL_PASSES = (PROMPT, *WITH_CACHE)
+WINDOWED = (PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE)
 TWO_CHUNKS = Pass(CHUNK + 3)
 
 
@@ -166,6 +167,14 @@ class Recurrence(RecurrentMixer):
     heads: int = H
 
 
+class Hashes(RecurrentMixer):
+    """The facts of hashes of n-grams."""
+
+    ngram_size: int = 3
+    heads_per_ngram: int = 2
+    end_token: int = 1
+
+
 FULL, WINDOW, CHUNKED, BIDIRECTIONAL = (
     Softmax(window=AttentionWindow(**how)) for how in ({}, {"size": 4}, {"chunk": 4}, {"causal": False})
 )
@@ -173,6 +182,7 @@ SINGLE = Compressor(
     kv=linear(h, d), weights=linear(h, d), bias=weight(4, h, role="bias"), norm=rms(h, 1e-5), head_dim=h, ratio=4, overlap=False
 )
 COMPRESSOR = SINGLE.replace(overlap=True)
+MEANS = WindowKeys(k=linear(h, d), head_dim=h, ratio=4)
 COMPRESSED = Compressed(compressor=SINGLE, window=AttentionWindow(size=4))
 NEW_WINDOWS, WINDOWS = floor_div(P + T, 4) - floor_div(P, 4), floor_div(P + T, 4)
 INDEXER, SELECTED, MANY = Selecting(), Expr("ki", 3), Expr("ki", 40)
@@ -198,6 +208,7 @@ CASES = [
     case("token_positions"),
     case("lookup", ids(B, T), w(V, d)),
     case("lookup", ids(T), w(V, d), 2, saves=()),
+    case("lookup_in_parts", ids(B, T, k), Stack(((embedding(4, d),), 1), ((embedding(2, d),), 1)), saves=()),
     case("add_sinusoids", x(B, T, d), 2, 5, passes=(PROMPT, DECODE)),
     case("add_bias", x(B, T, d), w(d)),
     case("linear", x(B, T, d), w(F, d)),
@@ -211,6 +222,7 @@ CASES = [
     case("rms_norm", x(B, T, d), w(d), 1e-5, 1.0, **OTHER_STEPS),
     case("rms_norm", x(B, T, H, h), w(h), 1e-5, **STATISTICS),
     case("rms_norm", x(B, T, G * r), w(G, r), 1e-5, grouped=True, **STATISTICS),
+    case("rms_norm", x(B, T, G * r), w(G, r), 1e-5, 1.0, grouped=True, **OTHER_STEPS),
     case("layer_norm", x(B, T, d), w(d), w(d), 1e-5, **STATISTICS),
     case("layer_norm", x(B, T, d), w(d), None, 1e-5, **STATISTICS),
     case("layer_norm", x(B, T, d), None, None, 1e-5, **STATISTICS),
@@ -233,6 +245,9 @@ CASES = [
     case("multiply", x(B, T, d), x(B, T, d)),
     case("multiply", x(B, T, d), x(B, T, Expr.const(1))),
     case("multiply", x(B, T, H, h), x(B, T, H, Expr.const(1))),
+    case("dot", x(B, T, G, d), x(B, T, G, d)),
+    case("signed_root", x(B, T, G, Expr.const(1)), 1e-6, **OTHER_STEPS),
+    case("blend", x(B, T, d), x(B, T, d), w(d), 0.3),
     case("scale", x(B, T, d), 0.5),
     case("scale", x(B, T, d), 1.0),
     case("scale_by_tanh", x(B, T, d), w(1)),
@@ -351,9 +366,13 @@ CASES = [
         x(B, T, H, h),
         x(B, WINDOWS, Expr.const(1), h),
         f32(B, T, H),
-        passes=(PROMPT, CACHED, CHUNK_OF_PROMPT, DECODE),
+        passes=WINDOWED,
         **OTHER_STEPS,
     ),
+    case("select_keys", INDEXER.replace(ratio=4), x(B, T, H, h), x(B, WINDOWS, Expr.const(1), h), None, passes=WINDOWED, **OTHER_STEPS),
+    case("add_open_window", INDEXER.replace(ratio=4), ids(B, T, SELECTED), passes=WINDOWED),
+    case("compress", MEANS, x(B, T, h), None, None, passes=(PROMPT, CACHED, DECODE, Pass(1, 7)), **OTHER_STEPS),
+    case("rope_windows", MEANS, x(B, NEW_WINDOWS, Expr.const(1), h), None, passes=(PROMPT, Pass(1, 7))),
     *(
         case("compress", COMPRESSOR, x(B, T, 2 * h), x(B, T, 2 * h), w(4, 2 * h), passes=(PROMPT, CACHED, DECODE), **OTHER_STEPS),
         case("compress", SINGLE, x(B, T, h), x(B, T, h), w(4, h), passes=(PROMPT, CACHED, DECODE, Pass(1, 7)), **OTHER_STEPS),
@@ -369,12 +388,20 @@ CASES = [
         for with_indexer, chosen in (({}, ()), ({"indexer": INDEXER}, (Input((B, T, Expr("ki", 1)), "first"),)))
     ),
     case("reuse_selection", INDEXER, passes=ALL_PASSES),
+    case("reuse_selection", INDEXER.replace(ratio=4, block_size=4), passes=WINDOWED),
+    case(
+        *("attention", INDEXER.replace(block_size=4), Q, KEYS, KEYS, h, None, Input((B, T, Expr.const(1), SELECTED), "first")),
+        passes=ALL_PASSES,
+        **OTHER_STEPS,
+    ),
     case("attention", INDEXER, Q, KEYS, KEYS, h, None, ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     case("attention", INDEXER, Q, ONE, ONE, h, w(H), ids(B, T, SELECTED), passes=(CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
     *(
         case("causal_conv", Recurrence(), x(B, T, d), w(d, c), bias, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS)
         for bias in (None, w(d))
     ),
+    case("causal_conv", Recurrence(), x(B, T, d), w(d, c), None, 3, passes=(PROMPT, CHUNK_OF_PROMPT, DECODE), **OTHER_STEPS),
+    case("hash_ngrams", Hashes(), *(w(n).replace(buffer=True, dtype="I64") for n in (3, 4, 4)), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE)),
     case("gated_delta_rule", Recurrence(), *float32(DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case("gated_delta_rule", Recurrence(), *float32(KIMI_DELTA), passes=(PROMPT, CHUNK_OF_PROMPT, DECODE, TWO_CHUNKS), **OTHER_STEPS),
     case(
@@ -458,6 +485,8 @@ def run_both(case: Case, at: Pass, dtype: torch.dtype = torch.float32, batch: in
     module = Module(case.spec, TensorOptions(dtype, torch.device("cpu")), layer=0)
     for parameter in module.parameters():
         parameter.data.normal_()
+    for buffer in module.buffers():
+        buffer.fill_(1)
     has_cache = isinstance(case.spec.a, AttentionBase | RecurrentMixer)
     cache = Cache([module.a.new_cache(CAPACITY if at.past or at.cached else 0)] if has_cache else [], CAPACITY)
     if at.past:
@@ -493,8 +522,11 @@ def prepare(
         m.update_cache(module.a, *torch.randn(2, batch, at.tokens, int(K), int(h), dtype=dtype))
     if case.spec.name == "reuse_selection":
         module.a.shares_selection, module.a.selecting_layer = True, 0
-        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, sizes["S"], 1, 4), torch.randn(batch, at.tokens, 2)
-        m.select_keys(module.a, q, k, weights)
+        keys = sizes["S"] // case.spec.a.ratio
+        q, k, weights = torch.randn(batch, at.tokens, 2, 4), torch.randn(batch, keys, 1, 4), torch.randn(batch, at.tokens, 2)
+        selected = m.select_keys(module.a, q, k, weights)
+        if case.spec.a.ratio > 1:
+            m.add_open_window(module.a, selected)
     return sizes, lambda: as_list(module(m, *inputs)), inputs
 
 

@@ -152,6 +152,17 @@ class RMSNorm(Norm):
         return m.rms_norm(x, self.weight, self.eps, self.offset)
 
 
+class InputScaledNorm(RMSNorm):
+    """(1 + w) · x / rms((1 + w) · x): the input is scaled, not the result (Muse Spark)."""
+
+    offset: float = 1.0
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.weight is not None
+        wide = m.to_float32(x)
+        return m.rms_norm(m.to_model_dtype(m.add(wide, m.scale_by_weight(wide, self.weight))), None, self.eps)
+
+
 class GatedNorm(Norm):
     """y · sigmoid(up(silu(down y))) with y = inner x: a norm with a gate of low rank (A.X K2)."""
 
@@ -183,6 +194,7 @@ class AttentionBase(Block):
     window: AttentionWindow = AttentionWindow()
     rope: Rope | None = None  # None: no rotary positions
     score_transform: ScoreTransform = ScoreTransform()
+    block_size: int = 1  # consecutive keys that an indexer chooses together
 
     @property
     def shared_rows(self) -> tuple[tuple[int, int], ...]:
@@ -232,9 +244,10 @@ class Attention(AttentionBase):
     q_norm: Norm | Stack | None = None  # a Stack: one norm per head
     k_norm: Norm | Stack | None = None
     v_norm: Norm | None = None
+    output_norm: Norm | None = None  # of the output of each head, before the gate
     gate: Linear | None = None  # its activation multiplies the output of the heads: one number for each, or for each channel
     sinks: Weight | None = None  # one learned logit per head, an attention sink without a value
-    indexer: BlockIndexer | None = None  # chooses blocks of keys; None: a query attends to all in its window
+    indexer: AttentionBase | None = None  # chooses blocks of keys; None: a query attends to all in its window
     heads: int
     kv_heads: int
     head_dim: int
@@ -258,6 +271,7 @@ class Attention(AttentionBase):
             k, v = m.update_cache(self, k, v)  # (B, S, K, h)
         blocks = None if self.indexer is None else self.indexer(m, x)
         y = m.attention(self, q, k, v, self.head_dim, self.sinks, blocks)  # (B, T, H, h)
+        y = y if self.output_norm is None else m.norm_heads(self.output_norm, y)
         if self.gate is None:
             return self.o(m, m.merge_heads(y))
         if self.gate_per_head:
@@ -623,6 +637,19 @@ class LatentMoE(MoE):
         return _add_shared_experts(self, m, x, self.latent_up(m, apply_optional(self.latent_norm, m, y)))
 
 
+class NormedLatentMoE(LatentMoE):
+    """Experts in a latent space that is normalized; one norm of all experts applies to the output of each (Muse Spark)."""
+
+    input_norm: Norm
+    expert_norm: Norm
+    logit_scale: float  # of the router
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        chosen, weights = m.route(m.scale(_router_logits(self, m, x), self.logit_scale), self.correction, self)
+        latent = self.input_norm(m, self.latent_down(m, x))
+        return self.latent_up(m, m.experts(self, self.experts, latent, chosen, weights, self.expert_norm))
+
+
 class ScaledMoE(MoE):
     """Router and experts have their own input norms, the router's times `factor`; each routing weight is scaled (Gemma 4)."""
 
@@ -721,6 +748,22 @@ class WeightedResidualLayer(Layer):
         x = apply_optional(self.attn_norm, m, x)
         x = apply_optional(self.mlp_norm, m, m.add(m.scale(x, stream), m.scale(m.dropout(self.attn(m, x)), mixed)))
         return m.add(m.scale(x, second_stream), m.scale(m.dropout(self.mlp(m, x)), fed))
+
+
+class BlendedLayer(Layer):
+    """x = √(1 − b²) · x + b · branch, for both branches, with a learned b in each channel (Muse Spark)."""
+
+    groups: ClassVar[dict[str, str]] = {"attn_blend": "norm", "mlp_blend": "norm"}
+    attn_blend: Weight  # temperature · logit of b
+    mlp_blend: Weight
+    temperature: float
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        y = _residual_branch(self, m, self.attn, apply_optional(self.attn_norm, m, x), self.attn_out_norm)
+        x = m.blend(x, y, self.attn_blend, self.temperature)
+        y = _residual_branch(self, m, self.mlp, apply_optional(self.mlp_norm, m, x), self.mlp_out_norm)
+        return m.blend(x, y, self.mlp_blend, self.temperature)
 
 
 class ShortcutLayer(Layer):
@@ -1060,6 +1103,37 @@ class StreamMean(Block):
         return m.scale(y, 1 / self.streams)
 
 
+class LowRankSum(StreamMean):
+    """The mean of gate · y over streams y, each normalized by itself, with gate = sigmoid(up silu(down y / n)) (Qwen4-Exp)."""
+
+    group: ClassVar[str] = "mlp"
+    norm: Norm
+    down: Linear
+    up: Linear
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return _gated_mean(self, m, self.norm(m, x))
+
+
+class LowRankConnection(LowRankSum):
+    """A branch reads such a mean of the n streams; what it computes is added to each, times 2 sigmoid(inject y / n)."""
+
+    inject: Linear
+
+
+class LowRankLayer(Layer):
+    """A layer on several residual streams, `(B, T, n · d)`, to which features of n-grams may be added first (Qwen4-Exp)."""
+
+    attn_hc: LowRankConnection
+    mlp_hc: LowRankConnection
+    ngrams: Block | None = None
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        assert self.attn is not None and self.mlp is not None
+        x = x if self.ngrams is None else m.add(x, self.ngrams(m, x))
+        return _inject(self.mlp_hc, m, _inject(self.attn_hc, m, x, self.attn), self.mlp)
+
+
 class LearnedRopeDecoder(Decoder):
     """A decoder with one learned factor for each frequency of the rotary embeddings of all layers (Mistral Large 4)."""
 
@@ -1193,6 +1267,20 @@ def _add_to_streams(connection: HyperConnection, m: Machine[X], x: X, y: X, norm
         weights = m.to_model_dtype(connection.mix(m, normed))
         x = m.merge_heads(m.mix_streams(m.split_heads(x, connection.sizes[0]), weights))
     return m.to_model_dtype(m.add(m.to_float32(x), m.concat(*branches)))
+
+
+def _gated_mean(connection: LowRankSum, m: Machine[X], normed: X) -> X:
+    """Return the gated mean of normalized streams, `(B, T, d)`."""
+    low = m.act(m.scale(connection.down(m, normed), 1 / connection.streams), "silu")
+    return StreamMean.forward(connection, m, m.multiply(m.act(connection.up(m, low), "sigmoid"), normed))
+
+
+def _inject(connection: LowRankConnection, m: Machine[X], x: X, branch: Block) -> X:
+    """Return the streams with the result of a branch added to each."""
+    normed = connection.norm(m, x)
+    y = m.dropout(branch(m, _gated_mean(connection, m, normed)))
+    shares = m.scale(m.act(m.scale(connection.inject(m, normed), 1 / connection.streams), "sigmoid"), 2.0)  # (B, T, n)
+    return m.add(x, m.concat(*[m.multiply(y, each) for each in m.split(shares, *[1 for _ in connection.sizes])]))
 
 
 def _residual_branch(layer: Layer, m: Machine[X], block: Block, x: X, out_norm: Norm | None) -> X:

@@ -186,6 +186,57 @@ class CompressedIndexer(Indexer):
         return m.select_keys(self, q, k, weights)
 
 
+class WindowKeys(AttentionBase):
+    """One key for each window of `ratio` tokens, the mean of theirs, weighted by a gate if there is one."""
+
+    unquantized: ClassVar[frozenset[str]] = frozenset({"gate"})  # not a module of its own
+    bias: Weight | None = None  # by the token's place in its window
+    gate: Linear | None = None
+    k: Linear
+    k_norm: Norm | None = None
+    mean_norm: Norm | None = None
+    head_dim: int
+    ratio: int
+    overlap: bool = False
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        k = apply_optional(self.k_norm, m, self.k(m, x))
+        gate = None if self.gate is None else self.gate(m, x)
+        y = apply_optional(self.mean_norm, m, m.compress(self, k, gate, self.bias))  # (B, W, 1, h)
+        return m.update_windows(self, m.rope_windows(self, y, self.rope))
+
+
+class WindowIndexer(AttentionBase):
+    """Chooses the windows of each query, and the one that it is in until that is complete: of tokens that attention reads one by one.
+
+    Queries are projected from x and normalized, and their scores are added up (Qwen4-Exp).
+    """
+
+    without_gradient: ClassVar[bool] = True
+    q: Linear
+    keys: WindowKeys
+    q_norm: Norm
+    heads: int
+    head_dim: int
+    top_k: int  # windows
+    ratio: int  # tokens of a window
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        q = m.rope(m.norm_heads(self.q_norm, m.split_heads(self.q(m, x), self.head_dim)), self.rope)  # (B, T, Hi, hi)
+        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), None))
+
+
+class PoolIndexer(Indexer):
+    """The same with queries of the latent vector, and weights of their scores (GLM-5.3 Flash)."""
+
+    keys: WindowKeys
+
+    def forward(self, m: Machine[X], x: X, latent: X) -> X:
+        q = m.split_heads(self.q(m, latent), self.head_dim)
+        weights = m.scale(self.head_weights(m, m.to_float32(x)), self.heads**-0.5)
+        return m.add_open_window(self, m.select_keys(self, q, self.keys(m, x), weights))
+
+
 class CompressedAttention(AttentionBase):
     """Attention to the last tokens, and to windows of tokens farther back: to all of them, or to those that an indexer selects.
 

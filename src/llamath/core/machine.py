@@ -38,6 +38,10 @@ class Machine(Protocol[X]):
         """Row `id + offset` of a table for each id."""
         ...
 
+    def lookup_in_parts(self, ids: X, tables: Stack) -> X:
+        """The row of each id in a table of which each block of the stack has as many rows as the first, the last one the rest."""
+        ...
+
     def add_sinusoids(self, x: X, offset: int, steps: int) -> X:
         """X plus [sin(t + offset) ω, cos(t + offset) ω], with t its position and ωᵢ = 10000^(−i / steps)."""
         ...
@@ -94,6 +98,14 @@ class Machine(Protocol[X]):
         """X · y, elementwise; the last dimension of y may be 1."""
         ...
 
+    def dot(self, x: X, y: X) -> X:
+        """Σ x · y over the last dimension, which becomes 1."""
+        ...
+
+    def signed_root(self, x: X, least: float) -> X:
+        """Sign(x) · √max(|x|, least)."""
+        ...
+
     def scale(self, x: X, factor: float) -> X:
         """X · factor; x itself for a factor of 1."""
         ...
@@ -132,6 +144,10 @@ class Machine(Protocol[X]):
 
     def match_rms(self, x: X, y: X) -> X:
         """X · rms(y) / √max(mean(x²), 1e-5)."""
+        ...
+
+    def blend(self, x: X, y: X, weight: Weight, temperature: float) -> X:
+        """√max(1 − b², 0.001) · x + b · y, with b = sigmoid(w / temperature) in each channel."""
         ...
 
     def mix_streams(self, x: X, weights: X) -> X:
@@ -373,10 +389,11 @@ class Machine(Protocol[X]):
         """Return the keys and values, or latent vectors, of the layer `mixer.kv_layer`."""
         ...
 
-    def select_keys(self, indexer: Block, q: X, k: X, weights: X) -> X:
+    def select_keys(self, indexer: Block, q: X, k: X, weights: X | None) -> X:
         """The keys with the largest Σₕ weightsₕ · relu(qₕ · k / √head_dim) among those that a query sees, at most `indexer.top_k`.
 
         q `(B, T, H, n)`, k `(B, S, 1, n)`, weights `(B, T, H)` → indices `(B, T, min(S, top_k))`, of which the mask leaves out some.
+        Without weights they are 1.
         """
         ...
 
@@ -387,10 +404,15 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def compress(self, compressor: Block, kv: X, gate: X, bias: Weight) -> X:
+    def add_open_window(self, indexer: Block, selected: X) -> X:
+        """The selected windows `(B, T, k)` and the one that the query is in, unless it is its last token (−1): `(B, T, 1, k + 1)`."""
+        ...
+
+    def compress(self, compressor: Block, kv: X, gate: X | None, bias: Weight | None) -> X:
         """One vector for each window of `ratio` tokens that ends in this pass, `(B, W, 1, h)`: Σ softmax(gate + bias) · kv over its tokens.
 
-        With twice as many channels, the sum includes the tokens of the window before, with the first half of their channels.
+        With twice as many channels, the sum includes the tokens of the window before, with the first half of their channels. Without a
+        gate it is the mean.
         """
         ...
 
@@ -425,8 +447,16 @@ class Machine(Protocol[X]):
         """
         ...
 
-    def causal_conv(self, mixer: Block, x: X, weight: Weight, bias: Weight | None) -> X:
-        """Causal depthwise convolution over the last inputs of each channel, those of earlier passes included."""
+    def hash_ngrams(self, mixer: Block, multipliers: Weight, sizes: Weight, offsets: Weight) -> X:
+        """Rows of a table for the n-grams that end at each token: `mixer.heads_per_ngram` for each length from 2 to `mixer.ngram_size`.
+
+        The hash of (…, t₁, t₀) is t₀ m₀ xor t₁ m₁ xor …, in integers of 64 bits; a row is the rest of its division by a size, plus an
+        offset. Tokens before the last earlier `mixer.end_token`, and before the first, count as that token.
+        """
+        ...
+
+    def causal_conv(self, mixer: Block, x: X, weight: Weight, bias: Weight | None, dilation: int = 1) -> X:
+        """Causal depthwise convolution over the last inputs of each channel, every `dilation`-th, those of earlier passes included."""
         ...
 
     def gated_delta_rule(self, mixer: Block, q: X, k: X, v: X, g: X, beta: X) -> X:
@@ -473,8 +503,8 @@ class Machine(Protocol[X]):
         """The experts' weights times a learned factor for each expert."""
         ...
 
-    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X | None = None) -> X:
-        """The weighted sum of the chosen experts' outputs for each token; without weights, their sum."""
+    def experts(self, moe: Block, experts: Stack, x: X, chosen: X, weights: X | None = None, norm: Block | None = None) -> X:
+        """The weighted sum of the chosen experts' outputs for each token; without weights, their sum. A norm applies to each output."""
         ...
 
     def layers(self, layers: Stack, x: X, *extra: X) -> X:

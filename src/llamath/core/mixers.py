@@ -21,16 +21,17 @@ class Convolution(Block):
 
     weight: Weight  # [channels, c]
     bias: Weight | None = None
+    dilation: int = 1  # only every so many positions are read
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return m.causal_conv(self, x, self.weight, self.bias)
+        return m.causal_conv(self, x, self.weight, self.bias, self.dilation)
 
 
 class GroupedRMSNorm(RMSNorm):
     """x is split into as many groups as the weight `[groups, size]` has rows, and each group is normalized by itself."""
 
     def forward(self, m: Machine[X], x: X) -> X:
-        return m.rms_norm(x, self.weight, self.eps, grouped=True)
+        return m.rms_norm(x, self.weight, self.eps, self.offset, grouped=True)
 
 
 class RecurrentMixer(Block):
@@ -74,6 +75,7 @@ class GatedDeltaNet(RecurrentMixer):
     activation: str
     l2_eps: float = 1e-6
     beta_factor: float = 1.0  # of the steps (OLMo Hybrid)
+    gate_activation: str = "silu"
 
     def forward(self, m: Machine[X], x: X) -> X:
         keys, values = self.key_heads * self.key_dim, self.value_heads * self.value_dim
@@ -89,7 +91,7 @@ class GatedDeltaNet(RecurrentMixer):
         g = m.decay(m.softplus(self.alpha(m, x), self.dt_bias), self.a_log)  # (B, T, Hv)
         beta = m.scale(m.act(m.to_float32(self.beta(m, x)), "sigmoid"), self.beta_factor)
         y = self.norm(m, m.to_model_dtype(m.gated_delta_rule(self, q, k, v, g, beta)))  # (B, T, Hv, hv)
-        z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), "silu")
+        z = m.act(m.to_float32(m.split_heads(self.z(m, x), self.value_dim)), self.gate_activation)
         return self.out(m, m.merge_heads(m.to_model_dtype(m.multiply(m.to_float32(y), z))))
 
 
@@ -396,6 +398,42 @@ class ShortConv(RecurrentMixer):
 
     def forward(self, m: Machine[X], x: X) -> X:
         return self.out(m, m.multiply(self.c(m, x), self.conv(m, m.multiply(self.b(m, x), self.x(m, x)))))
+
+
+class NGramInput(RecurrentMixer):
+    """Features of the n-grams that end at each token, for every residual stream: g + silu(conv(norm g)) (Qwen4-Exp).
+
+    Hashes of the n-grams choose rows e of a table. In each stream, g = value e · sigmoid(s √|r| / √√d), with the sign s of r = k · q, the
+    product of the normalized key e and stream.
+    """
+
+    group: ClassVar[str] = "mlp"
+    groups: ClassVar[dict[str, str]] = {"table": "embedding"}
+    multipliers: Weight
+    head_sizes: Weight  # rows of each hash
+    head_offsets: Weight  # their first rows
+    table: Stack
+    key: Linear
+    value: Linear
+    key_norm: Norm
+    query_norm: Norm
+    conv_norm: Norm
+    conv: Convolution
+    width: int
+    sizes: tuple[int, ...]  # of the streams
+    ngram_size: int
+    heads_per_ngram: int
+    end_token: int
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        rows = m.hash_ngrams(self, self.multipliers, self.head_sizes, self.head_offsets)  # (B, T, hashes)
+        e = m.merge_heads(m.lookup_in_parts(rows, self.table))
+        k, q = self.key_norm(m, self.key(m, e)), self.query_norm(m, x)
+        r = m.scale(m.dot(m.split_heads(k, self.width), m.split_heads(q, self.width)), self.width**-0.5)  # (B, T, n, 1)
+        gates = m.act(m.merge_heads(m.signed_root(r, 1e-6)), "sigmoid")
+        value = self.value(m, e)
+        g = m.concat(*[m.multiply(value, each) for each in m.split(gates, *[1 for _ in self.sizes])])
+        return m.add(g, m.act(self.conv(m, self.conv_norm(m, g)), "silu"))
 
 
 def convolution(channels: int, kernel: int, bias: bool = False) -> Convolution:

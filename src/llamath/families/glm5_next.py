@@ -7,9 +7,8 @@ from ..core.blocks import Decoder, HyperDecoder, HyperLayer, Layer, StreamMean, 
 from ..core.config import Config
 from ..core.constructors import decoder, layer_norm, linear, rms, swiglu, weight
 from ..core.expr import Expr
-from ..core.latent_attention import IndexedAttention, LatentSizes, mla
+from ..core.latent_attention import IndexedAttention, LatentSizes, PoolIndexer, WindowKeys, mla
 from ..core.mixers import KimiDeltaAttention, kimi_delta
-from ..core.multimodal import CountedBlock
 from ..core.tree import Block, repeat, sequence
 from .glm_moe_dsa import indexer_types
 from .hyper_shared import hyper_connection, limited
@@ -22,7 +21,8 @@ _FACTORS = {"weight": "fn", "bias": "base", "scale": "scale"}
 NAMES = HF_LATENT.with_changes(
     inside=delta_names("self_attn")
     | INDEXER_NAMES
-    | {f"attn.indexer.{ours}": f"self_attn.indexer.index_kpool_compress_{ours}" for ours in ("ape", "gate")}
+    | {f"attn.indexer.keys.{x}": INDEXER_NAMES[f"attn.indexer.{x}"] for x in ("k", "k_norm")}
+    | {f"attn.indexer.keys.{x}": f"self_attn.indexer.index_kpool_compress_{y}" for x, y in (("bias", "ape"), ("gate.weight", "gate"))}
     | {
         f"{x}_hc.{y}.{w}": f"hc_{z}_{n}"
         for x, z in (("attn", "attn"), ("mlp", "ffn"))
@@ -38,9 +38,7 @@ def glm5_next(c: Config) -> Decoder:
     d, V, eps, n = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.get("rms_norm_eps", 1e-5), c.dim("hc", "hc_mult", default=4)
     if c.get("qk_rope_head_dim", 0):
         raise c.error("qk_rope_head_dim", f"is {c['qk_rope_head_dim']}; latent attention of this family has no positions")
-    c.ignore(
-        "num_key_value_heads", "head_dim", "qk_head_dim", "output_router_logits", "router_aux_loss_coef", "index_kpool_always_select_tail"
-    )
+    c.ignore("num_key_value_heads", "head_dim", "qk_head_dim", "output_router_logits", "router_aux_loss_coef")
     mixers: dict[str, Block] = {"linear_attention": _delta(c, d, eps), "full_attention": _indexed(c, d, eps)}
     mixers["indexed_attention"] = mixers["full_attention"]
     F, act, L = c.dim("F", "intermediate_size", default=12_288), c.activation("hidden_act"), c.dim("L", "num_hidden_layers")
@@ -92,21 +90,29 @@ def _delta(c: Config, d: Expr, eps: float) -> KimiDeltaAttention:
 
 
 def _indexed(c: Config, d: Expr, eps: float) -> IndexedAttention:
-    """Read latent attention to the pools that an indexer selects; the indexer is counted alone."""
+    """Read latent attention to the pools of keys that an indexer selects, and to the keys after the last complete one."""
     H, n, v = c.dim("H", "num_attention_heads"), c.dim("n", "qk_nope_head_dim", default=256), c.dim("v", "v_head_dim", default=256)
     s, r = c.dim("s", "q_lora_rank", default=1536), c.dim("r", "kv_lora_rank", default=512)
     attn = mla(d, LatentSizes(H, n, Expr.const(0), v, s, r), c.get("attention_bias", False), rope=None)
     attn = attn.replace(q_norm=rms(s, eps), kv_norm=rms(r, eps))
     h = c.dim("hi", "index_head_dim", default=128)
-    Hi, pool = c.dim("Hi", "index_n_heads", default=32), c.dim("pool", "index_kpool", default=16)
-    indexer = CountedBlock(
-        parts={
-            "ape": weight(pool, h, role="bias"),
-            "gate": weight(h, d),
-            "q": linear(Hi * h, s),
-            "k": linear(h, d),
-            "k_norm": layer_norm(h, 1e-6),
-            "head_weights": linear(Hi, d),
-        }
+    Hi, pool, keys = c.dim("Hi", "index_n_heads", default=32), c.get("index_kpool", 16), c.dim("ki", "index_topk", default=2048)
+    if pool < 2 or keys % pool:
+        raise c.error("index_kpool", f"is {pool}; it should be at least 2 and divide index_topk, {keys}")
+    if not c.get("index_kpool_always_select_tail", True):
+        raise c.error("index_kpool_always_select_tail", "is false; what the first tokens attend to is then not defined")
+    pools = WindowKeys(
+        bias=weight(pool, h, role="bias"), gate=linear(h, d), k=linear(h, d), k_norm=layer_norm(h, 1e-6), head_dim=h, ratio=pool
     )
-    return attn.extended(IndexedAttention, indexer=indexer, top_k=c.dim("ki", "index_topk", default=2048))
+    indexer = PoolIndexer(
+        q=linear(Hi * h, s),
+        k=None,
+        k_norm=None,
+        head_weights=linear(Hi, d),
+        heads=Hi,
+        head_dim=h,
+        top_k=(kept := Expr("kp", keys // pool)),
+        ratio=pool,
+        keys=pools,
+    )
+    return attn.extended(IndexedAttention, indexer=indexer, top_k=kept, block_size=pool)

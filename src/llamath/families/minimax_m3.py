@@ -67,7 +67,10 @@ def _chosen(c: Config, key: str, n: int, one: str, zero: str) -> Callable[[int],
 def _attention(c: Config, d: Expr, heads: Heads, rope: Rope, kind: str) -> Attention:
     norm = rms(heads.head_dim, _eps(c), offset=1.0)
     attn = gqa(d, heads, rope=rope, q_norm=norm, k_norm=norm)
-    return attn.replace(indexer=_indexer(c, d, heads, rope)) if kind == SPARSE else attn
+    if kind != SPARSE:
+        return attn
+    indexer = _indexer(c, d, heads, rope)
+    return attn.replace(indexer=indexer, block_size=indexer.block_size)
 
 
 def _indexer(c: Config, d: Expr, heads: Heads, rope: Rope) -> BlockIndexer:

@@ -46,10 +46,12 @@ def muse_glimmer(c: Config) -> Decoder:
     )
 
 
-def glimmer_attention(c: Config, d: Expr, kind: str, rotary: bool, *, num_kv_heads: int, head_dim: int, factor: float) -> Attention:
+def glimmer_attention(
+    c: Config, d: Expr, kind: str, rotary: bool, *, num_kv_heads: int, head_dim: int, factor: float, theta: float = 1e4
+) -> Attention:
     """Read the attention of a layer; the last arguments are the family's defaults."""
     (H, K, h), bias = c.heads(d, num_kv_heads=num_kv_heads, head_dim=head_dim), c.get("attention_bias", False)
-    window, positions, plain = c.nullable("sliding_window", 2048), read_rope(c, h), RMSNorm(eps=c.get("rms_norm_eps", 1e-5))
+    window, positions, plain = c.nullable("sliding_window", 2048), read_rope(c, h, theta), RMSNorm(eps=c.get("rms_norm_eps", 1e-5))
     return gqa(
         d,
         Heads(H, K, h),

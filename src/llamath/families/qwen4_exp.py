@@ -1,4 +1,4 @@
-"""Qwen4-Exp: Qwen3.5's mixers and experts on several residual streams, with tables of n-grams in some layers, which are counted only."""
+"""Qwen4-Exp: Qwen3.5's mixers and experts on several residual streams, windows of keys that an indexer selects, tables of n-grams."""
 
 from __future__ import annotations
 
@@ -6,89 +6,111 @@ from collections.abc import Iterator
 from functools import cache
 from math import isqrt
 
-from ..core.blocks import Decoder, HyperDecoder, Layer
+from ..core.blocks import Attention, Decoder, Embedding, HyperDecoder, LowRankConnection, LowRankLayer, LowRankSum
 from ..core.config import Config
 from ..core.constructors import decoder, linear, rms, weight
 from ..core.expr import Expr, product
-from ..core.mixers import convolution
-from ..core.multimodal import CountedBlock
+from ..core.latent_attention import WindowIndexer, WindowKeys
+from ..core.mixers import GatedDeltaNet, GroupedRMSNorm, NGramInput, convolution
 from ..core.tree import Block, Stack, Weight, sequence
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention
 from .registry import family
 from .shared import layer_kinds
 
-_CONNECTION = ("hc_norm", "input_mix_weight_down", "input_mix_weight_up", "block_inject_weight")
-_TABLE = ("layer_multipliers", "ngram_heads_vocab_sizes", "ngram_heads_offsets")
+_CONNECTION = {"norm": "hc_norm", "down": "input_mix_weight_down", "up": "input_mix_weight_up", "inject": "block_inject_weight"}
+_NGRAMS = {"key": "key_proj", "value": "value_proj", "key_norm": "norm_key", "query_norm": "norm_query", "conv_norm": "norm_conv"}
+_HASHES = {"multipliers": "layer_multipliers", "head_sizes": "ngram_heads_vocab_sizes", "head_offsets": "ngram_heads_offsets"}
+_NORMS = ("collapse.norm", "attn_hc.norm", "mlp_hc.norm", "ngrams.key_norm", "ngrams.query_norm", "ngrams.conv_norm")
 NAMES = NAMES_DELTA.with_changes(
-    outside={f"collapse.{x}": f"model.hyper_connection_mixer.{x}" for x in _CONNECTION},
+    outside={f"collapse.{x}": f"model.hyper_connection_mixer.{y}" for x, y in _CONNECTION.items()},
     inside={
-        **{f"mlp.moe.{x.removeprefix('mlp.')}": name for x, name in NAMES_DELTA.inside.items() if x.startswith("mlp.")},
-        **{f"mlp.{x}_hc.{y}": f"{x}_hyper_connection.{y}" for x in ("attn", "mlp") for y in _CONNECTION},
-        **{f"attn.indexer.{x}": f"self_attn.indexer.{x}" for x in ("index_qk_proj", "q_layernorm", "k_layernorm")},
-        **{f"mlp.ple.{x}": f"ple.{x}" for x in ("key_proj", "value_proj", "norm_key", "norm_query", "norm_conv", "conv1d")},
-        **{f"mlp.ple.{x}": f"ple.ple_embedding.{x}" for x in _TABLE},
-        "mlp.ple.table.{e}.weight": "ple.ple_embedding.ngram_embedding.shard_{e}.weight",
+        **{f"{x}_hc.{y}": f"{x}_hyper_connection.{name}" for x in ("attn", "mlp") for y, name in _CONNECTION.items()},
+        **dict.fromkeys(("attn.indexer.q", "attn.indexer.keys.k"), "self_attn.indexer.index_qk_proj"),
+        "attn.indexer.q_norm": "self_attn.indexer.q_layernorm",
+        "attn.indexer.keys.mean_norm": "self_attn.indexer.k_layernorm",
+        **{f"ngrams.{x}": f"ple.{y}" for x, y in _NGRAMS.items()},
+        **{f"ngrams.{x}": f"ple.ple_embedding.{y}" for x, y in _HASHES.items()},
+        "ngrams.conv": "ple.conv1d",
+        "ngrams.table.{e}": "ple.ple_embedding.ngram_embedding.shard_{e}",
     },
-    layouts={**NAMES_DELTA.layouts, "mlp.ple.conv1d.weight": "unit"},
+    layouts={**NAMES_DELTA.layouts, "ngrams.conv": "unit", **dict.fromkeys(_NORMS, "flat")},
 )
 MAX_ROWS = 1 << 40
 """Upper limit of `ngram_vocab_size_base`, so that primes after it are found quickly."""
 
 LINEAR = "linear_attention"
 
-Parts = dict[str, Weight | Block | Stack]
-
 
 @family(hf=NAMES)
 def qwen4_exp(c: Config) -> Decoder:
     d, V, L = c.dim("d", "hidden_size"), c.dim("V", "vocab_size"), c.dim("L", "num_hidden_layers")
     eps, n = c.get("rms_norm_eps", 1e-6), c.dim("hc", "hc_count", default=4)
-    moe = experts_with_shared(c, d, norm_topk_prob=True)
-    mix = _connection(c, d, n)
-    connection = CountedBlock(kind="mlp", parts=mix | {"block_inject_weight": linear(n, n * d)})
+    moe, mix = experts_with_shared(c, d, norm_topk_prob=True), _sum(c, d, n, eps)
+    connection = mix.extended(LowRankConnection, inject=linear(n, n * d))
     nth = c.get("full_attention_interval", 4)
     types = layer_kinds(c, L, (LINEAR, "indexed_attention", "full_attention"), lambda i: LINEAR if (i + 1) % nth else "indexed_attention")
-    readers = {x: delta_net if x == LINEAR else _attention for x in dict.fromkeys(types)}  # without such a layer, its keys may be absent
+    readers = {x: _delta if x == LINEAR else _attention for x in dict.fromkeys(types)}  # without such a layer, its keys may be absent
     kinds: dict[str, Block] = {x: read(c, d, eps) for x, read in readers.items()}
     numbers: list[int] = sorted(set(c.get("ple_layer_ids", []) or []))
-    tables = {number: _table(c, d, n, place) for place, number in enumerate(numbers)}
-    if unknown := [x for x in numbers if not 1 <= x <= L]:
-        raise c.error("ple_layer_ids", f"names the layer {unknown[0]} of {L}")
+    tables = {number: _ngrams(c, d, n, eps, place) for place, number in enumerate(numbers)}
+    if unknown := [x for x in numbers if not 1 <= x <= L or types[x - 1] != LINEAR]:
+        raise c.error("ple_layer_ids", f"names the layer {unknown[0]} of {L}, which has no linear attention")
 
     @cache
-    def layer(kind: str, number: int) -> Layer:
-        parts: Parts = {"moe": moe, "attn_hc": connection, "mlp_hc": connection}
-        if number:
-            parts["ple"] = tables[number]
-        return Layer(attn=kinds[kind], mlp=CountedBlock(kind="mlp", parts=parts))
+    def layer(kind: str, number: int) -> LowRankLayer:
+        return LowRankLayer(attn=kinds[kind], mlp=moe, attn_hc=connection, mlp_hc=connection, ngrams=tables.get(number))
 
     layers = sequence((layer(x, i if i in tables else 0) for i, x in enumerate(types, 1)), count_dim=L)
-    c.ignore("norm_topk_prob", "output_gate_type", "output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id", "indexer_budget")
+    c.ignore("norm_topk_prob", "output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id")
     found = decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
-    return found.replace(norm=None).extended(HyperDecoder, collapse=CountedBlock(kind="mlp", parts=mix), sizes=(d,) * n)
+    return found.replace(norm=None).extended(HyperDecoder, collapse=mix, sizes=(d,) * n)
 
 
-def _connection(c: Config, d: Expr, n: Expr) -> Parts:
-    """A connection of low rank between residual streams."""
+def _streams_norm(d: Expr, n: Expr, eps: float) -> GroupedRMSNorm:
+    """A norm of each of n residual streams by itself."""
+    return GroupedRMSNorm(weight=weight(n, d, role="scale"), eps=eps, offset=1.0)
+
+
+def _sum(c: Config, d: Expr, n: Expr, eps: float) -> LowRankSum:
+    """Read a gated mean of n residual streams."""
     r = c.dim("hr", "hc_lowrank", default=320)
-    return {"hc_norm": rms(n * d, 1e-6), "input_mix_weight_down": linear(r, n * d), "input_mix_weight_up": linear(n * d, r)}
+    return LowRankSum(sizes=(d,) * n, streams=int(n), norm=_streams_norm(d, n, eps), down=linear(r, n * d), up=linear(n * d, r))
 
 
-def _attention(c: Config, d: Expr, eps: float) -> Block:
-    """Gated attention to blocks of keys that an indexer selects."""
-    attn = gated_attention(c, d, eps)
-    c.ignore("indexer_compress_ratio")
-    Hi, Ki, hi = c.dim("Hi", "indexer_n_heads"), c.dim("Ki", "indexer_kv_heads"), c.dim("hi", "indexer_head_dim")
-    indexer = CountedBlock(parts={"index_qk_proj": linear((Hi + Ki) * hi, d), "q_layernorm": rms(hi, eps), "k_layernorm": rms(hi, eps)})
-    return CountedBlock(kind="attention", parts={**dict(attn.children), "indexer": indexer})
+def _delta(c: Config, d: Expr, eps: float) -> GatedDeltaNet:
+    gate = c.get("output_gate_type", None) or c.activation("hidden_act")
+    if gate not in ("silu", "swish", "sigmoid"):
+        raise c.error("output_gate_type", f"is {gate!r:.60}", "known: silu, swish, sigmoid")
+    return delta_net(c, d, eps).replace(gate_activation=gate)
 
 
-def _table(c: Config, d: Expr, n: Expr, place: int) -> CountedBlock:
-    """A table of hashed n-grams, stored in shards, and what adds its rows to the residual streams."""
-    heads = (c.get("ngram_size", 3) - 1) * c.get("heads_per_ngram", 8)
-    e, base = c.dim("e", "ple_embed_dim", default=d), c.get("ngram_vocab_size_base", 20_000_000)
-    if not 0 < base < MAX_ROWS or not 0 < heads <= 1000:
+def _attention(c: Config, d: Expr, eps: float) -> Attention:
+    """Gated attention to windows of keys that an indexer selects, and to the keys after the last complete one."""
+    attn, ratio, budget = gated_attention(c, d, eps), c["indexer_compress_ratio"], c["indexer_budget"]
+    Hi, hi, norm = c.dim("Hi", "indexer_n_heads"), c.dim("hi", "indexer_head_dim"), rms(c.dim("hi", "indexer_head_dim"), eps, offset=1.0)
+    if c.dim("Ki", "indexer_kv_heads") != 1:
+        raise c.error("indexer_kv_heads", f"is {c['indexer_kv_heads']}; only indexers with one key are known")
+    if type(ratio) is not int or type(budget) is not int or ratio < 2 or budget < ratio or budget % ratio:
+        raise c.error("indexer_compress_ratio", f"is {ratio!r:.20}; it should be at least 2 and divide indexer_budget, {budget!r:.20}")
+    if attn.rope is not None and attn.rope.dim > hi:
+        raise c.error("indexer_head_dim", f"is {hi}, less than the {attn.rope.dim} channels that rotate")
+    keys = WindowKeys(k=linear(hi, d), mean_norm=norm, head_dim=hi, ratio=ratio, rope=attn.rope)
+    indexer = WindowIndexer(
+        q=linear(Hi * hi, d), keys=keys, q_norm=norm, heads=Hi, head_dim=hi, top_k=Expr("kp", budget // ratio), ratio=ratio, rope=attn.rope
+    )
+    return attn.replace(indexer=indexer, block_size=ratio)
+
+
+def _ngrams(c: Config, d: Expr, n: Expr, eps: float, place: int) -> NGramInput:
+    """Read a table of hashed n-grams, stored in parts, and what adds its rows to the residual streams."""
+    longest, each = c.get("ngram_size", 3), c.get("heads_per_ngram", 8)
+    heads, e, base = (longest - 1) * each, c.dim("e", "ple_embed_dim", default=d), c.get("ngram_vocab_size_base", 20_000_000)
+    if not 0 < base < MAX_ROWS or longest < 2 or not 0 < heads <= 1000:
         raise c.error("ngram_vocab_size_base", f"is {base} with {heads} heads, which is out of range")
+    end = c["eos_token_id"]
+    end = end[0] if isinstance(end, list) and end else end
+    if type(end) is not int:
+        raise c.error("eos_token_id", f"is {end!r:.60}; n-grams end at this token")
     primes = _primes(base)
     sizes = [next(primes) for _ in range((place + 1) * heads)][place * heads :]
     step, shards = c.get("make_ngram_vocab_size_divisible_by", 128), c.get("split_ngram_parts", 512)
@@ -98,26 +120,30 @@ def _table(c: Config, d: Expr, n: Expr, place: int) -> CountedBlock:
     size = -(-rows // shards)  # as torch.chunk does; the last shard is the rest
     width = Expr("e_h", int(e) // heads)
 
-    def shard(n: int) -> CountedBlock:
-        return CountedBlock(kind="embedding", parts={"weight": weight(Expr("ngrams", n), width, role="lookup")})
-
-    table = Stack(((shard(size),), rows // size), *([((shard(rows % size),), 1)] if rows % size else []))
+    def shard(n: int) -> Embedding:
+        return Embedding(weight=weight(Expr("ngrams", n), width, role="lookup"))
 
     def numbers(count: int) -> Weight:
-        return weight(count, role="scale").replace(buffer=True)
+        return weight(count, role="scale", dtype="I64").replace(buffer=True)
 
-    wide = rms(n * d, 1e-6)
-    parts: Parts = {
-        "layer_multipliers": numbers(c.get("ngram_size", 3)),
-        "ngram_heads_vocab_sizes": numbers(heads),
-        "ngram_heads_offsets": numbers(heads),
-        "table": table,
-        "key_proj": linear(product((n, d)), e),
-        "value_proj": linear(d, e),
-        **dict.fromkeys(("norm_key", "norm_query", "norm_conv"), wide),
-        "conv1d": convolution(n * d, c.get("ple_conv_kernel_size", 4)),
-    }
-    return CountedBlock(kind="mlp", parts=parts)
+    wide = _streams_norm(d, n, eps)
+    return NGramInput(
+        multipliers=numbers(longest),
+        head_sizes=numbers(heads),
+        head_offsets=numbers(heads),
+        table=Stack(((shard(size),), rows // size), *([((shard(rows % size),), 1)] if rows % size else [])),
+        key=linear(product((n, d)), e),
+        value=linear(d, e),
+        key_norm=wide,
+        query_norm=wide,
+        conv_norm=wide,
+        conv=convolution(n * d, c.get("ple_conv_kernel_size", 4)).replace(dilation=longest),
+        width=d,
+        sizes=(d,) * n,
+        ngram_size=longest,
+        heads_per_ngram=each,
+        end_token=end,
+    )
 
 
 def _primes(start: int) -> Iterator[int]:

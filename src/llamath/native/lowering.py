@@ -524,6 +524,8 @@ def _causal_conv(m: _Lowering, node: Node) -> View:
     weight, *bias = node.weights
     channels, taps = map(int, weight.weight.shape)
     weights = (m.vector(weight), m.vector(bias[0]) if bias else -1)
+    if node.attributes["dilation"] > 1:
+        raise NotExpressible(f"the native engine has no dilated convolution ({node.path})")
     state = m.state(node.path, channels * (taps - 1))
     return m.simple(node, "causal_conv", m.joined(node.inputs[0]), weights=weights, ints=(state, taps))
 

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..core import blocks
 from ..core.blocks import AttentionBase
 from ..core.expr import Expr
-from ..core.latent_attention import Compressor, IndexedAttention
+from ..core.latent_attention import Compressor, IndexedAttention, WindowKeys
 from ..core.mixers import RecurrentMixer
 from ..core.multimodal import CountedBlock
 from ..core.positions import LongRope, Rope
@@ -75,11 +75,12 @@ class Module(nn.Module):
             self.pattern = shared_pattern(AttentionPattern(spec.window, alibi, self.spec.heads if alibi else 0))
 
     def _add_weight(self, name: str, weight: Weight, options: TensorOptions) -> None:
-        """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break near-ties, stay in float32."""
+        """Allocate a weight. Tied weights are set by `tie_weights`; buffers, which break near-ties, stay in float32, or are integers."""
         if weight.tied:
             self.register_parameter(name, None)
         elif weight.buffer:
-            self.register_buffer(name, torch.empty(weight.shape, dtype=torch.float32, device=options.device))
+            dtype = torch.int64 if weight.dtype == "I64" else torch.float32
+            self.register_buffer(name, torch.empty(weight.shape, dtype=dtype, device=options.device))
         else:
             self.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=options.dtype, device=options.device)))
 
@@ -97,7 +98,7 @@ class Module(nn.Module):
         """Return an empty cache of a mixer for at most `capacity` tokens; None where it reads another layer's or keeps no state."""
         if isinstance(self.spec, RecurrentMixer):
             return RecurrentState() if capacity else None
-        if isinstance(self.spec, Compressor):
+        if isinstance(self.spec, Compressor | WindowKeys):
             return WindowCache(self.spec.ratio * (2 if self.spec.overlap else 1) - 1) if capacity else None
         if capacity and not self.pattern.window.causal:
             raise LlamathError("attention in this model is bidirectional, so it cannot generate with a KV cache")
@@ -256,6 +257,8 @@ def initialize(module: Decoder, seed: int = 0, std: float = 0.02) -> Decoder:
             x.zero_()
         elif leaf.weight.role == "scale":
             x.fill_(1.0)
+        elif not x.is_floating_point():
+            x.zero_()
         else:
             x.normal_(0.0, std, generator=generator)
     for child in module.modules():

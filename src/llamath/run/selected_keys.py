@@ -18,7 +18,7 @@ Visible = Callable[[slice], Tensor]
 """Which keys these queries see, `(T, S)` or `(B, T, S)`."""
 
 
-def select_keys(q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: int) -> Tensor:
+def select_keys(q: Tensor, k: Tensor, weights: Tensor | None, visible: Visible, top_k: int) -> Tensor:
     """Return the keys with the highest scores: q `(B, T, H, h)`, k `(B, S, h)`, weights `(B, T, H)` → `(B, T, min(S, top_k))`."""
     keys, kept, scale = k.float().mT[:, None], min(k.shape[1], top_k), q.shape[-1] ** -0.5
     size = max(1, _MAX_SCORES // (q.shape[0] * q.shape[2] * max(k.shape[1], 1)))
@@ -26,7 +26,7 @@ def select_keys(q: Tensor, k: Tensor, weights: Tensor, visible: Visible, top_k: 
     for first in range(0, q.shape[1], size):
         at = slice(first, min(first + size, q.shape[1]))
         each = torch.relu(q[:, at].float() @ keys * scale)  # (B, T, H, S)
-        scores = (weights[:, at, None].float() @ each).squeeze(2)
+        scores = each.sum(2) if weights is None else (weights[:, at, None].float() @ each).squeeze(2)
         parts.append(scores.masked_fill(~visible(at), -torch.inf).topk(kept, -1).indices)
     return torch.cat(parts, 1)
 
@@ -86,11 +86,21 @@ class Windows(NamedTuple):
         return self.first[:, None] + torch.arange(self.width)
 
 
+def _tokens_of_windows(rows: int, windows: Windows, start: int) -> Tensor:
+    """Return the index of each token of the windows, `(B, W, ratio)`, counted from `start`."""
+    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio)
+    return (windows.padding[:, None, None] + token - start).expand(rows, -1, -1)
+
+
+def mean_of_windows(kv: Tensor, windows: Windows, start: int) -> Tensor:
+    """Return the mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv."""
+    at = _tokens_of_windows(len(kv), windows, start).clamp(0, max(kv.shape[1] - 1, 0))
+    return kv[torch.arange(len(kv))[:, None, None], at].float().mean(2, keepdim=True).to(kv.dtype)
+
+
 def compress_windows(kv: Tensor, gate: Tensor, bias: Tensor, windows: Windows, start: int, overlap: bool) -> Tensor:
     """Return a weighted mean of the tokens of each window, `(B, W, 1, h)`; `start` is the index of the first token of kv and gate."""
-    rows = torch.arange(len(kv))[:, None, None]
-    token = windows.numbers[..., None] * windows.ratio + torch.arange(windows.ratio)
-    at = (windows.padding[:, None, None] + token - start).expand(len(kv), -1, -1)  # (B, W, ratio)
+    rows, at = torch.arange(len(kv))[:, None, None], _tokens_of_windows(len(kv), windows, start)
     last = max(kv.shape[1] - 1, 0)
     values, weights = (x[rows, at.clamp(0, last)] for x in (kv, gate))  # (B, W, ratio, c)
     weights = weights + bias

@@ -21,7 +21,16 @@ from .forward_context import DistanceBias, ForwardContext, MaskBlock
 from .kv_cache import Cache, KVCache, RecurrentState, WindowCache
 from .linear_recurrence import RecurrenceInputs, linear_recurrence, selective_scan
 from .rope import RopeCosSin, apply_rope, cos_sin
-from .selected_keys import BlockNumbers, SelectedBlocks, SelectedKeys, Windows, compress_windows, select_blocks, select_keys
+from .selected_keys import (
+    BlockNumbers,
+    SelectedBlocks,
+    SelectedKeys,
+    Windows,
+    compress_windows,
+    mean_of_windows,
+    select_blocks,
+    select_keys,
+)
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **dict.fromkeys(("silu", "swish"), F.silu),
@@ -58,6 +67,14 @@ class TorchMachine(ForwardContext):
         self.dtype = self.dtype or rows.dtype
         return rows
 
+    def lookup_in_parts(self, ids: Tensor, tables: nn.ModuleList) -> Tensor:
+        weights: list[Tensor] = [local_tensor(table.get_parameter("weight")) for table in tables]
+        part, row = ids // len(weights[0]), ids % len(weights[0])
+        y = weights[0].new_zeros(*ids.shape, weights[0].shape[1])
+        for i in part.unique().tolist() if not ids.is_meta else ():
+            y = y.masked_scatter((part == i)[..., None], F.embedding(row[part == i], weights[i]))
+        return y
+
     def add_sinusoids(self, x: Tensor, offset: int, steps: int) -> Tensor:
         rates = torch.exp(torch.arange(x.shape[-1] // 2, device=x.device) * (-log(10000.0) / steps))
         angles = (self.positions + offset)[..., None] * rates
@@ -81,7 +98,8 @@ class TorchMachine(ForwardContext):
     def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float, offset: float = 0.0, grouped: bool = False) -> Tensor:
         if grouped:
             assert weight is not None
-            return (F.rms_norm(x.unflatten(-1, weight.shape), weight.shape[-1:], eps=eps) * weight).flatten(-2)
+            wide, scale = (x.float(), offset + weight.float()) if offset else (x, weight)
+            return (F.rms_norm(wide.unflatten(-1, weight.shape), weight.shape[-1:], eps=eps) * scale).flatten(-2).to(x.dtype)
         if weight is None or not offset:
             return F.rms_norm(x, x.shape[-1:], weight, eps)
         return F.rms_norm(x.float(), x.shape[-1:], offset + weight.float(), eps).to(x.dtype)
@@ -121,12 +139,18 @@ class TorchMachine(ForwardContext):
     def multiply(self, x: Tensor, y: Tensor) -> Tensor:
         return x * y
 
+    def dot(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x * y).sum(-1, keepdim=True)
+
+    def signed_root(self, x: Tensor, least: float) -> Tensor:
+        return x.abs().clamp(min=least).sqrt() * x.sign()
+
     def scale(self, x: Tensor, factor: float) -> Tensor:
         return x if factor == 1.0 else x * factor
 
     def scale_by_weight(self, x: Tensor, weight: Tensor) -> Tensor:
         weight = weight.to(x.dtype)
-        return x * (weight if weight.numel() == 1 or x.dim() == 3 else weight[:, None])
+        return x * (weight[:, None] if weight.numel() > 1 and x.dim() == 4 else weight)
 
     def scale_by_tanh(self, x: Tensor, weight: Tensor) -> Tensor:
         return x * weight.tanh()
@@ -153,6 +177,12 @@ class TorchMachine(ForwardContext):
 
     def match_rms(self, x: Tensor, y: Tensor) -> Tensor:
         return x * y.square().mean(-1, keepdim=True).sqrt() / x.square().mean(-1, keepdim=True).clamp(min=1e-5).sqrt()
+
+    def blend(self, x: Tensor, y: Tensor, weight: Tensor, temperature: float) -> Tensor:
+        w = weight.float() / temperature
+        share = w.sigmoid()
+        kept = ((-w).sigmoid() * (1 + share)).clamp(min=1e-3).sqrt()
+        return (kept * x + share * y).to(x.dtype)
 
     def mix_streams(self, x: Tensor, weights: Tensor) -> Tensor:
         return weights @ x
@@ -422,7 +452,7 @@ class TorchMachine(ForwardContext):
         assert isinstance(cache, KVCache)
         return cache
 
-    def select_keys(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor) -> Tensor:
+    def select_keys(self, indexer: Any, q: Tensor, k: Tensor, weights: Tensor | None) -> Tensor:
         if indexer.ratio > 1:
             return select_keys(q, k[:, :, 0], weights, partial(self._visible_windows, indexer.ratio, k.shape[1]), indexer.top_k)
         mask = self.mask(indexer.pattern, self._kv_cache(indexer).capacity)
@@ -437,9 +467,16 @@ class TorchMachine(ForwardContext):
         numbers = BlockNumbers(self._key_blocks(indexer), own, count, indexer.top_blocks, indexer.local_blocks)
         return select_blocks(q, k[:, :, 0], mask, numbers)
 
-    def _key_blocks(self, indexer: Any) -> Tensor:
+    def add_open_window(self, indexer: Any, selected: Tensor) -> Tensor:
+        own = torch.where((self.positions + 1) % indexer.ratio == 0, -1, self.positions // indexer.ratio)
+        windows = torch.cat((selected, own.expand(selected.shape[:2])[..., None]), -1)[:, :, None]
+        if indexer.shares_selection:
+            self._selections[indexer.layer] = windows
+        return windows
+
+    def _key_blocks(self, mixer: Any) -> Tensor:
         """The number of the block of each cached key, `(S,)` or `(B, S)`."""
-        return self.to_positions(self.cached_positions(self._kv_cache(indexer).capacity)) // indexer.block_size
+        return self.to_positions(self.cached_positions(self._kv_cache(mixer).capacity)) // mixer.block_size
 
     def _windows(self, ratio: int) -> Windows:
         padding = torch.zeros(1, dtype=torch.long) if self.padding is None else self.padding.cpu()  # counts, not data
@@ -455,10 +492,12 @@ class TorchMachine(ForwardContext):
         assert cache is None or isinstance(cache, WindowCache)
         return WindowCache(0) if cache is None else cache
 
-    def compress(self, compressor: Any, kv: Tensor, gate: Tensor, bias: Tensor) -> Tensor:
-        kv, gate = self._window_cache(compressor).add_tokens((kv, gate))
-        start = self.past_length + self.new_length - kv.shape[1]
-        return compress_windows(kv, gate, bias.to(kv.dtype), self._windows(compressor.ratio), start, compressor.overlap)
+    def compress(self, compressor: Any, kv: Tensor, gate: Tensor | None, bias: Tensor | None) -> Tensor:
+        kv, *gates = self._window_cache(compressor).add_tokens((kv,) if gate is None else (kv, gate))
+        start, windows = self.past_length + self.new_length - kv.shape[1], self._windows(compressor.ratio)
+        if bias is None:
+            return mean_of_windows(kv, windows, start)
+        return compress_windows(kv, gates[0], bias.to(kv.dtype), windows, start, compressor.overlap)
 
     def rope_windows(self, compressor: Any, x: Tensor, rope: Rope | None) -> Tensor:
         if rope is None:
@@ -517,22 +556,35 @@ class TorchMachine(ForwardContext):
             biased = DistanceBias(mask, bias.transpose(1, 2))
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), biased, params).transpose(1, 2)
         if selected is not None and selected.dim() == 4:
-            count = -(-k.shape[1] // mixer.indexer.block_size)
-            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer.indexer), count, q.shape[2])
+            count = -(-k.shape[1] // mixer.block_size)
+            in_blocks = SelectedBlocks(mask, selected, self._key_blocks(mixer), count, q.shape[2])
             return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), in_blocks, params).transpose(1, 2)
         kept = None if selected is None or selected.shape[2] == k.shape[1] else SelectedKeys(mask, selected, k.shape[1])
         if kept is not None:
             k, v = kept.gather(k), kept.gather(v)
         return attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), kept or mask, params).transpose(1, 2)
 
-    def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        state, taps = self._state(mixer), weight.shape[1]
+    def hash_ngrams(self, mixer: Any, multipliers: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
+        state, most, end = self._state(mixer), mixer.ngram_size - 1, mixer.end_token
+        ids = self.ids if self.token_mask is None else torch.where(self.token_mask[..., 0], self.ids, end)
+        history = torch.cat((state.conv_states.get(id(mixer), ids.new_full((len(ids), most), end)), ids), 1)
+        state.conv_states[id(mixer)] = history[:, ids.shape[1] :].clone()
+        mixed, within, rows = ids * multipliers[0], torch.ones_like(ids, dtype=torch.bool), []
+        for n in range(1, most + 1):
+            earlier, heads = history[:, most - n : history.shape[1] - n], slice((n - 1) * mixer.heads_per_ngram, n * mixer.heads_per_ngram)
+            within = within & (earlier != end)
+            mixed = mixed ^ (torch.where(within, earlier, end) * multipliers[n])
+            rows.append(mixed[..., None] % sizes[heads] + offsets[heads])
+        return torch.cat(rows, -1)
+
+    def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
+        state, taps = self._state(mixer), (weight.shape[1] - 1) * dilation + 1
         x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
         earlier = state.conv_states.get(id(mixer))
         before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if earlier is None else earlier[:, 1:]
         x = torch.cat((before, x), 1)
         state.conv_states[id(mixer)] = x[:, x.shape[1] - taps :].clone()
-        return F.conv1d(x.mT, weight[:, None], bias, groups=x.shape[2]).mT
+        return F.conv1d(x.mT, weight[:, None], bias, dilation=dilation, groups=x.shape[2]).mT
 
     def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
         state = self._state(mixer)
@@ -614,10 +666,19 @@ class TorchMachine(ForwardContext):
     def scale_by_expert(self, weights: Tensor, chosen: Tensor, scale: Tensor) -> Tensor:
         return weights * scale[chosen]
 
-    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
+    def experts(
+        self,
+        moe: Any,
+        experts: nn.ModuleList,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor | None = None,
+        norm: nn.Module | None = None,
+    ) -> Tensor:
         """Run each expert on its tokens and sum the outputs; weights apply to the experts' outputs, or inputs if `routing` is "input"."""
+        normalize = _identity if norm is None else norm
         if x.is_meta:  # no values to route by: run as many experts as a token has
-            first, *others = (expert(self, x) for expert in experts[: chosen.shape[-1]])
+            first, *others = (normalize(self, expert(self, x)) for expert in experts[: chosen.shape[-1]])
             return sum(others, torch.zeros_like(first) + first)
         tokens, chosen = x.flatten(0, -2), chosen.flatten(0, -2)
         weights = torch.ones_like(chosen, dtype=torch.float32) if weights is None else weights.flatten(0, -2)
@@ -626,7 +687,9 @@ class TorchMachine(ForwardContext):
             at, slot = torch.where(chosen == e)
             inputs, weight = tokens[at], weights[at, slot, None]
             expert = experts[e] if e < len(experts) else _identity
-            out = expert(self, (inputs * weight).to(x.dtype)) if moe.routing == "input" else expert(self, inputs) * weight
+            scaled = moe.routing == "input"
+            out = normalize(self, expert(self, (inputs * weight).to(x.dtype) if scaled else inputs))
+            out = out if scaled else out * weight
             y = torch.zeros(len(tokens), out.shape[-1], device=x.device) if y is None else y
             y = y.index_add(0, at, out.float())
         assert y is not None

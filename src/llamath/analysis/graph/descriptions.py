@@ -23,6 +23,11 @@ def lookup(node: Node) -> str:
     return "learned position embedding" if node.inputs[0].op == "positions" else "token embedding"
 
 
+def hash_ngrams(node: Node) -> str:
+    """Describe the rows of a table for n-grams."""
+    return f"{int(node.shape[2])} hashes of the {' and '.join(str(n) for n in range(2, node.attributes['ngram_size'] + 1))}-grams"
+
+
 def linear(node: Node) -> str:
     """Describe a projection."""
     tied = " (tied to the embedding)" if node.weights[0].weight.tied else ""
@@ -73,6 +78,11 @@ def add(node: Node) -> str:
     return "added to the normalized x" if node.inputs[0].op.endswith("norm") else "added to the residual stream"
 
 
+def blend(node: Node) -> str:
+    """Describe a residual connection with learned shares."""
+    return f"√(1 − b²) · residual stream + b · branch, b = sigmoid(w / {node.attributes['temperature']:g}) in each channel"
+
+
 def multiply(node: Node) -> str:
     """Describe an elementwise product."""
     return " · ".join(map(_operand, node.inputs))
@@ -85,8 +95,8 @@ def scale(node: Node) -> str:
 
 def compress(node: Node) -> str:
     """Describe windows of tokens."""
-    overlap = ", with those of the window before" if node.attributes["overlap"] else ""
-    return f"weighted mean of each {int(node.attributes['ratio']):,} tokens{overlap}"
+    overlap, weighted = ", with those of the window before" if node.attributes["overlap"] else "", "weighted " * (len(node.inputs) > 1)
+    return f"{weighted}mean of each {int(node.attributes['ratio']):,} tokens{overlap}"
 
 
 def compressed_attention(node: Node) -> str:
@@ -108,7 +118,8 @@ def offset(node: Node) -> str:
 
 def scale_by_weight(node: Node) -> str:
     """Describe a stored factor."""
-    return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else "multiplied by one stored number per head"
+    what = "channel" if node.weights[0].shape[0] == node.shape[-1] else "head"
+    return "multiplied by a stored scalar" if int(node.weights[0].weight.size) == 1 else f"multiplied by one stored number per {what}"
 
 
 def softcap(node: Node) -> str:
@@ -154,7 +165,8 @@ def read_cache(node: Node) -> str:
 
 def select_keys(node: Node) -> str:
     """Describe the choice of keys by an indexer."""
-    return f"the {int(node.attributes['top_k']):,} keys with the highest scores Σ weight · relu(q · k)"
+    what, weight = "keys" if node.attributes["ratio"] == 1 else "windows", "weight · " * (len(node.inputs) > 2)
+    return f"the {int(node.attributes['top_k']):,} {what} with the highest scores Σ {weight}relu(q · k)"
 
 
 def select_blocks(node: Node) -> str:
@@ -183,6 +195,9 @@ def _softmax(node: Node) -> Iterator[str]:
         yield f"over the last {window.size:,} keys" if window.causal else f"over keys less than {window.size:,} away, including later ones"
     elif window.chunk is not None:
         yield f"over the keys of its chunk of {window.chunk:,}"
+    elif node.attributes["windows"]:
+        ratio, most = map(int, node.attributes["windows"])
+        yield f"over the keys of at most {most:,} selected windows of {ratio:,}, and those after the last complete one"
     else:
         all_keys = OVER_CACHED_KEYS if window.causal else "over all keys, including later ones"
         yield all_keys if node.attributes["top_k"] is None else f"over at most {int(node.attributes['top_k']):,} selected keys"
@@ -196,7 +211,8 @@ def _softmax(node: Node) -> Iterator[str]:
 
 def causal_conv(node: Node) -> str:
     """Describe a convolution."""
-    return f"causal convolution over {int(node.weights[0].shape[1])} tokens per channel"
+    apart = "" if node.attributes["dilation"] == 1 else f", {node.attributes['dilation']} apart"
+    return f"causal convolution over {int(node.weights[0].shape[1])} tokens{apart} per channel"
 
 
 def route(node: Node) -> str:

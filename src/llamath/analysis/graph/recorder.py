@@ -301,6 +301,11 @@ class GraphRecorder:
         shape = (*ids.shape, weight.shape[1])
         return self.add_node("lookup", (ids,), shape, width=self.activation_bytes, weights=(weight,), offset=offset)
 
+    def lookup_in_parts(self, ids: Node, tables: _BoundStack) -> Node:
+        weight = tables.bind(tables.stack[0], LETTERS[1]).weight
+        shape = (*ids.shape, weight.shape[1])
+        return self.add_node("lookup_in_parts", (ids,), shape, width=self.activation_bytes, weights=(weight,))
+
     def add_sinusoids(self, x: Node, offset: int, steps: int) -> Node:
         return self.add_node("add_sinusoids", (x,), x.shape, offset=offset, steps=steps)
 
@@ -347,6 +352,12 @@ class GraphRecorder:
     def multiply(self, x: Node, y: Node) -> Node:
         return self.add_node("multiply", (x, y), x.shape)
 
+    def dot(self, x: Node, y: Node) -> Node:
+        return self.add_node("dot", (x, y), (*x.shape[:-1], 1))
+
+    def signed_root(self, x: Node, least: float) -> Node:
+        return self.add_node("signed_root", (x,), x.shape, least=least)
+
     def scale(self, x: Node, factor: float) -> Node:
         return x if factor == 1.0 else self.add_node("scale", (x,), x.shape, factor=float(factor))
 
@@ -376,6 +387,9 @@ class GraphRecorder:
 
     def match_rms(self, x: Node, y: Node) -> Node:
         return self.add_node("match_rms", (x, y), x.shape)
+
+    def blend(self, x: Node, y: Node, weight: UsedWeight, temperature: float) -> Node:
+        return self.add_node("blend", (x, y), x.shape, weights=(weight,), temperature=float(temperature))
 
     def mix_streams(self, x: Node, weights: Node) -> Node:
         return self.add_node("mix_streams", (x, weights), (*weights.shape[:-1], x.shape[-1]))
@@ -588,18 +602,23 @@ class GraphRecorder:
             return minimum(self.past_tokens + 1, reach)
         return minimum(self.past_tokens, reach - 1) + self.new_tokens
 
-    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node) -> Node:
+    def select_keys(self, indexer: _Bound, q: Node, k: Node, weights: Node | None) -> Node:
         shape = (*q.shape[:2], minimum(k.shape[1], indexer.top_k))
         facts = {"past_tokens": self.past_tokens, "window": indexer.window, "top_k": indexer.top_k, "ratio": indexer.ratio}
-        return self.add_node("select_keys", (q, k, weights), shape, width=INT64, **facts)
+        return self.add_node("select_keys", (q, k) if weights is None else (q, k, weights), shape, width=INT64, **facts)
 
-    def compress(self, compressor: _Bound, kv: Node, gate: Node, bias: UsedWeight) -> Node:
+    def add_open_window(self, indexer: _Bound, selected: Node) -> Node:
+        shape = (*selected.shape[:2], 1, selected.shape[2] + 1)
+        return self.add_node("add_open_window", (selected,), shape, windows=(indexer.ratio, indexer.top_k))
+
+    def compress(self, compressor: _Bound, kv: Node, gate: Node | None, bias: UsedWeight | None) -> Node:
         ratio, facts = compressor.ratio, {"ratio": compressor.ratio, "overlap": compressor.overlap}
         windows = floor_div(self.past_tokens + self.new_tokens, ratio) - floor_div(self.past_tokens, ratio)
-        return self.add_node("compress", (kv, gate), (self.batch, windows, 1, compressor.head_dim), weights=(bias,), **facts)
+        inputs = (kv,) if gate is None else (kv, gate)
+        return self.add_node("compress", inputs, (self.batch, windows, 1, compressor.head_dim), weights=(bias,), **facts)
 
     def rope_windows(self, compressor: _Bound, x: Node, rope: Rope | None) -> Node:  # noqa: ARG002
-        return self.add_node("rope_windows", (x,), x.shape, rope=rope)
+        return x if rope is None else self.add_node("rope_windows", (x,), x.shape, rope=rope)
 
     def update_windows(self, compressor: _Bound, x: Node) -> Node:
         windows = floor_div(self.past_tokens + self.new_tokens, compressor.ratio)
@@ -631,8 +650,11 @@ class GraphRecorder:
         return self.add_node("select_blocks", (q, k), shape, width=INT64, **facts)
 
     def reuse_selection(self, mixer: _Bound) -> Node:
-        shape = (self.batch, self.new_tokens, minimum(self.visible_keys(mixer.window), mixer.top_k))
-        return self.add_node("reuse_selection", (), shape, width=INT64)
+        keys = self.visible_keys(mixer.window)
+        if mixer.block_size == 1:
+            return self.add_node("reuse_selection", (), (self.batch, self.new_tokens, minimum(keys, mixer.top_k)), width=INT64)
+        shape = (self.batch, self.new_tokens, 1, minimum(floor_div(keys, mixer.block_size), mixer.top_k) + 1)
+        return self.add_node("reuse_selection", (), shape, width=INT64, windows=(mixer.block_size, mixer.top_k))
 
     def attention(
         self,
@@ -645,11 +667,12 @@ class GraphRecorder:
         selected: Node | None = None,
         bias: Node | None = None,
     ) -> Node:
-        by_key = selected is not None and selected.op != "select_blocks"
+        by_key = selected is not None and len(selected.shape) == 3
         facts = {
             "top_k": mixer.top_k if by_key else None,
             "gathers": by_key and self.decode,
             "blocks": None if selected is None else selected.attributes.get("blocks"),  # size and number of the selected blocks
+            "windows": None if selected is None else selected.attributes.get("windows"),  # the same of windows before the query's own
             "window": mixer.window,
             "past_tokens": self.past_tokens,
             "transform": mixer.score_transform,
@@ -658,8 +681,12 @@ class GraphRecorder:
         inputs = (q, k, v, *[x for x in (selected, bias) if x is not None])
         return self.add_node("attention", inputs, (*q.shape[:-1], v.shape[-1]), weights=(sinks,), **facts)
 
-    def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None) -> Node:  # noqa: ARG002
-        return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias))
+    def hash_ngrams(self, mixer: _Bound, multipliers: UsedWeight, sizes: UsedWeight, offsets: UsedWeight) -> Node:
+        shape, weights = (self.batch, self.new_tokens, sizes.shape[0]), (multipliers, sizes, offsets)
+        return self.add_node("hash_ngrams", (), shape, width=INT64, weights=weights, ngram_size=mixer.ngram_size)
+
+    def causal_conv(self, mixer: _Bound, x: Node, weight: UsedWeight, bias: UsedWeight | None, dilation: int = 1) -> Node:  # noqa: ARG002
+        return self.add_node("causal_conv", (x,), x.shape, weights=(weight, bias), dilation=dilation)
 
     def gated_delta_rule(self, mixer: _Bound, q: Node, k: Node, v: Node, g: Node, beta: Node) -> Node:  # noqa: ARG002
         return self.add_node("gated_delta_rule", (q, k, v, g, beta), v.shape, width=FLOAT32)
@@ -705,10 +732,13 @@ class GraphRecorder:
     def scale_by_expert(self, weights: Node, chosen: Node, scale: UsedWeight) -> Node:
         return self.add_node("scale_by_expert", (weights, chosen), weights.shape, weights=(scale,))
 
-    def experts(self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node | None = None) -> Node:
+    def experts(
+        self, moe: _Bound, experts: _BoundStack, x: Node, chosen: Node, weights: Node | None = None, norm: _Bound | None = None
+    ) -> Node:
         expert = experts.bind(experts.stack[0], LETTERS[1])
         rows = self.add_node("dispatch", (x, chosen), (product(chosen.shape), x.shape[-1]), moe=moe.block)
         y: Node = expert(self, rows)
+        y = y if norm is None else norm(self, y)
         inputs = (y, chosen) if weights is None else (y, chosen, weights)
         return self.add_node("combine", inputs, (*x.shape[:-1], y.shape[-1]), moe=moe.block)
 

@@ -19,6 +19,7 @@ from .saved_rules import (
     SavedRule,
     save_act,
     save_attention,
+    save_blend,
     save_bounded_decay,
     save_clamp,
     save_compressed_attention,
@@ -104,6 +105,8 @@ def _attended_pairs(node: Node, masked: bool) -> Expr:
     past, window, top_k = node.attributes["past_tokens"], node.attributes["window"], node.attributes["top_k"]
     if blocks := node.attributes.get("blocks"):
         return pairs_in_blocks(blocks, past + new) - pairs_in_blocks(blocks, past)
+    if windows := node.attributes.get("windows"):
+        return pairs_in_selected_windows(windows, new, past)
     if top_k is not None:  # as many as in a window of this size
         return pairs_in_window(AttentionWindow(size=top_k), new, past).alias("As")
     return pairs_in_window(window, new, past).alias("Aw" if window.size else "Ac" if window.chunk else "A")
@@ -189,12 +192,12 @@ def _mix_flops(node: Node, masked: bool) -> Expr:  # noqa: ARG001
 
 def _select_flops(node: Node, masked: bool) -> Expr:
     """Return the FLOPs of the scores of an indexer, and of their sum over its heads."""
-    q, k, _ = node.inputs
+    q, k, *weights = node.inputs
     new, past, window = node.shape[1], node.attributes["past_tokens"], node.attributes["window"]
     ratio = node.attributes["ratio"]
     seen = pairs_in_window(window, new, past).alias("A") if ratio == 1 else windows_seen(ratio, new, past, None)
     pairs = seen if masked else product((new, k.shape[1]))
-    return product((2, q.shape[0], q.shape[2], q.shape[3] + 1, pairs))
+    return product((2, q.shape[0], q.shape[2], q.shape[3] + len(weights), pairs))
 
 
 def windows_seen(ratio: int, new: Expr, past: Expr, most: int | None) -> Expr:
@@ -211,6 +214,13 @@ def _windows_of_first(ratio: int, n: Expr, most: int | None) -> Expr:
     windows = floor_div(near, ratio)
     each = floor_div(ratio * windows * windows - ratio * windows, 2) + windows * (near - ratio * windows + 1)
     return each if most is None else each + most * (n - near)
+
+
+def pairs_in_selected_windows(windows: tuple[int, int], new: Expr, past: Expr) -> Expr:
+    """Return the pairs of `new` queries after `past` tokens with those of the selected windows, and those after the last complete one."""
+    ratio, most = windows
+    rest = pairs_in_window(AttentionWindow(), new, past) - ratio * windows_seen(ratio, new, past, None)
+    return rest + ratio * windows_seen(ratio, new, past, most)
 
 
 def _compressed_flops(node: Node, masked: bool) -> Expr:
@@ -232,7 +242,7 @@ def _cached_tokens_of_windows(node: Node) -> CachedTensor:
     """Return the tokens of the next window, and those of the last one that overlaps it."""
     kv, overlap = node.inputs[0], node.attributes["overlap"]
     tokens = 2 * node.attributes["ratio"] - 1 if overlap else node.attributes["ratio"] - 1
-    return CachedTensor(kind="conv", description="tokens of the next window", size=product((2, tokens, kv.shape[-1])))
+    return CachedTensor(kind="conv", description="tokens of the next window", size=product((len(node.inputs), tokens, kv.shape[-1])))
 
 
 def _block_flops(node: Node, masked: bool) -> Expr:
@@ -270,9 +280,16 @@ def _cached_rows(node: Node) -> CachedTensor:
 
 
 def _cached_inputs(node: Node) -> CachedTensor:
-    split, size = node.weights[0].split, product(node.weights[0].shape)
+    (channels, taps), split = node.weights[0].shape, node.weights[0].split
+    dilation = node.attributes["dilation"]
+    size = product((channels, taps if dilation == 1 else (taps - 1) * dilation + 1))
     kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"  # in float32, or in the dtype of the cache
     return CachedTensor(kind=kind, description="short convolution's inputs", size=size, parts=split.parts if split else 1)
+
+
+def _cached_ids(node: Node) -> CachedTensor:
+    """Return the last ids, each as large as two numbers of a state."""
+    return CachedTensor(kind="state", description="last token ids", size=Expr.const(2 * (node.attributes["ngram_size"] - 1)))
 
 
 def _delta_state(node: Node) -> CachedTensor:
@@ -335,6 +352,7 @@ def _attention_rule(description: str | Callable[[Node], str], flops: Callable[[N
 RULES: Mapping[str, Rule] = {
     "act": Rule(kind="act", name="{source}_act", description=describe.act, saved=save_act),
     "add": Rule(kind="add", name="{source}_add", description=describe.add),
+    "add_open_window": Rule(kind="choice", name="windows", description="and the window that is not complete yet"),
     "add_bias": Rule(kind="add", description="plus one stored number for each channel"),
     "add_resized_positions": Rule(kind="add", description="plus one learned row for each patch, interpolated"),
     "add_axial_positions": Rule(kind="add", description="plus learned rows for the column and the row of each patch"),
@@ -351,6 +369,7 @@ RULES: Mapping[str, Rule] = {
     "pad_tokens": Rule(kind="view", description="tokens of zeros up to a multiple"),
     "split_tiles": Rule(),
     "attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
+    "blend": Rule(kind="add", name="{source}_add", description=describe.blend, saved=save_blend),
     "bounded_decay": Rule(kind="act", name="decay", description=describe.bounded_decay, saved=save_bounded_decay),
     "cast": Rule(),
     "causal_conv": Rule(kind="conv", description=describe.causal_conv, flops=_conv_flops, cached=_cached_inputs, saved=save_mixer_inputs),
@@ -377,6 +396,7 @@ RULES: Mapping[str, Rule] = {
     "to_windows": Rule(kind="view", name="windows", description="windows of patches, each by itself"),
     "dispatch": Rule(kind="view", name="dispatch", description=describe.dispatch),
     "drop_tokens": Rule(kind="view", name="patches_only", description="without the class token"),
+    "dot": Rule(kind="sum", name="dot", description="product of both in each stream", saved=save_mix_streams),
     "dropout": Rule(saved=save_dropout),
     "encoder_attention": Rule(steps=_attention_steps, flops=_attention_flops, mixing=True, saved=save_attention),
     "first_tokens": Rule(),
@@ -391,6 +411,7 @@ RULES: Mapping[str, Rule] = {
         saved=save_mixer_inputs,
     ),
     "gated_delta_rule": Rule(steps=_delta_steps, flops=_delta_flops, mixing=True, cached=_delta_state, saved=save_mixer_inputs),
+    "hash_ngrams": Rule(kind="choice", name="rows", description=describe.hash_ngrams, cached=_cached_ids),
     "hidden_states": Rule(),
     "ids": Rule(kind="ids", name="ids", description="token ids, 0 to V − 1"),
     "keep_outliers": Rule(kind="act", name="{source}_outliers", description="what exceeds a threshold", saved=save_keep_outliers),
@@ -401,6 +422,7 @@ RULES: Mapping[str, Rule] = {
     "layers": Rule(),
     "linear": Rule(kind="linear", description=describe.linear, flops=_matmul_flops, saved=save_linear),
     "lookup": Rule(kind="lookup", description=describe.lookup, saved=save_ids),
+    "lookup_in_parts": Rule(kind="lookup", description="rows of the n-grams", saved=save_ids),
     "match_rms": Rule(kind="norm", description="scaled to the magnitude of the first stream", saved=save_match_rms),
     "merge_heads": Rule(kind="view", name="concat", description="heads concatenated per token"),
     "merge_patches": Rule(kind="view", name="merge_patches", description=describe.merge_patches),
@@ -437,6 +459,7 @@ RULES: Mapping[str, Rule] = {
     "linear_attention": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "selective_scan": Rule(steps=_scan_steps, flops=_scan_flops, mixing=True, cached=_scan_state, saved=save_mixer_inputs),
     "softmax": Rule(kind="act", name="softmax", description="shares that sum to 1", saved=save_softmax),
+    "signed_root": Rule(kind="act", name="root", description="the root of its size, with its sign", saved=save_mixer_inputs),
     "sinkhorn": Rule(kind="act", name="sinkhorn", description=describe.sinkhorn, saved=save_mixer_inputs),
     "slice": Rule(),
     "softcap": Rule(kind="act", name="softcap", description=describe.softcap, saved=save_softcap),

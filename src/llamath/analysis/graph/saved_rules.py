@@ -267,6 +267,12 @@ def save_softmax(x: Node, k: Kernels) -> Iterator[Saved]:  # noqa: ARG001
     yield _extra("residual streams", x, x.size, x.width)
 
 
+def save_blend(x: Node, k: Kernels) -> Iterator[Saved]:
+    """Both inputs, for the gradient of the weight."""
+    for y in x.inputs:
+        yield from _result("residual streams", y, k, for_weight_gradient=True)
+
+
 def save_mix_streams(x: Node, k: Kernels) -> Iterator[Saved]:
     """Both factors."""
     for y in x.inputs:
@@ -324,13 +330,18 @@ def save_attention(x: Node, k: Kernels) -> Iterator[Saved]:
         yield _extra("sums of softmax", x, product(x.shape[:-1]), FLOAT32)
         yield from _result("output of attention", x, k)
         for y in others:
-            if y.op not in ("select_blocks", "select_keys", "reuse_selection"):
+            if y.op not in ("select_blocks", "select_keys", "add_open_window", "reuse_selection"):
                 yield from _result("biases of scores", y, k)
                 continue
             if y.op == "select_blocks":
                 size, kept = x.attributes["blocks"]
                 blocks = product((*y.shape[:3], minimum(ceil_div(k.keys, size), kept)))
                 yield y, SavedTensor("selected blocks", elements_per_token(blocks), _INT32, "sequence")
+                continue
+            if windows := x.attributes["windows"]:
+                ratio, most = windows
+                chosen = product((*y.shape[:2], minimum(floor_div(k.keys, ratio), most) + 1))
+                yield y, SavedTensor("selected windows", elements_per_token(chosen), _INT32, "sequence")
                 continue
             keys = minimum(k.keys, x.attributes["top_k"])
             yield y, SavedTensor("selected keys", elements_per_token(product((*y.shape[:2], keys))), _INT32, "sequence")

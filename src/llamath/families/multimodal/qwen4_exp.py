@@ -9,8 +9,8 @@ from ..qwen_towers import qwen3_merger, qwen3_tower
 from ..towers import part_config
 
 _MODULES = {
-    **{f"layers.{{l}}.mlp.moe.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj" for x in ("gate", "up")},
-    "layers.{l}.mlp.moe.experts.{e}.down.weight": "mlp.experts.down_proj",
+    **{f"layers.{{l}}.mlp.experts.{{e}}.{x}.weight": "mlp.experts.gate_up_proj" for x in ("gate", "up")},
+    "layers.{l}.mlp.experts.{e}.down.weight": "mlp.experts.down_proj",
 }
 
 

@@ -95,7 +95,15 @@ class OperationLog(TorchMachine):
         self._add_recurrence("selective_scan", mixer, y)
         return y
 
-    def experts(self, moe: Any, experts: nn.ModuleList, x: Tensor, chosen: Tensor, weights: Tensor | None = None) -> Tensor:
+    def experts(
+        self,
+        moe: Any,
+        experts: nn.ModuleList,
+        x: Tensor,
+        chosen: Tensor,
+        weights: Tensor | None = None,
+        norm: nn.Module | None = None,
+    ) -> Tensor:
         outer = self.log
         inputs: list[Shape] = []
         logs: list[list[LoggedOperation]] = []
@@ -110,7 +118,7 @@ class OperationLog(TorchMachine):
 
             return run
 
-        y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights)  # type: ignore[arg-type]
+        y = super().experts(moe, [start(expert) for expert in experts], x, chosen, weights, norm)  # type: ignore[arg-type]
         self.log = outer
         idle = 0 if x.is_meta else int((chosen >= len(experts)).sum())  # rows for experts without weights, which return their input
         outer.append(LoggedOperation("dispatch", (_total_rows(inputs, idle),), x.element_size(), False, self._layer))
@@ -173,6 +181,7 @@ _RESULTS = {
 _SIMPLE = (
     "bounded_decay",
     "add_bias",
+    *("add_open_window", "blend", "dot", "hash_ngrams", "lookup_in_parts", "signed_root"),
     *("act", "add", "add_sinusoids", "causal_conv", "clamp", "clamped_gated", "compress", "compressed_attention", "concat", "decay"),
     *(
         "gated",

@@ -7,7 +7,7 @@ from math import pi
 from typing import Any, NamedTuple
 
 from ...analysis.graph.recorder import Graph, Node, Region, record
-from ...analysis.graph.rules import pairs_in_blocks, pairs_in_window
+from ...analysis.graph.rules import pairs_in_blocks, pairs_in_selected_windows, pairs_in_window
 from ...analysis.inference.cache_bytes import CacheSpec, cache_specs
 from ...analysis.inference.gpu_shards import TOKENS
 from ...catalog import read_preset
@@ -113,9 +113,10 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
     window: AttentionWindow = node.attributes["window"]
     mixer, transform = _mixer(region.block, node.path), node.attributes["transform"]
     specs = [x for x in cache_specs(graph, layers={id(region.block): 1}) if x.rows]
-    top_k, blocks = node.attributes["top_k"], node.attributes.get("blocks")
+    top_k, blocks, windows = node.attributes["top_k"], node.attributes.get("blocks"), node.attributes.get("windows")
     seen = window if top_k is None else AttentionWindow(size=top_k)  # as many keys as in a window of that size
     pairs = pairs_in_blocks(blocks, TOKENS) if blocks else pairs_in_window(seen, TOKENS, Expr.const(0))
+    pairs, chosen = pairs_in_selected_windows(windows, TOKENS, Expr.const(0)) if windows else pairs, blocks or windows
     positions = "learned" if graph.tree.positions is not None else "none"
     if any(x.op == "rope" and x.path == node.path for x in region.nodes):
         positions = "RoPE"
@@ -130,7 +131,7 @@ def _attention(graph: Graph, region: Region, node: Node, heads: _Heads) -> dict[
         "window": None if window.size is None else str(window.size),
         "chunk": None if window.chunk is None else str(window.chunk),
         "causal": window.causal,
-        "selected": str(int(top_k)) if top_k is not None else str(blocks[0] * blocks[1]) if blocks else None,
+        "selected": str(int(top_k)) if top_k is not None else str(int(chosen[0] * chosen[1])) if chosen else None,
         "sinks": getattr(mixer, "sinks", None) is not None,
         "softcap": transform.softcap,
         "positions": "ALiBi" if isinstance(transform.alibi, Alibi) else positions,
