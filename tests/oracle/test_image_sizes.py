@@ -16,6 +16,7 @@ import pytest
 from llamath.core.image_sizes import (
     BoundedImage,
     ClosestShape,
+    CoveringTiles,
     CroppedImage,
     LeastScaledImage,
     LinedImage,
@@ -27,6 +28,7 @@ from llamath.core.image_sizes import (
     SplitBudget,
     SplitImage,
     TiledImage,
+    WindowedImage,
 )
 
 pytestmark = pytest.mark.transformers
@@ -44,7 +46,7 @@ IMAGES = [
     (2500, 200),
 ]
 """Widths and heights."""
-METHODS = {"smart_resize", "_is_image_too_large", "_get_grid_layout", "_target_ratios"}
+METHODS = {"_plan_patches", "_is_extreme_aspect", "smart_resize", "_is_image_too_large", "_get_grid_layout", "_target_ratios"}
 """Methods that are tested as functions."""
 
 
@@ -237,3 +239,24 @@ def test_sizes_equal_the_processor_of_cosmos() -> None:
     for width, height in [*IMAGES, (20, 90), (200, 9)]:
         h, w = resize(1, height, width, 1, 32, 256**2, 4096**2)
         assert sizes.grid(width, height) == (1, h // 16, w // 16), (width, height)
+
+
+def test_windows_equal_the_processor_of_step() -> None:
+    functions = functions_of("step3p7/image_processing_step3p7.py")
+    processor = SimpleNamespace(_is_extreme_aspect=functions["_is_extreme_aspect"], max_image_size=3024)
+    sizes = WindowedImage(patch=14, size=728, tile=504, longest=3024)
+    for width, height in [*IMAGES, (728, 728), (700, 100), (20, 400), (605, 604), (1200, 1109)]:
+        *_, columns, rows, _padded = functions["_plan_patches"](processor, width, height, 728, 504)
+        found = sizes.beside(width, height)
+        assert (found or (0,))[0] == columns * rows, (width, height)
+        assert found is None or found[1:] == (36, 36)
+
+
+def test_covering_tiles_equal_the_processor_of_ovis() -> None:
+    functions = functions_of("ovis2/image_processing_ovis2.py")
+    for most in (1, 6, 12):
+        sizes = CoveringTiles(patch=14, size=448, max_tiles=most)
+        for width, height in IMAGES[1:]:  # a single pixel cannot be cut
+            columns, rows = functions["get_min_tile_covering_grid"]((height, width), 448, most)
+            tiles = columns * rows
+            assert sizes.grid(width, height) == (tiles + 1 if tiles > 1 else 1, 32, 32), (width, height)

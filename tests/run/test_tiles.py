@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from math import ceil, floor, prod, sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,6 +237,30 @@ def own_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 _LAYER = {"ln1": "layer_norm1", "ln2": "layer_norm2", "attn.proj": "self_attn.out_proj", **{x: x for x in ("mlp.fc1", "mlp.fc2")}}
+
+
+@pytest.mark.transformers
+@torch.no_grad()
+def test_flops_of_windows_equal_those_of_step() -> None:
+    """The whole image and six windows of another size, each a pass of the tower."""
+    import transformers
+
+    config = dict(multimodal_config("step3p7"))
+    config["vision_config"] = {"width": 24, "layers": 1, "heads": 3, "patch_size": 14, "image_size": 728, "mlp_ratio": 1.5}
+    made = transformers.AutoConfig.for_model(**config)
+    reference = transformers.AutoModelForImageTextToText.from_config(made, attn_implementation="eager")
+    with FlopCounterMode(display=False) as counter:
+        pixels = torch.zeros(1, 3, 728, 728), torch.zeros(6, 3, 504, 504)
+        found = reference.model.get_image_features(pixels[0], pixel_values_local=pixels[1], num_local_patches=[6])
+    images = image_pass(llamath.load(config).tree, Images(count=1, width=1500, height=1000))
+    assert images.tokens == len(found.pooler_output[0]) == 169 + 6 * 81
+    assert images.flops.total == counter.get_total_flops()
+    assert "6 tiles of 36 × 36" in images.summary
+
+
+def multimodal_config(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(__file__).parent.parent / "tiny_multimodal" / f"{name}.json").read_text())["plain"]
+    return found
 
 
 def test_moondream2_file_has_its_published_size_to_the_byte() -> None:

@@ -126,6 +126,9 @@ def native_features(reference: Any, image: Tensor, patch: int) -> tuple[Tensor, 
 def whole_features(reference: Any, tiles: Tensor) -> tuple[Tensor, int] | None:
     """The features of an image that is resized to a square, of classes that return no others; None for other classes."""
     kind, c = reference.config.model_type, reference.config
+    if kind == "step3p7":
+        y = torch.cat(list(reference.model.get_image_features(pixel_values=tiles).pooler_output))
+        return y, len(y)
     if kind in ("blip-2", "janus", "ovis2"):
         y = getattr(reference, "model", reference).get_image_features(pixel_values=tiles).pooler_output
         return y.flatten(0, -2), y[..., 0].numel()

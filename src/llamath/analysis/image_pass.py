@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, reduce
 from typing import ClassVar
 
 from ..core.blocks import Decoder
-from ..core.expr import Expr, product
+from ..core.expr import Expr, maximum, product, total
 from ..core.image_sizes import PatchGrid
 from ..core.multimodal import ModelPart, Multimodal, is_computed
 from ..core.towers import VisionTower
@@ -58,21 +59,36 @@ class ImagePass(Record):
     grid: PatchGrid  # of one image
     tokens: int  # of the images of one sequence, in its context
     graph: Graph
+    beside: PatchGrid | None = None  # tiles of another size of one image
+    graph_beside: Graph | None = None
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The passes of all tiles."""
+        return (self.graph,) if self.graph_beside is None else (self.graph, self.graph_beside)
 
     @cached_property
     def flops(self) -> Flops:
         """The FLOPs for the images of all sequences."""
-        return forward_flops(self.graph)
+        passes = [forward_flops(x) for x in self.graphs]
+        weights, mixing = (_sums([x.weights for x in passes]), _sums([x.mixing for x in passes]))
+        return passes[0] if len(passes) == 1 else Flops(weights=weights, mixing=mixing)
 
     @property
     def summary(self) -> str:
         """What becomes of the images, in words."""
         tiles = f"{self.grid.tiles} tiles of " if self.grid.tiles > 1 else ""
-        return f"{self.images}: {tiles}{self.grid.rows} × {self.grid.columns} patches each, {format_count(self.tokens, 'token')}"
+        more = "" if (x := self.beside) is None else f" and {format_count(x.tiles, 'tile')} of {x.rows} × {x.columns}"
+        return f"{self.images}: {tiles}{self.grid.rows} × {self.grid.columns} patches each{more}, {format_count(self.tokens, 'token')}"
 
     def activation_bytes(self, width: int) -> Expr:
         """The bytes of the largest peak of activations, with flash attention."""
-        return product((peak_elements(self.graph), width))
+        return product((reduce(maximum, map(peak_elements, self.graphs)), width))
+
+
+def _sums(groups: Sequence[Mapping[str, Expr]]) -> dict[str, Expr]:
+    names = dict.fromkeys(name for x in groups for name in x)
+    return {name: total(x[name] for x in groups if name in x) for name in names}
 
 
 def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePass:
@@ -86,11 +102,20 @@ def image_pass(tree: Decoder, images: Images, batch: Expr | int = 1) -> ImagePas
         raise LlamathError("the vision tower of this model is counted, but what it computes is not known", hint=hint)
     sizes = vision.image_sizes.of_images(images.count)
     grid, canvas = sizes.grid(images.width, images.height), sizes.canvas(images.width, images.height)
-    count = product((batch, images.count * grid.tiles))
     pixels = product(vision.patches.weight.shape[1:])
-    graph, output = record_part(part, (count, Expr.const(grid.patches), pixels), grid=(grid.rows, grid.columns), canvas=canvas)
-    tokens = images.count * sizes.tokens(images.width, images.height, int(output.shape[1]))
-    return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph)
+
+    def record(tiles: PatchGrid) -> tuple[Graph, int]:
+        """Return the pass of such tiles, and the tokens that the projector makes of one."""
+        shape = (product((batch, images.count * tiles.tiles)), Expr.const(tiles.patches), pixels)
+        graph, output = record_part(part, shape, grid=(tiles.rows, tiles.columns), canvas=canvas)
+        return graph, int(output.shape[1])
+
+    graph, per_tile = record(grid)
+    tokens, graph_beside = images.count * sizes.tokens(images.width, images.height, per_tile), None
+    if (beside := sizes.beside(images.width, images.height)) is not None:
+        graph_beside, per_tile = record(beside)
+        tokens += images.count * beside.tiles * per_tile
+    return ImagePass(images=images, grid=grid, tokens=tokens, graph=graph, beside=beside, graph_beside=graph_beside)
 
 
 def image_notes(tree: Decoder) -> list[str]:

@@ -35,6 +35,10 @@ class ImageSizes(Record):
         """Return how `count` images of one sequence are brought to size."""
         return self
 
+    def beside(self, width: int, height: int) -> PatchGrid | None:  # noqa: ARG002
+        """Return tiles of another size, which are read besides those of `grid`."""
+        return None
+
     def canvas(self, width: int, height: int) -> tuple[int, int]:  # noqa: ARG002
         """Return the rows and columns of tiles that an image is cut into."""
         return 1, 1
@@ -230,6 +234,32 @@ class EnlargedImage(ImageSizes):
 
     def tokens(self, width: int, height: int, per_tile: int) -> int:  # noqa: ARG002
         return per_tile
+
+
+class WindowedImage(FixedImage):
+    """An image is resized to a square; windows of a large or a long one are resized to smaller squares, and read besides (Step 3.7)."""
+
+    size: int
+    tile: int  # side of a window, and of its square
+    longest: int
+
+    def beside(self, width: int, height: int) -> PatchGrid | None:
+        if min(width, height) < 32 and max(width / height, height / width) > 4:
+            width = height = max(width, height)
+        if max(width, height) > self.longest:
+            scale = self.longest / max(height, width)
+            width, height = int(width * scale), int(height * scale)
+        shorter, longer = min(width, height), max(width, height)
+        window = self.tile
+        if longer <= self.size:
+            window = shorter if longer / shorter > 1.5 else 0
+        elif longer / shorter > 4:
+            window = min(shorter, self.tile)
+        if window == 0:
+            return None
+        columns, rows = (max(1, x // window + (x >= window and x % window > 0.2 * window)) for x in (width, height))
+        side = self.tile // self.patch
+        return PatchGrid(columns * rows, side, side)
 
 
 class OverlappingTiles(ImageSizes):

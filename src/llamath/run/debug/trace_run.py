@@ -186,7 +186,9 @@ def trace(
         following=next_pass,
         cache=run.cache_size(walk),
         top_tokens=top_tokens,
-        images=None if encoded is None else TracedImages(images=encoded, stages=tower_stages(encoded.graph)),
+        images=None
+        if encoded is None
+        else TracedImages(images=encoded, stages=tuple(x for graph in encoded.graphs for x in tower_stages(graph))),
     )
 
 
