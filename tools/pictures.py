@@ -1,8 +1,9 @@
-"""Regenerate the pictures of the page in docs/images with Chromium: `pictures.py`."""
+"""Regenerate the pictures of the page in docs/images with Chromium: `pictures.py [folder of `llamath gallery`]`."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ PICTURES: dict[str, tuple[list[str], str, int, str, str]] = {
     "rope": (["llama-3.1-8b"], "light", 1080, "", "#positions .wrap"),
     "experts": (["deepseek-v3"], "light", 1180, "", ".experts-pair"),
     "memory": (["llama-3-8b"], "dark", 1180, "#context=32768&batch=4", "#memory .wrap"),
+    "hardware": (["llama-3.1-70b"], "light", 1180, "", "#hardware .wrap"),
+    "layouts": (["llama-3.1-405b"], "light", 1180, "", "#layouts .wrap"),
     "page": (["deepseek-v3"], "light", 1440, "", "header, .hero"),
     "page-phone": (["deepseek-v3"], "dark", 390, "", "header, .hero"),
 }
@@ -32,6 +35,11 @@ BOUNDING_BOX = """elements => {
   return { x: left - 16, y: top - 12,
     width: Math.max(...boxes.map(x => x.right)) - left + 32, height: Math.max(...boxes.map(x => x.bottom)) - top + 24 };
 }"""
+
+REMOVE_OTHERS = """elements => {
+  for (const x of document.querySelectorAll('main section[id]')) if (!x.querySelector(elements)) x.remove();
+}"""
+"""Leaves out the sections between those that a picture shows."""
 
 
 def main() -> None:
@@ -44,8 +52,13 @@ def main() -> None:
             options: Any = {"color_scheme": theme, "viewport": {"width": width, "height": 1000}, "reduced_motion": "reduce"}
             tab = browser.new_page(**options)
             tab.goto(path.as_uri() + fragment)
+            tab.evaluate(REMOVE_OTHERS, elements)
             tab.screenshot(path=IMAGES / f"{name}.png", full_page=True, clip=tab.evaluate(BOUNDING_BOX, elements))
             print(f"{name}: {(IMAGES / f'{name}.png').stat().st_size:,} bytes")
+        if len(sys.argv) > 1:
+            tab = browser.new_page(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+            tab.goto(f"{Path(sys.argv[1]).resolve().as_uri()}/index.html#view=cards")
+            tab.screenshot(path=IMAGES / "gallery.png")
         browser.close()
 
 

@@ -73,7 +73,8 @@ function finding(ropes: Rope[], context: number): string {
 		const ratios = rope.used.map((x, i) => (x === null || rope.base[i] === null ? 1 : x / rope.base[i]!));
 		const kept = ratios.filter((x) => Math.abs(x - 1) < 1e-5).length;
 		const most = Math.max(...ratios);
-		return kept ? `${rope.scaling} scaling keeps the ${kept} fastest pairs and slows the others by up to ${threeDigits(most)} times` : `${rope.scaling} scaling slows the pairs by up to ${threeDigits(most)} times`;
+		const scaling = `${rope.scaling[0]!.toUpperCase()}${rope.scaling.slice(1)} scaling`;
+		return kept ? `${scaling} keeps the ${kept} fastest pairs and slows the others by up to ${threeDigits(most)} times` : `${scaling} slows the pairs by up to ${threeDigits(most)} times`;
 	}
 	const within = turning(rope.used).filter((x) => x[1] <= context).length;
 	return context ? `${within} of ${rope.used.length} pairs turn at least once within the context` : `The slowest pair turns once in ${tokens(slowest(rope))} tokens`;
