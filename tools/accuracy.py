@@ -212,7 +212,12 @@ RECIPES = (
     ),
     ("marlin-24", "compressed-tensors 0.9.4, the last that has it", "dtypes and shapes; no values"),
     ("sparse-24-bitmask, sparse-bitmask (by its headers)", "compressed-tensors 0.9.4", "dtypes and shapes; values"),
-    ("Marlin, torchao's plain INT4, NVFP4 with AWQ", "descriptions of their layouts: they need a GPU", "not tested against files"),
+    (
+        "NVFP4 with AWQ",
+        "an export of ModelOpt 0.47 (Llama) whose search of scales, which needs a GPU, was replaced; not stored as a fact",
+        "names, dtypes and shapes but for the scales of down's inputs, which a note describes",
+    ),
+    ("Marlin, torchao's plain INT4", "descriptions of their layouts: they need a GPU", "not tested against files"),
     (
         "AQLM, VPTQ, SpQR, HIGGS, FP-Quant, quanto, SINQ, Gemma's own integers, FP8 tables in shards",
         "nothing: the tensors follow from values, from a GPU or from layouts that are described nowhere",

@@ -77,6 +77,8 @@ def _further_targets(base: BaseModel, inside: Sequence[LinearMatrix]) -> Iterato
     for word in ("gate", "up", "down"):
         yield word, _matching(inside, "mlp", (word,)), 4.0
     yield "gate and up", _matching(inside, "mlp", ("gate", "up")), 4.5
+    usual = (*_matching(inside, "attn", ("q", "k", "v", "o")), *_matching(inside, "mlp", ("gate", "up", "down")))
+    yield "q, k, v, o and the MLP", tuple(x for x in inside if x in usual), 1.0  # the names that most programs list
     yield "q, v and the MLP", (*_matching(inside, "attn", ("q", "v")), *_matching(inside, "mlp", ("gate", "up", "down"))), 4.5
     yield "q, k, v, o, up and down", tuple(x for x in inside if not _has(x, "mlp", ("gate",))), 3.5
     experts = tuple(x for x in inside if x.group == "experts")

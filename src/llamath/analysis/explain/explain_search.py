@@ -12,7 +12,18 @@ from ..parallel_layout import Layout, layout_problems, pipeline_stages, weight_s
 from .explain_base import BaseModel
 from .hypotheses import MAX_MOVES, Hypothesis, HypothesisSpace
 from .moves import UNPACKED, Move, Packing
-from .priors import MAX_RANK, RANK_BITS, adapted_size_bits, narrow_bits, rank_prior, vocab_prior
+from .priors import (
+    CHANGED_FILES_BITS,
+    FOREIGN_FROM_BITS,
+    FOREIGN_VOCAB_BITS,
+    MAX_RANK,
+    PARTIAL_COUNT_BITS,
+    RANK_BITS,
+    adapted_size_bits,
+    narrow_bits,
+    rank_prior,
+    vocab_prior,
+)
 
 _TP_BITS = {1: 1.5, 2: 1.0, 4: 1.0, 8: 1.0, 16: 2.0}
 """Tensor-parallel degrees (1: a pipeline) and the bits of each."""
@@ -66,21 +77,29 @@ def _with_adapters(space: HypothesisSpace, hypothesis: Hypothesis, residue: int,
     """Yield model plus adapters: solve for the rank, with at most one more move; or take a common rank and another vocabulary size."""
     V = space.base.vocabulary
     for x in space.adapters:
-        start = hypothesis.bits + 3 + x.bits + adapted_size_bits(space.base.total)
+        start = hypothesis.bits + 3 + x.bits + adapted_size_bits(space.base.total) + _changed_files_bits(hypothesis)
         if start > space.bits:
             continue
         per, rest = x.per_rank + x.per_rank_row * V, residue - x.whole_row * V - x.fixed
-        if rest > 0 and rest % per == 0 and (prior := rank_prior(rest // per, x.kind)):
+        if not x.tower and rest > 0 and rest % per == 0 and (prior := rank_prior(rest // per, x.kind)):
             yield hypothesis._replace(adapters=x, rank=rest // per, bits=start + prior.bits + narrow_bits(rest // per, x.is_narrow))
         if max_moves < 1 or start + _MIN_MOVE_BITS > space.bits:
             continue
         is_plain = not (x.whole_row or x.per_rank_row)
         for move in moves:
             r = rest - move.value
+            if x.tower and move.group != "vision":
+                continue  # adapters on a tower that is not counted
             if r > 0 and r % per == 0 and (is_plain or move.tables < 0) and (prior := rank_prior(r // per, x.kind)):
-                yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=start + prior.bits + move.bits)
-        if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA":
+                bits = start + prior.bits + move.bits + PARTIAL_COUNT_BITS * (move.value < 0 and move.group in ("tables", "norms"))
+                yield hypothesis._replace(moves=(move,), adapters=x, rank=r // per, bits=bits)
+        if start + _MIN_VOCAB_BITS < space.bits and x.kind == "LoRA" and not x.tower:
             yield from _with_vocab(space, hypothesis._replace(adapters=x, bits=start), residue, space.base.vocab_row)
+
+
+def _changed_files_bits(hypothesis: Hypothesis) -> float:
+    """Return the bits of a change to a model whose scales are counted."""
+    return CHANGED_FILES_BITS if hypothesis.packing.scales else 0.0
 
 
 def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, row: int) -> Iterator[Hypothesis]:
@@ -94,7 +113,8 @@ def _with_vocab(space: HypothesisSpace, hypothesis: Hypothesis, residue: int, ro
             continue
         difference = rest - r * per
         if difference % each == 0 and (prior := vocab_prior(V + difference // each, V, space.known_vocab_sizes)):
-            yield hypothesis._replace(rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + bits + 3 + prior.bits)
+            more = bits + 3 + prior.bits + FOREIGN_VOCAB_BITS * (prior.bits >= FOREIGN_FROM_BITS)
+            yield hypothesis._replace(rank=r, vocabulary=V + difference // each, bits=hypothesis.bits + more)
 
 
 def _adapters_alone(space: HypothesisSpace, number: int) -> Iterator[Hypothesis]:
@@ -165,7 +185,7 @@ def _with_other_vocab(
         prior = vocab_prior(base.vocabulary + change, base.vocabulary, space.known_vocab_sizes)
         if prior is not None:
             moves = (_move_at_vocab(base, move, base.vocabulary + change),) if move else ()
-            bits = hypothesis.bits + 3 + prior.bits + (move.bits if move else 0)
+            bits = hypothesis.bits + 3 + prior.bits + (move.bits if move else 0) + _changed_files_bits(hypothesis)
             yield hypothesis._replace(moves=moves, vocabulary=base.vocabulary + change, bits=bits)
 
 

@@ -61,6 +61,8 @@ def _vocab_term(hypothesis: Hypothesis, known: Mapping[int, str]) -> Term:
     base, V = hypothesis.base, hypothesis.base.vocabulary
     new = hypothesis.vocabulary or V
     why = prior.why if (prior := vocab_prior(new, V, known)) else ""
+    if base.tied and 0 < new - V <= 16 and base.vocab_row == base.width:
+        why += f", or a head of {new - V} class{'es' if new - V > 1 else ''}"
     what = f"vocabulary {V:,} → {new:,}" + (f" ({why})" if why else "")
     return Term(what=what, value=base.vocab_row * (new - V), formula=f"(V′ − V)·{base.vocab_row:,} = ({new:,} − {V:,})·{base.vocab_row:,}")
 

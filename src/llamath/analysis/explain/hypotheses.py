@@ -21,6 +21,7 @@ from .moves import (
     packings,
     table_moves,
 )
+from .priors import CHANGED_FILES_BITS
 
 MAX_MOVES = 3
 
@@ -135,6 +136,8 @@ class HypothesisSpace(Record):
         moves = [x for x in (*self.moves, *self._norms(shape.kinds)) if x.bits <= room]
         if packing.head:
             moves = [x for x in moves if x.group != "tables"]
+        if packing.scales:
+            moves = [x._replace(bits=x.bits + CHANGED_FILES_BITS) if x.group in ("tables", "norms") else x for x in moves]
         if packing.scales == "blocks of 128×128" and (scales := self.base.mtp.get("scales")):
             return [x._replace(value=x.value + scales, formula=f"{x.formula} + scales") if x.group == "mtp" else x for x in moves]
         return [x for x in moves if x.group != "mtp"] if packing is not UNPACKED else moves

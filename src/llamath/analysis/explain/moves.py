@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...core.tree import fold
 from ...utils.record_type import Record
 from .explain_base import LINEAR_KINDS, BaseModel, LayerKind, layer_formula
+from .priors import quantized_size_bits
 from .vision_towers import VISION_TOWERS
 
 
@@ -123,13 +124,14 @@ def packings(base: BaseModel) -> Iterator[Packing]:
             yield Packing(what, kinds, divisor, 3 + bits + (divisor == 8))
             if kinds == LINEAR_KINDS and not base.tied and base.outside_layers["head_row"]:
                 yield Packing("the linear layers and the head", kinds, divisor, 5.5 + (divisor == 8), head=True)
+    small = quantized_size_bits(base.total)
     for scales, bits in (("AWQ", 4.0), ("GPTQ", 4.5)):
         for group, more in ((128, 0), (32, 2.5), (64, 2.5)):
-            yield Packing("the linear layers", LINEAR_KINDS, 8, bits + more, scales=f"{scales}, groups of {group}")
+            yield Packing("the linear layers", LINEAR_KINDS, 8, bits + more + small, scales=f"{scales}, groups of {group}")
     for scales, bits in (("blocks of 128×128", 3.0), ("rows", 4.0), ("matrices", 4.5)):
-        yield Packing("", LINEAR_KINDS, 1, bits, scales=scales)
+        yield Packing("", LINEAR_KINDS, 1, bits + small, scales=scales)
     what, kinds = ("the experts", ("experts",)) if base.elements("experts") else ("the linear layers", LINEAR_KINDS)
-    more = 0 if kinds == ("experts",) else 1.5
+    more = small + (0 if kinds == ("experts",) else 1.5)
     for scales, bits in (("MXFP4", 3.0 + more), ("NVFP4", 3.5 + more)):
         yield Packing(what, kinds, 1, bits, scales=scales)
         yield Packing(what, kinds, 2, bits, scales=scales)

@@ -89,12 +89,23 @@ def vocab_prior(value: int, own: int, known: Mapping[int, str]) -> _Prior | None
 
 _ONE_GPU = 8 * 10**9
 """The parameters up to which nearly all adapters are trained."""
+PARTIAL_COUNT_BITS = 3.0
+"""The bits of adapters on a model of which something is not counted: programs that print adapters count the whole model."""
+CHANGED_FILES_BITS = 4.0
+"""The bits of adapters, of another vocabulary or of a part left out where scales are counted: these are in published, whole files."""
+FOREIGN_VOCAB_BITS, FOREIGN_FROM_BITS = 3.0, 8.0
+"""The bits of adapters on a vocabulary of other models, and of such a vocabulary: people add tokens, or pad, before they train adapters."""
 _HIGH_RANK = 64
 
 
 def adapted_size_bits(parameters: int) -> float:
     """Return the bits of adapters for a model of this size: the larger a model, the fewer people can train adapters for it."""
     return 0.75 * max(0.0, log2(parameters / _ONE_GPU))
+
+
+def quantized_size_bits(parameters: int) -> float:
+    """Return the bits of a quantized file for a model of this size: the smaller a model, the less its files need it."""
+    return 0.75 * max(0.0, log2(_ONE_GPU / max(parameters, 1)))
 
 
 def narrow_bits(rank: int, is_narrow: bool) -> float:

@@ -652,6 +652,11 @@ def _modelopt(config: Keys, dtype: str) -> Recipe:
         format_of = _with_input_scales(to, algo)
         if algo.upper() == "W8A8_SQ_PER_CHANNEL":
             notes.append("scales of inputs are counted for linear layers, as SmoothQuant stores them; ModelOpt's plain INT8 has none")
+        if algo.upper() == "NVFP4_AWQ":
+            notes.append(
+                "scales of inputs are counted for down and output projections; since 0.40, ModelOpt moves those of Llama's and Qwen3's "
+                "down projections into the up projection, and of their output projections where all heads have keys of their own"
+            )
         if listed is None:
             notes.append("the recipe lists no exclude_modules; ModelOpt's own exceptions are assumed: head, routers and convolutions")
 
