@@ -381,6 +381,20 @@ class WeightedMLP(MLP):
         return m.scale_by_weight(MLP.forward(self, m, x), self.scale)
 
 
+class UpFirstMLP(Block):
+    """down(act(gate x) · up x), with `up` before `gate` in one stored matrix (Molmo 2)."""
+
+    group: ClassVar[str] = "mlp"
+    cuts: ClassVar[dict[str, Cut]] = MLP.cuts
+    up: Linear
+    gate: Linear
+    down: Linear
+    activation: str
+
+    def forward(self, m: Machine[X], x: X) -> X:
+        return self.down(m, m.gated(self.gate(m, x), self.up(m, x), self.activation))
+
+
 class LimitedMLP(MLP):
     """down(act(gate x) · up x) with both factors clamped to ± limit (Step 3.5)."""
 

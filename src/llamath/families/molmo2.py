@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ..checkpoint.naming.hf_names import HF
-from ..core.blocks import Decoder, ExtendedEmbedding, Layer
+from ..core.blocks import Decoder, ExtendedEmbedding, Layer, UpFirstMLP
 from ..core.config import Config
 from ..core.constructors import decoder, gqa, linear, rms, weight
-from ..core.multimodal import CountedBlock
 from ..core.tree import repeat
 from .registry import family
 from .shared import read_rope
@@ -41,8 +40,7 @@ def molmo2(c: Config) -> Decoder:
     norm, head_norm = rms(d, eps), rms(heads.head_dim, eps)
     attn = gqa(d, heads, c.get("attention_bias", False), rope=read_rope(c, heads.head_dim), q_norm=head_norm, k_norm=head_norm)
     up = linear(F, d)
-    feed_forward = CountedBlock(kind="mlp", parts={"up": up, "gate": up, "down": linear(d, F)})  # in this order in files
-    c.ignore("hidden_act")
+    feed_forward = UpFirstMLP(up=up, gate=up, down=linear(d, F), activation=c.activation("hidden_act", "silu"))
     layer = Layer(attn_norm=norm, attn=attn, mlp_norm=norm, mlp=feed_forward)
     layers = repeat(layer, c.dim("L", "num_hidden_layers"))
     found = decoder(V, d, layers, norm, tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
