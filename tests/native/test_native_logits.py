@@ -19,6 +19,9 @@ ON_TORCH = {
     *("glm_moe_dsa-pattern-tied", "glm_moe_dsa-every-third", "hy_v4-plain", "hy_v4-types-tied", "minimax_m3-plain"),
     *("minimax_m3-MiniMax's keys, tied", "deepseek_v4-plain", "deepseek_v4-yarn-tied"),  # attention to selected keys
     *("mistral_large4-plain", "mistral_large4-shared keys, shared indexers, groups, biased"),
+    *("glm5_next-plain", "glm5_next-shared indexers, pools of 3, grouped, tied"),
+    *("qwen4_exp-plain", "qwen4_exp-tables of n-grams, tied, sigmoid gates"),
+    *("muse_spark-plain", "muse_spark-biased, scaled, not tied"),  # learned shares of branches
     *("diffllama-plain", "diffllama-biased, tied, multi-head"),
     *("recurrent_gemma-plain", "recurrent_gemma-wide, biased, two kinds in turn"),
     *("inkling-plain", "inkling-Thinking Machines' keys, scaled, padded"),  # a bias for each distance

@@ -118,6 +118,7 @@ INEXPRESSIBLE = {
     ("gpt_neox_japanese", "model_type"): "the last layer always has a bias",
     **{(x, "model_type"): "the first layer selects keys, which later layers use as well" for x in ("glm_moe_dsa", "hy_v4")},
     ("gemma4_unified_text", "layer_types"): "the last layer always has full attention",
+    ("qwen4_exp_text", "ple_layer_ids"): "tables of n-grams follow from the number of the layer",
     ("minimax", "num_hidden_layers"): "decays follow from the place of a layer among all layers",
     ("olmo_hybrid", "model_type"): "a model has layers of both kinds",
     ("diffllama", "model_type"): "shares in attention follow from the number of the layer",

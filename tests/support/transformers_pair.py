@@ -130,7 +130,7 @@ def _copied(both: Pair, dtype: torch.dtype) -> tuple[Any, Decoder]:
     from copy import deepcopy
 
     ours = build(both.ours.spec, dtype)
-    load_weights(ours, ((name, x.to(dtype)) for name, x in both.ours.state_dict().items()))
+    load_weights(ours, ((name, x.to(dtype) if x.is_floating_point() else x) for name, x in both.ours.state_dict().items()))
     return deepcopy(both.theirs).to(dtype), ours
 
 

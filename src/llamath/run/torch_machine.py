@@ -567,8 +567,9 @@ class TorchMachine(ForwardContext):
     def hash_ngrams(self, mixer: Any, multipliers: Tensor, sizes: Tensor, offsets: Tensor) -> Tensor:
         state, most, end = self._state(mixer), mixer.ngram_size - 1, mixer.end_token
         ids = self.ids if self.token_mask is None else torch.where(self.token_mask[..., 0], self.ids, end)
-        history = torch.cat((state.conv_states.get(id(mixer), ids.new_full((len(ids), most), end)), ids), 1)
-        state.conv_states[id(mixer)] = history[:, ids.shape[1] :].clone()
+        before = state.conv_states.get(id(mixer))
+        history = torch.cat((ids.new_full((len(ids), most), end) if before is None else before.to(ids.dtype), ids), 1)
+        state.conv_states[id(mixer)] = history[:, ids.shape[1] :].int()
         mixed, within, rows = ids * multipliers[0], torch.ones_like(ids, dtype=torch.bool), []
         for n in range(1, most + 1):
             earlier, heads = history[:, most - n : history.shape[1] - n], slice((n - 1) * mixer.heads_per_ngram, n * mixer.heads_per_ngram)

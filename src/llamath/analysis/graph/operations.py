@@ -114,9 +114,10 @@ class _Operations:
         self._batch = graph.batch
         self._past = graph.past_tokens if int(graph.past_tokens) else Expr.const(0)
         listed = list(leaves)
-        self._leaves = {x.pattern: x for x in listed}
+        self._leaves: dict[str, list[Folded]] = {}
         self._copies = Counter[str]()  # of a pattern, in all kinds of layers that have it
         for leaf in listed:
+            self._leaves.setdefault(leaf.pattern, []).append(leaf)
             self._copies[leaf.pattern] += int(leaf.copies)
         self._given = given
         self._read: dict[Node, tuple[str, ...]] = {
@@ -163,7 +164,7 @@ class _Operations:
             description=part.description,
             inputs=inputs,
             shape=tuple((x.alias("M") if "P" in x.variables else x).at(P=self._past) for x in part.shape),
-            weights=tuple(map(self._use, part.weights)),
+            weights=tuple(use for x in part.weights for use in self._use(x)),
             flops=part.flops.at(P=self._past),
             cached=self._cached(part.cached),
             node=node,
@@ -177,14 +178,16 @@ class _Operations:
         self._names.add(found)
         return found
 
-    def _use(self, x: UsedWeight) -> WeightUse:
+    def _use(self, x: UsedWeight) -> Iterator[WeightUse]:
+        """Yield the use of a weight; of a table in parts, one for each size of its parts."""
         path = _inside_layer(x.path, self._stack)
-        leaf = self._leaves[path]
-        one_by_one = self._uses[x.path] == self._copies[path] > 1
-        first = x.path not in self._counted
+        first, *others = self._leaves[path]
+        one_by_one, counted = self._uses[x.path] == self._copies[path] > 1, x.path in self._counted
         self._counted.add(x.path)
-        copies, live = (1, 1) if one_by_one else (leaf.copies, leaf.active) if first else (0, 0)
-        return WeightUse(path=path, weight=x.weight, group=x.group, copies=copies, live=live)
+        copies, live = (1, 1) if one_by_one else (0, 0) if counted else (first.copies, first.active)
+        yield WeightUse(path=path, weight=x.weight, group=x.group, copies=copies, live=live)
+        for leaf in others if not (one_by_one or counted) else ():
+            yield WeightUse(path=path, weight=leaf.weight, group=x.group, copies=leaf.copies, live=leaf.active)
 
     def _cached(self, x: CachedTensor | None) -> Expr:
         """Return the elements that all sequences have in the cache after the pass."""

@@ -288,8 +288,8 @@ def _cached_inputs(node: Node) -> CachedTensor:
 
 
 def _cached_ids(node: Node) -> CachedTensor:
-    """Return the last ids, each as large as two numbers of a state."""
-    return CachedTensor(kind="state", description="last token ids", size=Expr.const(2 * (node.attributes["ngram_size"] - 1)))
+    """Return the last ids, each as large as a number of a state."""
+    return CachedTensor(kind="state", description="last token ids", size=Expr.const(node.attributes["ngram_size"] - 1))
 
 
 def _delta_state(node: Node) -> CachedTensor:

@@ -31,7 +31,7 @@ class _Names:
 
     def __init__(self, source: EditSource, edit: TreeEdit) -> None:
         _, _, rest = (source.scheme.prefix + source.scheme.layer).partition("{l}")
-        prefixes = {x.partition("{e}")[0] for x in source.scheme.inside.values() if "{e}" in x}
+        prefixes = {x.partition("{e}")[0] for path, x in source.scheme.inside.items() if "experts.{e}" in path and "{e}" in x}
         inside = "|".join(map(re.escape, sorted(prefixes))) or "(?!)"
         self._expert = re.compile(rf"({re.escape(rest)}(?:{inside}))(\d{{1,9}})(\..*)", re.DOTALL)
         self._scheme, self._old_layers = source.scheme, int(source.model.tree.layers.n)
