@@ -110,6 +110,13 @@ def test_cache_size_matches_transformers(config: dict[str, Any]) -> None:
         assert minimax_cache_bytes(config) == kv_cache_size(model.tree, TOKENS, dtype="fp32").bytes
         return
     measured, (fixed, grown) = kv_cache_size(model.tree, TOKENS, dtype="fp32"), allocated_bytes(config)
+    if "indexer_compress_ratio" in config:  # transformers caches what the keys of all tokens are computed from, not the keys of windows
+        parts = [x for x in measured.parts if x.spec.every > 1 or x.spec.kind == "tokens of the next window"]
+        ids = 4 * (config.get("ngram_size", 1) - 1) * len(config.get("ple_layer_ids", []))  # not in the sizes of that cache
+        indexed = sum(int(x.spec.layers) for x in parts if x.spec.every > 1)
+        other = measured.bytes - sum(x.growing + x.fixed for x in parts) - ids
+        assert fixed == grown == other + 4 * TOKENS * config["indexer_head_dim"] * indexed
+        return
     if model.family.name == UNFOLDED and fixed != measured.bytes:
         assert fixed == grown == measured.bytes * config["num_attention_heads"] // config["num_kv_heads"]
         return

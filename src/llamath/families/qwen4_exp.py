@@ -121,7 +121,7 @@ def _ngrams(c: Config, d: Expr, n: Expr, eps: float, place: int) -> NGramInput:
     width = Expr("e_h", int(e) // heads)
 
     def shard(n: int) -> Embedding:
-        return Embedding(weight=weight(Expr("ngrams", n), width, role="lookup"))
+        return Embedding(weight=weight(n, width, role="lookup"))
 
     def numbers(count: int) -> Weight:
         return weight(count, role="scale", dtype="I64").replace(buffer=True)

@@ -579,12 +579,12 @@ class TorchMachine(ForwardContext):
         return torch.cat(rows, -1)
 
     def causal_conv(self, mixer: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int = 1) -> Tensor:
-        state, taps = self._state(mixer), (weight.shape[1] - 1) * dilation + 1
+        state, reach = self._state(mixer), (weight.shape[1] - 1) * dilation  # earlier positions
         x, weight = x if self.token_mask is None else x * self.token_mask, weight.to(x.dtype)
         earlier = state.conv_states.get(id(mixer))
-        before = x.new_zeros(x.shape[0], taps - 1, x.shape[2]) if earlier is None else earlier[:, 1:]
-        x = torch.cat((before, x), 1)
-        state.conv_states[id(mixer)] = x[:, x.shape[1] - taps :].clone()
+        before = x.new_zeros(x.shape[0], reach, x.shape[2]) if earlier is None else earlier[:, earlier.shape[1] - reach :]
+        x, kept = torch.cat((before, x), 1), reach + 1 if dilation == 1 else reach
+        state.conv_states[id(mixer)] = x[:, x.shape[1] - kept :].clone()
         return F.conv1d(x.mT, weight[:, None], bias, dilation=dilation, groups=x.shape[2]).mT
 
     def gated_delta_rule(self, mixer: Any, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:

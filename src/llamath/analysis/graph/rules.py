@@ -282,7 +282,7 @@ def _cached_rows(node: Node) -> CachedTensor:
 def _cached_inputs(node: Node) -> CachedTensor:
     (channels, taps), split = node.weights[0].shape, node.weights[0].split
     dilation = node.attributes["dilation"]
-    size = product((channels, taps if dilation == 1 else (taps - 1) * dilation + 1))
+    size = product((channels, taps if dilation == 1 else (taps - 1) * dilation))
     kind: Literal["state", "conv"] = "state" if node.inputs[0].op == "cast" else "conv"  # in float32, or in the dtype of the cache
     return CachedTensor(kind=kind, description="short convolution's inputs", size=size, parts=split.parts if split else 1)
 
