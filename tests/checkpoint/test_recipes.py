@@ -736,3 +736,9 @@ def test_memory_tells_the_size_of_mtp_layers_and_scales() -> None:
     qwen = dict(llamath.load("llama-3.2-1b").config.data) | {"mtp_num_hidden_layers": 2}
     notes = llamath.memory(qwen, context=4096).notes
     assert "not counted: 2 layers for multi-token prediction, whose tensors are not known for this family" in notes
+
+
+def test_scales_that_modelopt_may_have_moved_are_noted() -> None:
+    config = {"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ", "producer": {"name": "modelopt", "version": "0.47.0"}}
+    assert any("since 0.40, ModelOpt moves those of Llama's" in note for note in read_recipe(config).notes)
+    assert not read_recipe({**config, "quant_algo": "NVFP4", "ignore": ["lm_head"]}).notes
