@@ -167,7 +167,9 @@ def report(title: str, rounds: list[dict[str, dict[str, float]]], size: int) -> 
         return statistics.median(x[engine][key] / x[other][other_key] for x in rounds if key in x[engine])
 
     against = "transformers" if "transformers" in rounds[0] else next(iter(rounds[0]))
-    limits = [cost[f"{key}_limit"] for x in rounds for cost in x.values() for key in DECODED if key in cost]
+    keys = [key for key in KEYS if any(key in x[against] for x in rounds)]
+    decoded = [key for key in keys if key in DECODED]
+    limits = [cost[f"{key}_limit"] for x in rounds for cost in x.values() for key in decoded if key in cost]
     limit = statistics.median(limits)
     spread = f"{size / max(limits) / 1e9:.0f} to {size / min(limits) / 1e9:.0f}"
     print(f"\n{title}: {size / 1e9:.2f} GB of weights, read once in {limit * 1000:.1f} ms ({size / limit / 1e9:.1f} GB/s, {spread})")
@@ -176,17 +178,18 @@ def report(title: str, rounds: list[dict[str, dict[str, float]]], size: int) -> 
     rows = {}
     for name in rounds[0]:
         x = {key: statistics.median(costs[name][key] for costs in rounds if key in costs[name]) for key in rounds[0][name]}
-        speedups = {key: ratio(against, key, name, key) for key in (*KEYS, *(f"{key}_cpu" for key in KEYS))}
-        shares = {key: ratio(name, f"{key}_limit", name, key) for key in DECODED}
-        cells = "".join(f"{x[key]:9.3f} s {speedups[key]:4.2f}×" for key in KEYS)
+        x["memory"] = max(costs[name]["memory"] for costs in rounds)  # in a long context
+        speedups = {key: ratio(against, key, name, key) for key in (*keys, *(f"{key}_cpu" for key in keys))}
+        shares = {key: ratio(name, f"{key}_limit", name, key) for key in decoded}
+        cells = "".join(f"{x[key]:9.3f} s {speedups[key]:4.2f}×" if key in keys else f"{'–':>17}" for key in KEYS)
         told = ", ".join(f"{share:.2f}" for share in shares.values())
         print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {told}; logits apart: {x['apart']:.1g}")
         rows[name] = {key: round(value, 5) for key, value in x.items()}
         rows[name]["apart"] = float(f"{x['apart']:.2g}")
         rows[name]["memory_beyond_weights"] = int(x["memory"] - size)
         rows[name] |= {f"of_limit_{key.removeprefix('decode_')}": round(share, 3) for key, share in shares.items()}
-        rows[name] |= {f"{key}_speedup": round(speedups[key], 2) for key in KEYS}
-        rows[name] |= {f"{key}_cpu_speedup": round(speedups[f"{key}_cpu"], 2) for key in KEYS}
+        rows[name] |= {f"{key}_speedup": round(speedups[key], 2) for key in keys}
+        rows[name] |= {f"{key}_cpu_speedup": round(speedups[f"{key}_cpu"], 2) for key in keys}
     bandwidths = [round(size / time) for time in (max(limits), min(limits))]
     return {
         "title": title,

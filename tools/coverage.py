@@ -284,7 +284,10 @@ def measure(types: list[tuple[str, str]]) -> Iterator[Row]:
                 yield Row(*failed, reason, reason)
 
 
-PROVEN_BY_TESTS = {"kimi_k3": "tests/oracle/test_kimi_k3.py: the published index"}
+PROVEN_BY_TESTS = {
+    "kimi_k3": "tests/oracle/test_kimi_k3.py: the published index",
+    "deepseek_v41": "tests/oracle/test_deepseek_v41.py: the published index",
+}
 """Types that neither transformers nor a preset has, with the test that compares their published size."""
 
 

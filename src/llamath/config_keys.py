@@ -307,7 +307,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "type of each layer: Mamba M, attention *, MLP -, experts E (Nemotron-H)",
             "weights: which layers there are; cache; compute",
         ),
+        # residuals that attend to earlier ones
+        "attn_res_block_size": (
+            "layers after which the residual is kept for the layers that follow, which attend to all that were kept (Kimi K3)",
+            "compute",
+        ),
+        "moondream/dim": ("d, the width of the residual stream (Moondream)", "weights: nearly all; compute"),
+        "moondream/ff_dim": ("F, the width of the MLP (Moondream)", "weights of the MLP; compute"),
+        "moondream/n_kv_heads": ("K, key/value heads (Moondream)", "weights of k and v; cache"),
+        "moondream/max_context": ("the number of positions (Moondream)", "cache: the longest context"),
+        "moondream/prefix_attn": ("tokens at the start that attend to each other (Moondream)", _FIXED),
+        "moondream/group_size": ("group of packed weights (Moondream)", "nothing: only null is supported"),
         # latent attention
+        "mla_use_output_gate": ("whether the heads of latent attention have a gate (Kimi K3)", "weights of the gate; compute"),
         "use_mla": ("whether attention is latent (DeepSeek-V2); false: as in Llama", "weights of attention; cache; compute"),
         "q_lora_rank": ("s, size of the latent vector of the queries; null: none", "weights of q; compute"),
         "kv_lora_rank": ("r, size of the latent vector of keys and values", "weights of k and v; cache; compute"),
@@ -449,6 +461,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "c, kernel size of the convolutions before Ling's delta attention",
             "weights of the convolutions; cache: c positions",
         ),
+        "linear_attn_config.gate_lower_bound": (
+            "lower bound of the logarithm of the decay of delta attention (Kimi K3)",
+            "compute: the state",
+        ),
+        "linear_attn_config.use_full_rank_gate": ("whether the gate of delta attention is one matrix (Kimi K3)", "weights of the gate"),
         "kda_safe_gate": ("whether the decay of delta attention has a lower bound (Ling)", "compute: the state"),
         "kda_lower_bound": ("lower bound of the logarithm of that decay", "compute: the state"),
         "layer_group_size": (
@@ -559,6 +576,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "moe_layers": ("numbers of layers, from 0, with experts (Llama 4)", "weights of these layers"),
         "moe_layers_enum": ("numbers of layers, from 0, with experts, as a list or a text (Step 3.5)", "weights of these layers"),
         "shared_expert_combination_strategy": ("average: routed and shared experts are added and halved; sum: added", _ONE_FACTOR),
+        "routed_expert_hidden_size": (
+            "de, width of the residual that routed experts read and write (Kimi K3)",
+            "weights of these experts and of the projections before and after them; compute",
+        ),
+        "latent_moe_use_norm": ("whether that residual is normalized after the experts (Kimi K3)", "weights of the norm; compute"),
         # routing
         "scoring_func": ("function from router logits to scores: softmax, sigmoid or sqrtsoftplus", "compute: the routing weights"),
         "topk_method": (
@@ -672,6 +694,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         # activations and factors
         "hidden_act": ("activation of the MLP", "compute: no weight depends on it"),
         "mlp_hidden_act": ("activation of the MLP (Nemotron-H)", "compute: no weight depends on it"),
+        "activation_situ_beta": ("β, soft limit of the gate (Kimi K3)", "compute: the MLP"),
+        "activation_situ_linear_beta": ("soft limit of up; null: none (Kimi K3)", "compute: the MLP"),
         "swiglu_limits": ("limit ± of both factors in the experts of each layer; 0 or null: none (Step 3.5)", "compute: rare values"),
         "swiglu_limits_shared": ("the same in MLPs and shared experts", "compute: rare values"),
         "swiglu_limit": ("upper limit of the gate, and limit ± of up (GPT-OSS)", "compute: the MLP"),
@@ -1044,6 +1068,8 @@ TOWER_KEYS: dict[str, Entry] = {
     "in_channels": ("C_v, the channels of an image", "weights of the patch embedding; compute"),
     "in_chans": ("C_v, the channels of an image", "weights of the patch embedding; compute"),
     "patch_size": ("p_v, the side of a patch in pixels", "weights of the patch embedding and the positions; compute"),
+    "layer_scale_init_value": ("factors of the residual branches before training (Step 3.7)", "nothing: they are weights"),
+    "ls_init_value": ("the same", "nothing: they are weights"),
     "spatial_patch_size": ("p_v, the side of a patch in pixels", "nothing: patch_size says it"),
     "temporal_patch_size": ("the frames of a patch", "weights of the patch embedding; compute"),
     "image_size": ("s_v, the side of an image in pixels; of a native tower the longest", "weights of the positions; compute"),

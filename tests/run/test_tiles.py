@@ -290,6 +290,12 @@ def test_other_moondream_models_are_refused() -> None:
             llamath.load({"model_type": "moondream1", "architectures": classes, "text_config": {"model_type": "phi"}})
 
 
+@pytest.mark.parametrize("part", ["text", "region"])
+def test_packed_weights_of_moondream_are_refused(part: str) -> None:
+    with pytest.raises(llamath.LlamathError, match="packed weights of Moondream are not known"):
+        llamath.load({**MOONDREAM, "config": {part: {"group_size": 128}}})
+
+
 def test_sizes_in_the_config_of_moondream_are_read() -> None:
     fewer = llamath.load({**MOONDREAM, "config": {"text": {"n_layers": 23}}})
     assert llamath.load(MOONDREAM).parameters.total - fewer.parameters.total == 50_354_176

@@ -34,7 +34,8 @@ def moondream(c: Config) -> Decoder:
     if (classes := c.get("architectures", [""])) != [_CLASS]:
         found = f"{c.source}: the architectures of this moondream1 model are {safe(repr(classes), 60)}, not {_CLASS}"
         raise UnknownModel(found, hint="the releases of 2024 have other towers; count the checkpoint instead of its config")
-    c.ignore("prefix_attn", "group_size")
+    c.ignore("prefix_attn")
+    check_unpacked(c)
     d, V, L = c.dim("d", "dim", default=2048), c.dim("V", "vocab_size", default=51_200), c.dim("L", "n_layers", default=24)
     H = c.dim("H", "n_heads", default=32)
     K, F, h = c.dim("K", "n_kv_heads", default=H), c.dim("F", "ff_dim", default=4 * int(d)), Expr("h", d // H)
@@ -43,3 +44,9 @@ def moondream(c: Config) -> Decoder:
     layer = Layer(attn_norm=norm, attn=attn, mlp=mlp(d, F, "gelu_pytorch_tanh", bias=True), parallel=True)
     head = unembedding(V, d, tied=False, bias=True)
     return decoder(V, d, repeat(layer, L), norm, tied=False, head=head, context=c.positive_int("max_context") or 2048)
+
+
+def check_unpacked(c: Config) -> None:
+    """Refuse packed weights, whose form only the code beside a checkpoint describes."""
+    if (size := c.get("group_size", None)) is not None:
+        raise c.error("group_size", f"is {safe(repr(size), 40)}: packed weights of Moondream are not known", "count the checkpoint instead")

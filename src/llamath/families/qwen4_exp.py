@@ -13,6 +13,7 @@ from ..core.expr import Expr, product
 from ..core.latent_attention import WindowIndexer, WindowKeys
 from ..core.mixers import GatedDeltaNet, GroupedRMSNorm, NGramInput, convolution
 from ..core.tree import Block, Stack, Weight, sequence
+from ..utils.errors import safe
 from .qwen_shared import NAMES_DELTA, delta_net, experts_with_shared, gated_attention
 from .registry import family
 from .shared import layer_kinds
@@ -51,7 +52,7 @@ def qwen4_exp(c: Config) -> Decoder:
     types = layer_kinds(c, L, (LINEAR, "indexed_attention", "full_attention"), lambda i: LINEAR if (i + 1) % nth else "indexed_attention")
     readers = {x: _delta if x == LINEAR else _attention for x in dict.fromkeys(types)}  # without such a layer, its keys may be absent
     kinds: dict[str, Block] = {x: read(c, d, eps) for x, read in readers.items()}
-    numbers: list[int] = sorted(set(c.get("ple_layer_ids", []) or []))
+    numbers = sorted(set(_layer_numbers(c)))
     tables = {number: _ngrams(c, d, n, eps, place) for place, number in enumerate(numbers)}
     if unknown := [x for x in numbers if not 1 <= x <= L or types[x - 1] != LINEAR]:
         raise c.error("ple_layer_ids", f"names the layer {unknown[0]} of {L}, which has no linear attention")
@@ -64,6 +65,14 @@ def qwen4_exp(c: Config) -> Decoder:
     c.ignore("norm_topk_prob", "output_router_logits", "router_aux_loss_coef", "seed", "eos_token_id")
     found = decoder(V, d, layers, rms(d, eps), tied=c.get("tie_word_embeddings", False), context=c.positive_int("max_position_embeddings"))
     return found.replace(norm=None).extended(HyperDecoder, collapse=mix, sizes=(d,) * n)
+
+
+def _layer_numbers(c: Config) -> list[int]:
+    """Read the layers, counted from 1, with tables of n-grams."""
+    numbers: list[int] = c.get("ple_layer_ids", []) or []
+    if not isinstance(numbers, list) or any(type(x) is not int for x in numbers):
+        raise c.error("ple_layer_ids", f"should be a list of layers' numbers, not {safe(repr(numbers), 60)}")
+    return numbers
 
 
 def _streams_norm(d: Expr, n: Expr, eps: float) -> GroupedRMSNorm:

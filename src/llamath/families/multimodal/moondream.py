@@ -10,6 +10,7 @@ from ...core.image_sizes import OverlappingTiles
 from ...core.towers import PatchEmbedding, StitchedProjector, VisionTower
 from ...core.tree import repeat
 from ..counted_towers import Modules, with_unread
+from ..moondream import check_unpacked
 from ..multimodal_registry import Assembly, Part, Tower, assemble, multimodal
 from ..towers import encoder_attention, part_config, vit_layer
 
@@ -56,7 +57,7 @@ def moondream(c: Config, text: Decoder) -> Assembly:
 
 def _region(c: Config) -> Modules:
     """Read what encodes and decodes places and sizes in images."""
-    c.ignore("group_size")
+    check_unpacked(c)
     d, inner = c.get("dim", 2048), c.get("inner_dim", 8192)
     place, size = c.get("coord_feat_dim", 256), c.get("size_feat_dim", 512)
     modules: Modules = {

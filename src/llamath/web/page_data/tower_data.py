@@ -34,7 +34,9 @@ def build_towers(model: Model, plate: Mapping[str, Any]) -> dict[str, Any]:
         images = image_pass(tree, _IMAGE) if isinstance(tree, Multimodal) and tree.vision is not None else None
     except LlamathError as error:
         unknown = safe(str(error), 500)
-    stages = [] if images is None else list(_stages(images.graph))
+    if images is not None and images.beside is not None:
+        unknown = "an image is read as a whole and in windows of another size, which this picture does not show"
+    stages = [] if images is None or unknown else list(_stages(images.graph))
     return {
         "parts": [
             {
