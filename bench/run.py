@@ -182,8 +182,8 @@ def report(title: str, rounds: list[dict[str, dict[str, float]]], size: int) -> 
         speedups = {key: ratio(against, key, name, key) for key in (*keys, *(f"{key}_cpu" for key in keys))}
         shares = {key: ratio(name, f"{key}_limit", name, key) for key in decoded}
         cells = "".join(f"{x[key]:9.3f} s {speedups[key]:4.2f}×" if key in keys else f"{'–':>17}" for key in KEYS)
-        told = ", ".join(f"{share:.2f}" for share in shares.values())
-        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {told}; logits apart: {x['apart']:.1g}")
+        printed = ", ".join(f"{share:.2f}" for share in shares.values())
+        print(f"  {name:24}{cells} {(x['memory'] - size) / 1e9:6.2f} GB   of the limit: {printed}; logits apart: {x['apart']:.1g}")
         rows[name] = {key: round(value, 5) for key, value in x.items()}
         rows[name]["apart"] = float(f"{x['apart']:.2g}")
         rows[name]["memory_beyond_weights"] = int(x["memory"] - size)
